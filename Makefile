@@ -1,0 +1,50 @@
+# Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
+#   make run | test | bench | docs | check | clean
+# ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
+# PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
+
+PYTHON ?= python3
+ARGS ?=
+
+VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+PY := .venv/bin/python
+PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
+MADE := .venv/made-with-python-$(VERSION)
+SOURCES := $(wildcard locks locks_leader examples)
+
+.PHONY: run test bench docs check clean
+
+run: .venv/installed-base
+	$(PY) -m locks demo $(ARGS)
+
+test: .venv/installed-test
+	$(PY) -m pytest $(ARGS)
+
+bench: .venv/installed-bench
+	$(PY) -m benchmarks $(ARGS)
+
+docs: .venv/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build $(ARGS)
+
+check: .venv/installed-test
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy --strict $(SOURCES)
+
+clean:
+	rm -rf .venv site build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for the interpreter (another version makes a new .venv), one for each set of packages.
+$(MADE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "locks needs Python 3.10 or newer, but $(PYTHON) is " + sys.version.split()[0] + ". Choose another one: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv --clear .venv
+	@touch $@
+
+.venv/installed-base: $(MADE) setup.cfg pyproject.toml constraints.txt
+	$(PIP) -e .
+	@touch $@
+
+.venv/installed-%: $(MADE) setup.cfg pyproject.toml constraints.txt
+	$(PIP) -e ".[$*]"
+	@touch $@

@@ -1,0 +1,229 @@
+"""The tree in which the lock table keeps its entries: slots, entries, and their owners.
+
+Plain data with the few questions that need nothing but the data. What may happen to it is said in
+`locks.lock_table`; who is told of it, in `locks.informer`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator
+
+from locks.model import AgentId, LockId, Mode, Place, RequestRecord
+
+__all__ = ["Asker", "Entry", "Slot", "counts_against", "last_ahead", "place_of", "version_of"]
+
+
+class Slot:
+    """One lock id in the tree, with the entries on it.
+
+    `candidates`, `exits`, `hot_at` and `untold` belong to `locks.informer`.
+    """
+
+    __slots__ = (
+        "below",
+        "candidates",
+        "children",
+        "counting",
+        "exits",
+        "granted_reads",
+        "granted_write",
+        "hot_at",
+        "lock_id",
+        "parent",
+        "reads",
+        "untold",
+        "writes",
+        "writes_below",
+    )
+
+    def __init__(self, lock_id: LockId, parent: Slot | None) -> None:
+        self.lock_id = lock_id
+        self.parent = parent
+        self.children: dict[Hashable, Slot] = {}
+        self.writes: list[Entry] = []
+        self.reads: list[Entry] = []
+        self.granted_write: Entry | None = None
+        self.granted_reads: dict[Entry, None] = {}
+        self.below = 0
+        self.writes_below = 0
+        self.counting: dict[Entry, None] = {}
+        self.candidates = 0
+        self.exits = 0
+        self.hot_at = -1
+        self.untold = 0
+
+    def waiting(self, writes_only: bool = False) -> int:
+        """How many entries on this very id wait."""
+        writes = len(self.writes) - (self.granted_write is not None)
+        return writes if writes_only else writes + len(self.reads) - len(self.granted_reads)
+
+    def entries(self) -> Iterator[Entry]:
+        """The entries on this very id, in no particular order."""
+        yield from self.writes
+        yield from self.reads
+
+    def path(self) -> Iterator[Slot]:
+        """This slot and those above it, upwards."""
+        slot: Slot | None = self
+        while slot is not None:
+            yield slot
+            slot = slot.parent
+
+    def subtree(self, writes_only: bool = False) -> Iterator[Slot]:
+        """The slots below this one that have entries there or further below."""
+        if self.writes_below if writes_only else self.below:
+            for child in self.children.values():
+                yield child
+                yield from child.subtree(writes_only)
+
+
+class Asker:
+    """An agent as its requests' owner.
+
+    Attributes:
+        id: The agent.
+        client: Name of its client.
+        entries: Its entries by slot; at most a read and a write on each.
+        total: How many entries that are.
+        waiting: How many of them wait.
+        requests_elsewhere: Whether it said that it has requests at other nodes.
+        waits_elsewhere: Whether it said that it waits there.
+        inquired: Whether it asked to be told what is related to its requests.
+        turned: Version at which it last began or ceased to wait.
+        waited: Whether it waited when the informer last looked.
+        entangled: Whether it waited then and had other requests, or inquired.
+        standing: All that the informer derived its entries' part in the table from.
+    """
+
+    __slots__ = (
+        "client",
+        "entangled",
+        "entries",
+        "id",
+        "inquired",
+        "requests_elsewhere",
+        "standing",
+        "total",
+        "turned",
+        "waited",
+        "waiting",
+        "waits_elsewhere",
+    )
+
+    def __init__(self, agent: AgentId, client: str) -> None:
+        self.id = agent
+        self.client = client
+        self.entries: dict[Slot, list[Entry]] = {}
+        self.total = 0
+        self.waiting = 0
+        self.requests_elsewhere = False
+        self.waits_elsewhere = False
+        self.inquired = False
+        self.turned = -1
+        self.waited = False
+        self.entangled = False
+        self.standing: object = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for anything anywhere, as far as is known here."""
+        return self.waiting > 0 or self.waits_elsewhere
+
+    def all(self) -> Iterator[Entry]:
+        """All its entries."""
+        for entries in self.entries.values():
+            yield from entries
+
+
+class Entry:
+    """One request in the table."""
+
+    __slots__ = (
+        "asker",
+        "blocker",
+        "candidate",
+        "exit",
+        "gone",
+        "granted",
+        "number",
+        "pending",
+        "place",
+        "since",
+        "slot",
+        "synced",
+        "told",
+        "version",
+        "watchers",
+        "write",
+    )
+
+    def __init__(self, number: int, asker: Asker, slot: Slot, write: bool, place: Place) -> None:
+        self.number = number
+        self.asker = asker
+        self.slot = slot
+        self.write = write
+        self.place = place
+        self.since = number
+        self.version = number
+        self.granted = False
+        self.gone = False
+        self.blocker: Entry | None = None
+        self.watchers: dict[Entry, None] | None = None
+        self.pending = -1
+        self.candidate = False
+        self.exit = False
+        self.synced = -1
+        self.told = False
+
+    @property
+    def mode(self) -> Mode:
+        """The mode as users write it."""
+        return "write" if self.write else "read"
+
+    def record(self, node: str) -> RequestRecord:
+        """What is to be told of it at this moment."""
+        asker = self.asker
+        waiting = not (self.granted or self.gone)
+        return RequestRecord(
+            node,
+            self.number,
+            asker.id,
+            asker.client,
+            self.slot.lock_id,
+            "write" if self.write else "read",
+            "gone" if self.gone else "granted" if self.granted else "waiting",
+            self.place,
+            self.since,
+            waiting or asker.waits,
+            self.version if self.version > asker.turned else asker.turned,
+        )
+
+
+def place_of(entry: Entry) -> Place:
+    return entry.place
+
+
+def version_of(entry: Entry) -> int:
+    return entry.version
+
+
+def last_ahead(queue: list[Entry], place: Place, asker: Asker | None) -> Entry | None:
+    """The last entry of `queue` that stands ahead of `place` and is not by `asker`."""
+    i = len(queue)
+    if i and queue[-1].place >= place:
+        i = bisect_left(queue, place, key=place_of)
+    while i:
+        i -= 1
+        if queue[i].asker is not asker:
+            return queue[i]
+    return None
+
+
+def counts_against(waiter: Entry, entry: Entry) -> bool:
+    """Whether an entry below the waiting `waiter`'s slot stands against it."""
+    return (
+        (waiter.write or entry.write)
+        and entry.asker is not waiter.asker
+        and (entry.granted or entry.place < waiter.place)
+    )

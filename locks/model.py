@@ -1,0 +1,329 @@
+"""The words of the algorithm: ids, references, request records, reports, and what users see.
+
+Everything here is an immutable value. A *request* is one agent's wish for one lock id on one
+node. It is known everywhere by its `key`, the pair of its node and its number there, and what is
+known of it at some moment is a `RequestRecord`. Of two records with the same key the one with the
+larger `version` is the newer. Records are all that travels: lock servers tell them to agents,
+agents pass them on to agents, and the wait-for graph is derived from them by the very rule of the
+lock table (`conflict` and `blocks` below).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple, Union, get_args
+
+from locks.errors import InvalidLockId, InvalidOption
+
+LockId = tuple[Hashable, ...]
+Mode = Literal["read", "write"]
+Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
+State = Literal["granted", "waiting", "gone"]
+Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
+Place = Union[int, Fraction]
+RequestKey = tuple[str, int]
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+REQUIREMENTS: tuple[Require, ...] = get_args(Require)
+
+
+class AgentId(NamedTuple):
+    """An agent's reference. References are totally ordered, the same way on every node.
+
+    Larger means younger: the order is creation time first, then node, then serial number.
+
+    Attributes:
+        created: Time of creation, nanoseconds since 1970 by the clock of its node.
+        node: Name of the node on which the agent runs.
+        serial: Number of the agent on that node.
+    """
+
+    created: int
+    node: str
+    serial: int
+
+    def __str__(self) -> str:
+        return f"agent-{self.serial}@{self.node}"
+
+
+class RequestRecord(NamedTuple):
+    """What is known of one request at one moment.
+
+    Attributes:
+        node: The node whose lock server has the request.
+        number: Number of the request on that node, never used twice.
+        agent: Who asks.
+        client: A name of the agent's client that a person can read.
+        lock_id: What is asked for.
+        mode: `"read"` or `"write"`.
+        state: `"granted"`, `"waiting"` or `"gone"`.
+        place: Its place in the order; of two related requests the smaller one stands ahead.
+        since: Version at which it got its present state and place. For a granted request this
+            is its fencing token.
+        blocked: Whether the agent waits for anything, for this request or elsewhere. A granted
+            request of an agent that waits for nothing cannot be part of a deadlock.
+        version: Version of its last change; of two records of a request the larger is newer.
+    """
+
+    node: str
+    number: int
+    agent: AgentId
+    client: str
+    lock_id: LockId
+    mode: Mode
+    state: State
+    place: Place
+    since: int
+    blocked: bool
+    version: int
+
+    @property
+    def key(self) -> RequestKey:
+        """What identifies the request everywhere."""
+        return (self.node, self.number)
+
+
+class Edge(NamedTuple):
+    """One edge of the wait-for graph: the request `waiter` waits for the request `holder`."""
+
+    waiter: RequestRecord
+    holder: RequestRecord
+
+    def __str__(self) -> str:
+        w, h = self.waiter, self.holder
+        has = "holds" if h.state == "granted" else "stands ahead with"
+        return (
+            f"{w.client} ({w.agent}) waits for {w.mode} {show(w.lock_id)} on {w.node}, "
+            f"where {h.client} ({h.agent}) {has} {h.mode} {show(h.lock_id)}"
+        )
+
+
+class Deadlock(NamedTuple):
+    """Report of one resolved deadlock.
+
+    Attributes:
+        agent: The agent that yielded.
+        lock_id: The lock id that it gave up.
+        node: The node of that lock.
+        action: `"surrendered"` (it stands last and goes on waiting) or `"aborted"`.
+        cycle: The edges of the deadlock, beginning with the one that was broken.
+        rule: Why this agent had to yield, in words.
+    """
+
+    agent: AgentId
+    lock_id: LockId
+    node: str
+    action: Literal["surrendered", "aborted"]
+    cycle: tuple[Edge, ...]
+    rule: str
+
+    @property
+    def lock(self) -> tuple[LockId, str]:
+        """The lock that was given up, as a pair of lock id and node."""
+        return (self.lock_id, self.node)
+
+    @property
+    def agents(self) -> tuple[AgentId, ...]:
+        """The agents of the cycle, each waiting for the next."""
+        return tuple(edge.waiter.agent for edge in self.cycle)
+
+    def __str__(self) -> str:
+        lines = [f"{self.agent} {self.action} {show(self.lock_id)} on {self.node}: {self.rule}"]
+        lines += [f"  {edge}" for edge in self.cycle]
+        return "\n".join(lines)
+
+
+class LockResult(NamedTuple):
+    """What a successful wait for locks returns.
+
+    Attributes:
+        status: `"have_all_locks"`, or `"no_locks"` when nothing was asked for.
+        deadlocks: The deadlocks of this transaction that were resolved so far, in the order in
+            which the agent got to know of them.
+    """
+
+    status: Status
+    deadlocks: tuple[Deadlock, ...]
+
+
+class Notification(NamedTuple):
+    """What an agent tells its client without being asked (options `notify`, `monitor_nodes`).
+
+    Attributes:
+        agent: The agent.
+        kind: `"waiting"`, `"have_all_locks"`, `"lock_info"`, `"nodeup"` or `"nodedown"`.
+        value: The deadlocks so far with `"have_all_locks"`, a `RequestRecord` with
+            `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`; otherwise `None`.
+    """
+
+    agent: AgentId
+    kind: Literal[
+        "waiting", "have_all_locks", "no_locks", "cannot_serve", "lock_info", "nodeup", "nodedown"
+    ]
+    value: Any = None
+
+
+class LockInfo(NamedTuple):
+    """One lock of a transaction, as its agent sees it.
+
+    Attributes:
+        lock_id: The lock id.
+        mode: The strongest mode asked for.
+        nodes: The nodes asked.
+        require: How many of them are needed.
+        granted: The nodes where it is granted.
+        held: Whether the requirement is met.
+        claimed: Whether the client was told that it holds it.
+    """
+
+    lock_id: LockId
+    mode: Mode
+    nodes: tuple[str, ...]
+    require: Require
+    granted: tuple[str, ...]
+    held: bool
+    claimed: bool
+
+
+class Contender(NamedTuple):
+    """One request in a view, as users and watchers see it."""
+
+    agent: AgentId
+    client: str
+    lock_id: LockId
+    mode: Mode
+    granted: bool
+    version: int
+
+
+class View(NamedTuple):
+    """A lock id as seen at one moment: the related requests in their order.
+
+    Attributes:
+        lock_id: The lock id that the view is of.
+        node: The node whose lock table it is.
+        requests: All requests on the id itself, its ancestors and its descendants.
+        version: The lock table's version at that moment.
+    """
+
+    lock_id: LockId
+    node: str
+    requests: tuple[Contender, ...]
+    version: int
+
+    @property
+    def holders(self) -> tuple[Contender, ...]:
+        """The requests that are granted."""
+        return tuple(c for c in self.requests if c.granted)
+
+    @property
+    def waiting(self) -> tuple[Contender, ...]:
+        """The requests that wait, in their order."""
+        return tuple(c for c in self.requests if not c.granted)
+
+
+# --- Rules --------------------------------------------------------------------------------------
+
+
+def related(a: LockId, b: LockId) -> bool:
+    """Whether one id is a prefix of the other (or both are the same)."""
+    return a[: len(b)] == b[: len(a)]
+
+
+def conflict(a: RequestRecord, b: RequestRecord) -> bool:
+    """Whether two requests exclude each other: different agents, related ids, not both reads."""
+    return (
+        a.agent != b.agent
+        and a.node == b.node
+        and (a.mode == "write" or b.mode == "write")
+        and related(a.lock_id, b.lock_id)
+    )
+
+
+def blocks(holder: RequestRecord, waiter: RequestRecord) -> bool:
+    """Whether `waiter` waits for `holder`: they conflict, and `holder` is granted or ahead."""
+    return (
+        waiter.state == "waiting"
+        and (
+            holder.state == "granted" or (holder.state == "waiting" and holder.place < waiter.place)
+        )
+        and conflict(holder, waiter)
+    )
+
+
+# --- Checks of what users pass ------------------------------------------------------------------
+
+
+def show(lock_id: LockId) -> str:
+    """A lock id as a person writes it."""
+    return "/".join(str(element) for element in lock_id)
+
+
+def check_lock_id(value: Any) -> LockId:
+    """Check a lock id and return it as a tuple.
+
+    Args:
+        value: A non-empty tuple or list of hashable key elements, e.g. `("db", "users", 17)`.
+
+    Raises:
+        InvalidLockId: It is something else.
+    """
+    if type(value) is not tuple:
+        if isinstance(value, (str, bytes)):
+            raise InvalidLockId(
+                f"lock id {value!r} is a plain {type(value).__name__}; "
+                f"write it as a tuple of key elements: ({value!r},)",
+                lock_id=value,
+            )
+        if not isinstance(value, (tuple, list)):
+            raise InvalidLockId(
+                f"lock id {value!r} is not a tuple or list of key elements, "
+                'such as ("db", "users", 17)',
+                lock_id=repr(value),
+            )
+        value = tuple(value)
+    if not value:
+        raise InvalidLockId("a lock id needs at least one key element; () has none", lock_id=value)
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InvalidLockId(
+            f"lock id {value!r} has an element that can't be a dictionary key ({error}); "
+            "use strings, numbers or tuples",
+            lock_id=repr(value),
+        ) from None
+    return value
+
+
+def check_mode(value: Any) -> Mode:
+    """Return `value` if it is a mode; raise `InvalidOption` otherwise."""
+    if value == "write" or value == "read":
+        return value  # type: ignore[no-any-return]
+    raise InvalidOption(f'mode {value!r} is unknown; use "read" or "write"', value=repr(value))
+
+
+def check_require(value: Any) -> Require:
+    """Return `value` if it is a requirement; raise `InvalidOption` otherwise."""
+    if value in REQUIREMENTS:
+        return value  # type: ignore[no-any-return]
+    raise InvalidOption(
+        f"requirement {value!r} is unknown; use one of {', '.join(REQUIREMENTS)}",
+        value=repr(value),
+    )
+
+
+def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
+    """Check a list of node names; a node that is named twice counts once.
+
+    Raises:
+        InvalidOption: It is empty, a plain string, or holds something that is not a name.
+    """
+    if isinstance(value, str) or not all(isinstance(node, str) for node in value):
+        raise InvalidOption(
+            f'nodes {value!r} is not a list of node names, such as ["a@127.0.0.1"]',
+            value=repr(value),
+        )
+    if not value:
+        raise InvalidOption("the list of nodes is empty; name at least one", value=repr(value))
+    return tuple(dict.fromkeys(value))

@@ -1,0 +1,211 @@
+"""An agent's part in finding and resolving deadlocks.
+
+While the agent waits it keeps what it is told in a `WaitGraph`, and after taking in all that is
+there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
+
+* If it is the largest in a cycle, it *yields*: it surrenders the lock id on which its neighbour in
+  the cycle waits, or aborts, and waits for the lock server's answer before it looks again. The
+  server carries it out only if that edge of the graph still stands, so outdated knowledge rarely
+  does harm, and each refusal removes some of it.
+* Otherwise it *passes on* what it found to the agents that `explore` names; nothing twice.
+* What it passed on, and has changed since, it *corrects*.
+
+An agent that ceases to wait corrects what it told of itself and forgets all. Should it wait again,
+it lets those know who told it something, and they tell it anew (`Knowledge.forgot`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from locks.messages import (
+    AgentEffect,
+    Inquire,
+    Knowledge,
+    Surrender,
+    Surrendered,
+    ToAgent,
+    ToServer,
+)
+from locks.model import AgentId, Deadlock, Edge, RequestKey, RequestRecord
+from locks.wait_graph import WaitGraph
+
+__all__ = ["Resolver"]
+
+YIELDS = "the largest (youngest) agent of the cycle yields"
+ABORTS = YIELDS + "; it aborts, because its client was told that it holds the lock"
+
+
+class Resolver:
+    """What one agent knows about deadlocks, and does about them.
+
+    Args:
+        me: The agent.
+        out: Where effects are put.
+    """
+
+    def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
+        self._me = me
+        self._out = out
+        self._graph = WaitGraph()
+        self._active = False  # whether the agent waits
+        self._unsettled = False
+        self._inquired = False
+        self._news: set[RequestKey] = set()  # changed since corrections were last sent
+        self._surrendering: Counter[str] = Counter()  # unanswered surrenders, by node
+        self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
+        self._tellers: dict[AgentId, None] = {}
+
+    @property
+    def surrendering(self) -> bool:
+        """Whether a surrender is not answered yet: the agent doesn't know what it still holds."""
+        return bool(self._surrendering)
+
+    def begin(self) -> None:
+        """The agent waits, perhaps for some time already."""
+        if self._active:
+            return
+        self._active = True
+        for teller in self._tellers:
+            self._out.append(ToAgent(teller, Knowledge(self._me, (), forgot=True)))
+        self._tellers.clear()
+
+    def cease(self) -> None:
+        """The agent waits for nothing (any more)."""
+        if self._active:
+            self._correct()
+            self._knows.clear()
+            self._graph.forget()
+            self._news.clear()
+            self._active = self._unsettled = self._inquired = False
+
+    def learn(self, record: RequestRecord) -> None:
+        """Take in what a lock server or another agent knows of a request."""
+        if self._active and self._graph.learn(record):
+            self._news.add(record.key)
+            self._unsettled = True
+
+    def gone(self, keys: Iterable[RequestKey]) -> None:
+        """Own requests were taken out; those who were told of them are to be corrected."""
+        if self._knows:
+            for key in keys:
+                known = self._graph.get(key)
+                if known is not None:
+                    self.learn(known._replace(state="gone", version=known.version + 1))
+
+    def learn_from(
+        self, message: Knowledge, waiting: Iterable[RequestKey], has_one_wish: bool
+    ) -> None:
+        """Take in what another agent passes on.
+
+        Args:
+            message: The message.
+            waiting: The own requests that wait; without any, nothing is of interest.
+            has_one_wish: Lock servers may have told nothing to an agent with a single wish: it
+                inquires.
+        """
+        sender = message.sender
+        if message.forgot:
+            self._knows.pop(sender, None)
+            self._unsettled = True
+        if not message.records:
+            return
+        self._tellers[sender] = None
+        nodes = dict.fromkeys(node for node, _ in waiting)
+        if not nodes:
+            return
+        if has_one_wish and not self._inquired:
+            self._inquired = True
+            self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
+        knows = self._knows.setdefault(sender, {})
+        for record in message.records:
+            if record.version > knows.get(record.key, -1):
+                knows[record.key] = record.version
+            if record.agent != self._me:
+                self.learn(record)
+
+    def settle(self, claimed: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
+        """Look for deadlocks; yield, or pass on what was found.
+
+        Args:
+            claimed: Whether yielding for an edge takes a lock that the client was told it has.
+            abort_on_deadlock: Abort rather than surrender such a lock.
+        """
+        if not self._unsettled or self._surrendering:
+            return
+        self._unsettled = False
+        found = self._graph.explore(self._me)
+        if found.closing:
+            edge = next((e for e in found.closing if not claimed(e)), found.closing[0])
+            abort = abort_on_deadlock and claimed(edge)
+            self._yield(edge, found.cycle(edge), abort)
+            return
+        records = {record.key: record for edge in found.edges for record in edge}
+        for target in found.targets:
+            self._tell(target, records.values())
+        self._correct()
+
+    def surrender(self, node: str, message: Surrender) -> None:
+        """Send a surrender; until it is answered, nothing else is done about deadlocks."""
+        self._surrendering[node] += 1
+        self._out.append(ToServer(node, message))
+
+    def surrendered(self, answer: Surrendered) -> None:
+        """Take in a lock server's answer to a surrender."""
+        self._surrendering[answer.node] -= 1
+        self._surrendering += Counter()  # drop what is zero
+        present = {record.key: record for record in answer.records}
+        for end in (answer.message.waiter, answer.message.holder):
+            if end is not None:
+                key = (answer.node, end[0])
+                record = present.get(key)
+                known = self._graph.get(key)
+                if record is None and known is not None:
+                    record = known._replace(state="gone", version=answer.version)
+                if record is not None and known is not None:
+                    self.learn(record)
+        self._unsettled = True
+
+    def node_down(self, node: str) -> None:
+        """A lock server is gone; it answers nothing any more."""
+        del self._surrendering[node]
+        for record in self._graph.at(node):
+            self.learn(record._replace(state="gone"))
+        self._unsettled = True
+
+    def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
+        """Give up the id on which the neighbour in the cycle waits."""
+        waiter, holder = edge
+        report = Deadlock(
+            self._me,
+            waiter.lock_id,
+            waiter.node,
+            "aborted" if abort else "surrendered",
+            cycle,
+            ABORTS if abort else YIELDS,
+        )
+        message = Surrender(
+            self._me,
+            waiter.lock_id,
+            (waiter.number, waiter.since),
+            (holder.number, holder.since),
+            report,
+        )
+        self.surrender(waiter.node, message)
+
+    def _correct(self) -> None:
+        """Tell partners the news of what they know an older state of."""
+        if self._news:
+            for partner, knows in self._knows.items():
+                news = [self._graph.get(key) for key in self._news if key in knows]
+                self._tell(partner, [record for record in news if record is not None])
+            self._news.clear()
+
+    def _tell(self, partner: AgentId, records: Iterable[RequestRecord]) -> None:
+        """Send a partner those of the records that it is not known to know, if there are any."""
+        knows = self._knows.setdefault(partner, {})
+        new = tuple(r for r in records if r.agent != partner and knows.get(r.key, -1) < r.version)
+        if new:
+            knows.update({record.key: record.version for record in new})
+            self._out.append(ToAgent(partner, Knowledge(self._me, new)))

@@ -1,0 +1,35 @@
+"""The runtime: actors on gevent, monitors and links, waits across threads, a home for the node.
+
+It knows Pykka and gevent and nothing of locks. Nothing is patched, and no hub and no thread is
+made, by importing it.
+"""
+
+from locks.runtime.actor import GeventActor, GeventFuture, kill
+from locks.runtime.home import Home
+from locks.runtime.monitor import (
+    Client,
+    Down,
+    Killed,
+    Monitor,
+    current_client,
+    exit_client,
+    monitor,
+)
+from locks.runtime.waiter import Channel, Gate, Waiter
+
+__all__ = [
+    "Channel",
+    "Client",
+    "Down",
+    "Gate",
+    "GeventActor",
+    "GeventFuture",
+    "Home",
+    "Killed",
+    "Monitor",
+    "Waiter",
+    "current_client",
+    "exit_client",
+    "kill",
+    "monitor",
+]

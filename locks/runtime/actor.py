@@ -1,0 +1,322 @@
+"""A Pykka actor whose loop is a gevent greenlet.
+
+Theory of operation
+-------------------
+`GeventActor` fills Pykka's three seams for a new kind of actor: an inbox, a future, and what runs
+the loop: a `gevent.Greenlet` on the hub of the thread that starts the actor. Inbox and future
+stand on `locks.runtime.waiter`, so actors and callers in any thread, patched or not, can talk to
+each other; an actor handles messages while the hub that it lives on runs.
+
+**An actor dies alone.** Pykka's loop takes any `BaseException` for the end of the program and stops
+*every* actor, while the one that was hit leaves its caller without an answer; a greenlet killed
+while it waits for a message leaves an actor that looks alive. So the loop here is our own, with
+one way out, `_end`, whatever happened: unregister, mark as stopped, answer the message in hand and
+all others with `ActorDeadError` (also those that come later by a race: see `Channel.close`), tell
+the monitors why. A greenlet killed before it ever ran gets there through a link.
+
+| what happened                           | hook         | reason in `Down`                      |
+| --------------------------------------- | ------------ | ------------------------------------- |
+| `stop`                                  | `on_stop`    | "normal"                              |
+| exception in a `tell`ed message         | `on_failure` | the exception                         |
+| exception in an `ask`ed message         | none         | none: the caller gets it              |
+| exception in `on_start` or `on_stop`    | none         | the exception                         |
+| `kill`, or any other `GreenletExit`     | `on_failure` | what `kill` was given, or "killed"    |
+| any other `BaseException`               | `on_failure` | the exception                         |
+| killed before it ever ran               | none         | what `kill` was given, or "killed"    |
+
+`KeyboardInterrupt` is for the program: when the actor has ended it goes on to the hub, which raises
+it in the main greenlet.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import gevent
+import pykka
+from pykka import ActorDeadError, ActorRegistry
+from pykka.messages import _ActorStop
+
+from locks.runtime.monitor import ACTOR_REF, DeathWatch, Killed, Mortal, end_reason, kill_greenlet
+from locks.runtime.waiter import Channel, Waiter
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from pykka._actor import ActorInbox
+    from pykka._envelope import Envelope
+    from pykka._future import GetHookFunc
+    from pykka._types import OptExcInfo
+
+__all__ = ["GeventActor", "GeventFuture", "kill"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("pykka")
+
+
+class GeventFuture(pykka.Future[T]):
+    """A future that can be set, and waited for, in any greenlet or thread.
+
+    Otherwise like `pykka.ThreadingFuture`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        # `list.pop` is atomic: a token is taken by exactly one.
+        self._unset = [True]  # taken by who sets the outcome or the hook
+        self._hook_idle = [True]  # taken by who runs the hook
+        self._outcome: tuple[Any, OptExcInfo | None] | None = None
+        self._waiters: list[Waiter] = []
+
+    def get(self, *, timeout: float | None = None) -> Any:
+        """Return the value or raise the exception that was set. See `pykka.Future.get`."""
+        if self._outcome is None:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while self._outcome is None:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if self._get_hook is not None and self._take_hook():
+                    return self._get_from_hook(left)
+                if not self._wait(left):
+                    raise pykka.Timeout(f"{timeout} seconds")
+        value, exc_info = self._outcome
+        if exc_info is None:
+            return value
+        exc_type, exc_value, exc_traceback = exc_info
+        if exc_value is None:
+            assert exc_type is not None
+            exc_value = exc_type()
+        if exc_value.__traceback__ is not exc_traceback:
+            exc_value = exc_value.with_traceback(exc_traceback)
+        raise exc_value
+
+    def set(self, value: T | None = None) -> None:
+        """Set the value. See `pykka.Future.set`."""
+        self._set((value, None))
+
+    def set_exception(self, exc_info: OptExcInfo | None = None) -> None:
+        """Set an exception, by default the one being handled. See `pykka.Future.set_exception`."""
+        self._set((None, sys.exc_info() if exc_info is None else exc_info))
+
+    def set_get_hook(self, func: GetHookFunc[T]) -> None:
+        """Set the function that gets the value. See `pykka.Future.set_get_hook`."""
+        if self._get_hook is None:
+            self._take_unset()
+        super().set_get_hook(func)
+        self._wake_all()
+
+    def _set(self, outcome: tuple[Any, OptExcInfo | None]) -> None:
+        self._take_unset()
+        self._outcome = outcome
+        self._wake_all()
+
+    def _take_unset(self) -> None:
+        try:
+            self._unset.pop()
+        except IndexError:
+            raise queue.Full from None
+
+    def _take_hook(self) -> bool:
+        try:
+            return self._hook_idle.pop()
+        except IndexError:
+            return False
+
+    def _get_from_hook(self, timeout: float | None) -> Any:
+        """Run the hook, alone; other callers wait and then find its result."""
+        try:
+            return super().get(timeout=timeout)
+        finally:
+            self._hook_idle.append(True)
+            self._wake_all()
+
+    def _wait(self, timeout: float | None) -> bool:
+        """Wait until there is an outcome or the hook may be run; False if the time ran out."""
+        waiter = Waiter()
+        self._waiters.append(waiter)
+        try:
+            # Looked at after the waiter is to be seen by `_wake_all`: no wake-up gets lost.
+            if self._outcome is not None or (self._get_hook is not None and self._hook_idle):
+                return True
+            return waiter.wait(timeout)
+        finally:
+            self._waiters.remove(waiter)
+
+    def _wake_all(self) -> None:
+        for waiter in tuple(self._waiters):
+            waiter.wake()
+
+
+class Inbox(Channel[Any], Mortal):
+    """A `GeventActor`'s messages, and the way to watch and to kill it for those who have its ref.
+
+    Attributes:
+        greenlet: what runs the actor's loop; None before the start and after the end.
+    """
+
+    __slots__ = ("greenlet", "watch")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.watch = DeathWatch()
+        self.greenlet: gevent.Greenlet[..., None] | None = None
+
+    put = Channel.send
+    get = Channel.receive
+
+    def empty(self) -> bool:
+        """Whether no message waits."""
+        return not self._items
+
+    def kill(self, reason: object) -> None:
+        """End the actor soon, whatever it is doing."""
+        greenlet = self.greenlet
+        if greenlet is not None:
+            kill_greenlet(greenlet, Killed(reason))
+
+
+class GeventActor(pykka.Actor):
+    """A Pykka actor that runs in a greenlet, on the hub of the thread that starts it."""
+
+    actor_inbox: Inbox
+
+    @staticmethod
+    def _create_actor_inbox() -> ActorInbox:
+        return Inbox()
+
+    @staticmethod
+    def _create_future() -> pykka.Future[Any]:
+        return GeventFuture()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._message_in_hand: Envelope[Any] | None = None
+        self._reason: object = None  # why it ended, once that is known
+        self._told_failure = False
+
+    def _start_actor_loop(self) -> None:
+        greenlet = gevent.Greenlet(self._actor_loop)
+        greenlet.__dict__[ACTOR_REF] = self._actor_ref
+        self.actor_inbox.greenlet = greenlet
+        greenlet.rawlink(self._greenlet_ended)
+        greenlet.start()
+
+    def _actor_loop(self) -> None:
+        try:
+            self._actor_loop_setup()
+            self._actor_loop_running()
+        except BaseException as error:
+            self._die(error)
+            if isinstance(error, KeyboardInterrupt):
+                raise
+        finally:
+            self._end("normal")
+
+    def _actor_loop_running(self) -> None:
+        stopped = self.actor_stopped
+        receive = self.actor_inbox.receive
+        while not stopped.is_set():
+            envelope = self._message_in_hand = receive()
+            reply_to = envelope.reply_to
+            try:
+                response = self._handle_receive(envelope.message)
+                if reply_to is not None:
+                    reply_to.set(response)
+            except Exception as error:
+                if reply_to is not None:
+                    logger.info("Exception returned from %s to caller:", self, exc_info=error)
+                    reply_to.set_exception()
+                else:
+                    self._handle_failure(type(error), error, error.__traceback__)
+                    self._tell_failure(error)
+            self._message_in_hand = None
+
+    def _die(self, error: BaseException) -> None:
+        """End because of what was raised in the greenlet from outside, or isn't an `Exception`."""
+        if isinstance(error, gevent.GreenletExit):
+            # Killed, which is no failure to be logged.
+            self._reason = error.reason if isinstance(error, Killed) else "killed"
+            self._mark_stopped()
+            logger.debug("Killed %s", self)
+        else:
+            self._handle_failure(type(error), error, error.__traceback__)
+        self._tell_failure(error)
+
+    def _tell_failure(self, error: BaseException) -> None:
+        """Call the hook, once: it may itself have been killed."""
+        if not self._told_failure:
+            self._told_failure = True
+            try:
+                self.on_failure(type(error), error, error.__traceback__)
+            except Exception as second:
+                self._handle_failure(type(second), second, second.__traceback__)
+
+    def _handle_failure(
+        self,
+        exception_type: type[BaseException] | None,
+        exception_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._reason is None:
+            self._reason = exception_value
+        super()._handle_failure(exception_type, exception_value, traceback)
+
+    def _mark_stopped(self) -> None:
+        if not self.actor_stopped.is_set():
+            ActorRegistry.unregister(self._actor_ref)
+            self.actor_stopped.set()
+
+    def _greenlet_ended(self, greenlet: gevent.Greenlet[..., None]) -> None:
+        # Only news if the loop never ran; otherwise it has called `_end` itself.
+        self._end(end_reason(greenlet))
+
+    def _end(self, reason: object) -> None:
+        """Whatever the cause was: leave nobody waiting for this actor."""
+        inbox = self.actor_inbox
+        if inbox.closed:
+            return
+        self._mark_stopped()
+        refuse = partial(_refuse, str(self))
+        if self._message_in_hand is not None:
+            refuse(self._message_in_hand)
+        inbox.close(refuse)
+        inbox.greenlet = None
+        inbox.watch.fire(self._actor_ref, reason if self._reason is None else self._reason)
+
+
+def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
+    """Kill a `GeventActor`: raise `Killed` in its greenlet soon, whatever it is doing.
+
+    From any thread, without waiting. An actor that catches `GreenletExit` survives. Killing an
+    actor that has ended does nothing.
+
+    Args:
+        ref: whom to kill.
+        reason: what its monitors are told.
+
+    Raises:
+        TypeError: for another kind of actor.
+    """
+    inbox = ref.actor_inbox
+    if not isinstance(inbox, Inbox):
+        raise TypeError(f"only a GeventActor can be killed: {ref!r}")
+    inbox.kill(reason)
+
+
+def _refuse(actor: str, envelope: Envelope[Any]) -> None:
+    """Answer a message that a dead actor will not handle, as Pykka does for a stopped one."""
+    reply_to = envelope.reply_to
+    if reply_to is None:
+        return
+    with suppress(queue.Full):  # it was answered before the actor ended
+        if isinstance(envelope.message, _ActorStop):
+            reply_to.set(None)
+        else:
+            error = ActorDeadError(f"{actor} stopped before handling the message")
+            reply_to.set_exception((ActorDeadError, error, None))

@@ -1,0 +1,115 @@
+"""Ctrl-C must not tear a state machine.
+
+Python runs signal handlers between two bytecodes of the main thread, and the default handler of
+SIGINT raises `KeyboardInterrupt` right there. State machines that run in whichever thread calls
+them would be left half-changed. So, as `asyncio.Runner` does, `install` puts in a handler that
+looks where the main thread is: inside a shielded section it only takes a note, and `leave` raises
+`KeyboardInterrupt` when the outermost section ends; anywhere else it raises at once, as always.
+
+Use, in any thread::
+
+    token = enter()
+    try:
+        ...  # never blocks, never switches greenlets
+    finally:
+        leave(token)
+
+**Why there is no gap.** Only the main thread changes `depth`, and the handler, which runs in the
+main thread too, only reads it. A signal before `enter` has stored the new depth raises in `enter`,
+before the section; one after that is noted, also between `enter` and `try`. A signal before `leave`
+has stored depth 0 is noted and raised by `leave`; one after that raises at once and takes the
+note with it, so that two signals never become two exceptions at different places.
+
+In other threads, and while nothing is installed, `enter` and `leave` do nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+from gevent import monkey
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["enter", "install", "leave", "uninstall"]
+
+# Native, also in a monkey-patched program: signals know threads, not greenlets.
+_get_ident = monkey.get_original("_thread", "get_ident")
+
+
+class _Shield:
+    """The state of the one main thread."""
+
+    __slots__ = ("depth", "installed", "main", "noted")
+
+    def __init__(self) -> None:
+        self.main = 0  # ident of the main thread while installed; no thread has ident 0
+        self.depth = 0
+        self.noted = False
+        self.installed = 0
+
+
+_shield = _Shield()
+
+
+def enter() -> bool:
+    """Begin a shielded section; give what it returns to `leave`. Sections may be nested."""
+    if _get_ident() != _shield.main:
+        return False
+    _shield.depth += 1
+    return True
+
+
+def leave(token: bool) -> None:
+    """End a shielded section.
+
+    Raises:
+        KeyboardInterrupt: if it was the outermost section and Ctrl-C was pressed meanwhile.
+    """
+    if token:
+        _shield.depth -= 1
+        if _shield.noted and not _shield.depth:
+            _shield.noted = False
+            raise KeyboardInterrupt
+
+
+def install() -> bool:
+    """Take over SIGINT, if the program left it at Python's default. Call it in the main thread.
+
+    Returns:
+        Whether sections are shielded now. If so, `uninstall` is due once for this call. False in
+        any other thread, and in a program that has a SIGINT handler of its own.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        try:
+            signal.signal(signal.SIGINT, _on_sigint)
+        except ValueError:  # not the main thread
+            return False
+        _shield.main = _get_ident()
+    elif signal.getsignal(signal.SIGINT) is not _on_sigint or _get_ident() != _shield.main:
+        return False
+    _shield.installed += 1
+    return True
+
+
+def uninstall() -> None:
+    """Undo one successful `install`; the last one restores Python's default handler."""
+    if _shield.installed:
+        _shield.installed -= 1
+    if not _shield.installed and signal.getsignal(signal.SIGINT) is _on_sigint:
+        try:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        except ValueError:
+            return  # Not the main thread. Our handler stays: outside sections it is the default.
+        if not _shield.depth:
+            _shield.main = 0
+
+
+def _on_sigint(signum: int, frame: FrameType | None) -> None:
+    if _shield.depth:
+        _shield.noted = True
+    else:
+        _shield.noted = False
+        signal.default_int_handler(signum, frame)

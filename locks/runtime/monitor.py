@@ -1,0 +1,419 @@
+"""Erlang-like monitors and links, on every kind of client.
+
+Theory of operation
+-------------------
+Each mortal thing has one `DeathWatch`: the monitors that are told when it ends. The watch is kept
+*on* the subject (in its `__dict__`, or in the inbox of a `GeventActor`), so there is no registry
+to search, to lock or to clean up: a watch goes away with its subject, and the subject is hooked
+once, however many monitors come and go. To add or to cancel a monitor is one dict operation.
+
+How the end is noticed, each without polling:
+
+=========================  =====================================================================
+subject                    hook
+=========================  =====================================================================
+`GeventActor`              its own end fires the watch
+any other Pykka actor      `actor_stopped.set` of that one actor; and, once it was monitored from
+                           within its own thread, the end of that thread
+`gevent.Greenlet`          one `rawlink`
+raw `greenlet.greenlet`    a weak reference: best effort. Noticed when it is collected, which is at
+                           its end if nobody holds it; the subject of its `Down` is the (dead) weak
+                           reference, as the greenlet itself is gone
+`threading.Thread`         from within: a sentinel in a native thread-local, which the interpreter
+                           clears at the thread's end. From elsewhere: a helper that joins it (a
+                           native thread, or a greenlet where threads are greenlets): one for each
+                           thread so monitored, however many monitors it has. The main thread
+                           never ends before the process
+=========================  =====================================================================
+
+**Exactly once.** A monitor is in the dict of the watch until somebody takes it out: `cancel`, the
+end of the subject, or, if the subject ended while the monitor was being added, `monitor` itself.
+`dict.pop` is atomic, so only one of them gets it.
+
+What a thread's function raised is not known to anybody else, so a thread always ends "normal".
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
+
+import gevent
+import greenlet
+import pykka
+from gevent import getcurrent, monkey
+from gevent.hub import Hub
+
+from locks.runtime.waiter import get_hub_if_exists, run_in_hub
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "Client",
+    "DeathWatch",
+    "Down",
+    "Killed",
+    "Monitor",
+    "Mortal",
+    "current_client",
+    "exit_client",
+    "kill_greenlet",
+    "monitor",
+]
+
+logger = logging.getLogger("locks")
+
+Client = Union[
+    "pykka.ActorRef[Any]", "gevent.Greenlet[..., Any]", greenlet.greenlet, threading.Thread
+]
+
+_WATCH = "_locks_watch"  # the attribute of a subject that holds its watch
+ACTOR_REF = "_locks_actor_ref"  # the attribute of a `GeventActor`'s greenlet that holds its ref
+
+
+class Killed(gevent.GreenletExit):
+    """Thrown into a greenlet that is killed for a reason."""
+
+    def __init__(self, reason: object = "killed") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Down(NamedTuple):
+    """The message of a monitor: the subject has ended.
+
+    Attributes:
+        subject: what was monitored.
+        reason: "normal" for return or stop, the exception of a crash, "killed" or what the killer
+            gave as its reason, "noproc" if it had ended before it was monitored.
+    """
+
+    subject: Any
+    reason: Any
+
+
+class Monitor:
+    """One interest in one subject's end."""
+
+    __slots__ = ("_callback", "_watch")
+
+    def __init__(self, callback: Callable[[Down], object]) -> None:
+        self._callback = callback
+        self._watch: DeathWatch | None = None
+
+    def cancel(self) -> None:
+        """Don't call back. Does nothing when the callback has run or is running."""
+        watch = self._watch
+        if watch is not None:
+            watch.monitors.pop(self, None)
+
+    def _notify(self, down: Down) -> None:
+        try:
+            self._callback(down)
+        except Exception:
+            logger.exception("the callback of a monitor failed: %r", down)
+
+
+class DeathWatch:
+    """Who is to be told of one subject's end."""
+
+    __slots__ = ("__weakref__", "ended", "monitors")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.monitors: dict[Monitor, None] = {}
+
+    def fire(self, subject: object, reason: object) -> None:
+        """The subject has ended. Only the first call counts."""
+        self.ended = True
+        if self.monitors:
+            self._notify_all(Down(subject, reason))
+
+    def add(self, monitor: Monitor, subject: object) -> None:
+        """Tell the monitor of the end, at once if it has come."""
+        monitor._watch = self
+        self.monitors[monitor] = None
+        if self.ended:
+            # `fire` may not have seen this one.
+            self._notify_all(Down(subject, "noproc"))
+
+    def _notify_all(self, down: Down) -> None:
+        for monitor in tuple(self.monitors):
+            if self.monitors.pop(monitor, down) is None:
+                monitor._notify(down)
+
+
+class Mortal:
+    """What the inbox of an actor is if the actor can be watched and killed."""
+
+    __slots__ = ()
+
+    watch: DeathWatch
+
+    def kill(self, reason: object) -> None:
+        """End the actor soon, whatever it is doing."""
+        raise NotImplementedError
+
+
+def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
+    """Call `callback(Down)` once, as soon as the subject ends, or now if it has ended.
+
+    The callback runs in whatever thread notices the end, perhaps in a hub or in a thread that is
+    nearly gone: it must be quick, must not block and must be safe there. It is not called after
+    `cancel` has returned, unless it is being called at that moment by another thread.
+
+    Raises:
+        TypeError: for something that is no client.
+        ValueError: for a thread that wasn't started, or one that Python's `threading` didn't
+            start, if called from outside of it: its end can't be noticed from there.
+    """
+    new = Monitor(callback)
+    watch = _watch_of(subject)
+    if watch is None:
+        new._notify(Down(subject, "noproc"))
+    else:
+        watch.add(new, subject)
+    return new
+
+
+def current_client() -> Client:
+    """Return who is calling: an actor's ref, else a greenlet, else a thread.
+
+    The same context always gets the same object. In a thread's main greenlet that is the thread's
+    `threading.Thread`. Where threads are greenlets (monkey-patched), it is the greenlet, whose end
+    can be noticed.
+    """
+    current = getcurrent()
+    if isinstance(current, gevent.Greenlet):
+        ref: pykka.ActorRef[Any] | None = getattr(current, ACTOR_REF, None)
+        if ref is not None:
+            return ref
+        thread = _green_thread(current)
+        return current if thread is None else _actor_of(thread) or current
+    if current.parent is not None:
+        return current
+    thread = threading.current_thread()
+    return _actor_of(thread) or thread
+
+
+def exit_client(subject: Client, reason: object) -> None:
+    """Stop a client because something that it is linked to has failed. Doesn't wait.
+
+    A `GeventActor` or a greenlet is killed with the reason; another actor is asked to stop.
+
+    Raises:
+        TypeError: for a thread or a greenlet outside of gevent, which can't be stopped.
+    """
+    if isinstance(subject, pykka.ActorRef):
+        inbox = subject.actor_inbox
+        if isinstance(inbox, Mortal):
+            inbox.kill(reason)
+        else:
+            subject.stop(block=False)
+    elif isinstance(subject, greenlet.greenlet):
+        kill_greenlet(subject, Killed(reason))
+    elif isinstance(subject, threading.Thread):
+        raise TypeError(f"a thread can't be stopped, so it can't be linked: {subject!r}")
+    else:
+        raise TypeError(f"not a client: {subject!r}")
+
+
+def kill_greenlet(subject: greenlet.greenlet, error: BaseException) -> None:
+    """Throw `error` into a greenlet soon. From any thread, without waiting."""
+    hub: Any = subject.parent
+    while hub is not None and not isinstance(hub, Hub):
+        hub = hub.parent
+    if hub is None or hub.loop is None:
+        if subject.dead:
+            return
+        raise TypeError(f"a greenlet without a hub can't be stopped: {subject!r}")
+    if not isinstance(subject, gevent.Greenlet):
+        run_in_hub(hub, _throw, subject, error)
+    elif get_hub_if_exists() is hub:
+        subject.kill(error, block=False)
+    else:
+        run_in_hub(hub, subject.kill, error, False)
+
+
+def _throw(subject: greenlet.greenlet, error: BaseException) -> None:
+    if not subject.dead:
+        subject.throw(error)
+
+
+def _watch_of(subject: Client) -> DeathWatch | None:
+    """Return the subject's watch, hooked to its end; None if it has ended."""
+    if isinstance(subject, gevent.Greenlet):
+        return _watch_of_greenlet(subject)
+    if isinstance(subject, pykka.ActorRef):
+        inbox = subject.actor_inbox
+        if isinstance(inbox, Mortal):
+            return inbox.watch
+        return _watch_of_foreign_actor(subject)
+    if isinstance(subject, threading.Thread):
+        return _watch_of_thread(subject)
+    if isinstance(subject, greenlet.greenlet):
+        return _watch_of_raw_greenlet(subject)
+    raise TypeError(f"not an actor's ref, a greenlet or a thread: {subject!r}")
+
+
+# Two threads that hook the same subject at the same time get the same watch (`setdefault`) and may
+# both hook it. That is harmless, since only the first `fire` counts.
+
+
+def _watch_of_greenlet(subject: gevent.Greenlet[..., Any]) -> DeathWatch | None:
+    if subject.ready():
+        return None
+    watch: DeathWatch | None = subject.__dict__.get(_WATCH)
+    if watch is None:
+        watch = subject.__dict__.setdefault(_WATCH, DeathWatch())
+        subject.rawlink(_greenlet_ended)
+        if subject.ready():
+            # It ended in its own thread meanwhile; whether its links saw ours is not known.
+            _greenlet_ended(subject)
+    return watch
+
+
+def _greenlet_ended(subject: gevent.Greenlet[..., Any]) -> None:
+    subject.__dict__[_WATCH].fire(subject, end_reason(subject))
+
+
+def end_reason(subject: gevent.Greenlet[..., Any]) -> object:
+    """Return why a greenlet has ended, as `Down` says it."""
+    if subject.exception is not None:
+        return subject.exception
+    value = subject.value
+    if isinstance(value, Killed):
+        return value.reason
+    return "killed" if isinstance(value, gevent.GreenletExit) else "normal"
+
+
+_raw_watches: dict[weakref.ref[greenlet.greenlet], DeathWatch] = {}
+
+
+def _watch_of_raw_greenlet(subject: greenlet.greenlet) -> DeathWatch | None:
+    if subject.dead:
+        return None
+    watch: DeathWatch | None = subject.__dict__.get(_WATCH)
+    if watch is None:
+        watch = subject.__dict__.setdefault(_WATCH, DeathWatch())
+        _raw_watches[weakref.ref(subject, _raw_greenlet_ended)] = watch
+    return watch
+
+
+def _raw_greenlet_ended(ref: weakref.ref[greenlet.greenlet]) -> None:
+    _raw_watches.pop(ref).fire(ref, "normal")
+
+
+def _watch_of_foreign_actor(subject: pykka.ActorRef[Any]) -> DeathWatch | None:
+    stopped: Any = subject.actor_stopped
+    watch: DeathWatch | None = subject.__dict__.get(_WATCH)
+    if watch is None:
+        if stopped.is_set():
+            return None
+        watch = subject.__dict__.setdefault(_WATCH, DeathWatch())
+        if hasattr(stopped, "rawlink"):  # a patched `threading.Event`
+            stopped.rawlink(lambda _: watch.fire(subject, "normal"))
+        else:
+            _hook_set(stopped, watch, subject)
+        if stopped.is_set():
+            watch.ended = True
+    if _THREAD_HOOKED not in subject.__dict__ and current_client() is subject:
+        # Its thread may end without stopping it: `SystemExit` in `on_start`, for one.
+        subject.__dict__[_THREAD_HOOKED] = True
+        own = _watch_of_thread(_thread_here())
+        if own is not None:
+            own.add(Monitor(lambda down: watch.fire(subject, down.reason)), subject)
+    return watch
+
+
+_THREAD_HOOKED = "_locks_thread_hooked"
+
+
+def _hook_set(stopped: Any, watch: DeathWatch, subject: pykka.ActorRef[Any]) -> None:
+    original = stopped.set
+
+    def set_and_tell() -> None:
+        original()
+        # Pykka stops a crashed actor inside of the `except` clause that caught the crash.
+        error = sys.exc_info()[1]
+        watch.fire(subject, "normal" if error is None else error)
+        stopped.__dict__.pop("set", None)  # else event and hook keep each other alive
+
+    stopped.set = set_and_tell
+
+
+def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
+    watch: DeathWatch | None = subject.__dict__.get(_WATCH)
+    if watch is not None:
+        return watch
+    new = DeathWatch()
+    if subject is threading.main_thread():
+        pass
+    elif subject is _thread_here():
+        current = getcurrent()
+        if isinstance(current, gevent.Greenlet) and _green_thread(current) is subject:
+            monitor(current, lambda down: new.fire(subject, down.reason))
+        else:
+            _this_thread.__dict__.setdefault("sentinels", []).append(_Sentinel(subject, new))
+    elif subject.ident is None:
+        raise ValueError(f"a thread that was not started can't be monitored: {subject!r}")
+    elif not subject.is_alive():
+        return None
+    elif isinstance(subject, threading._DummyThread):
+        raise ValueError(f"only that thread itself can monitor its end: {subject!r}")
+    elif monkey.is_module_patched("threading"):
+        gevent.spawn(_join, subject, new)
+    else:
+        threading.Thread(
+            target=_join, args=(subject, new), name="locks-monitor", daemon=True
+        ).start()
+    watch = subject.__dict__.setdefault(_WATCH, new)
+    return watch
+
+
+def _join(subject: threading.Thread, watch: DeathWatch) -> None:
+    subject.join()
+    watch.fire(subject, "normal")
+
+
+# The native thread-local: in a patched program the patched one belongs to greenlets.
+_this_thread = monkey.get_original("_thread", "_local")()
+
+
+class _Sentinel:
+    """Lives in a thread-local; the interpreter drops it at the thread's end, in that thread."""
+
+    __slots__ = ("_subject", "_watch")
+
+    def __init__(self, subject: threading.Thread, watch: DeathWatch) -> None:
+        self._subject = subject
+        self._watch = watch
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self._watch.fire(self._subject, "normal")
+
+
+def _green_thread(current: greenlet.greenlet) -> threading.Thread | None:
+    """Return the patched `threading.Thread` that the greenlet is, if it is one."""
+    # `threading` lists its threads by ident, which is the greenlet's id where patched. Not
+    # `current_thread()`, which invents a dummy thread for each greenlet.
+    active: dict[int, threading.Thread] = getattr(threading, "_active", {})
+    return active.get(id(current))
+
+
+def _thread_here() -> threading.Thread:
+    """Return the caller's thread, a patched one if the caller is one."""
+    return _green_thread(getcurrent()) or threading.current_thread()
+
+
+def _actor_of(thread: threading.Thread) -> pykka.ActorRef[Any] | None:
+    """Return the ref of the Pykka actor whose loop the thread runs, if it runs one."""
+    # Pykka has no public way to ask this. If `threading` forgets its target some day, an actor's
+    # client is its thread, which lives just as long.
+    actor = getattr(getattr(thread, "_target", None), "__self__", None)
+    return actor.actor_ref if isinstance(actor, pykka.Actor) else None

@@ -1,0 +1,332 @@
+"""Blocking and waking across greenlets, hubs and native threads.
+
+Theory of operation
+-------------------
+Four small things:
+
+- `Mailbox`: the way into one gevent hub from any thread. A deque plus an async watcher, the only
+  libev call that is safe while the loop runs without the GIL. (`loop.run_callback_threadsafe`
+  also counts up the loop's reference count, which the running loop changes without the GIL.)
+- `Waiter`: one blocking wait of one caller.
+- `Gate`: opens once, for any number of callers.
+- `Channel`: a queue with many senders and one receiver, who sleeps on a `Waiter`.
+
+**Why no wake-up is lost.** `Waiter.wait` publishes how it can be woken (`_parked`) and looks at
+`_woken` *after* that; `Waiter.wake` sets `_woken` and looks at `_parked` *after* that. Under the
+GIL the four steps have one order, in which the second look of at least one side comes after the
+first step of the other. So either the waiter sees that it was woken and doesn't block, or the
+waker sees where the waiter is parked and wakes it; both may happen, and that is harmless: a native
+lock is private to one wait, and `_resume` runs in the waiter's own hub and switches only while
+`_greenlet` says that the greenlet is still parked here. `Gate` and `Channel`
+use the same argument. No lock
+is taken, so a signal handler or a finaliser that wakes somebody can't deadlock.
+
+**What keeps a loop alive.** gevent ends a loop in which nothing is going on with `LoopExit`. A
+caller in a wait may be woken by another thread, which the loop doesn't know of, so a wait counts
+as something going on. The idle wait of a background greenlet (`idle=True`) doesn't.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from gevent import getcurrent, monkey
+from gevent._hub_local import get_hub_if_exists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gevent.hub import Hub
+
+__all__ = ["Channel", "Gate", "Mailbox", "Waiter", "get_hub_if_exists", "mailbox_of", "run_in_hub"]
+
+T = TypeVar("T")
+
+# The native lock, also in a monkey-patched program.
+_allocate_lock = monkey.get_original("_thread", "allocate_lock")
+
+
+class Mailbox:
+    """The way into one hub from any thread: what is posted runs in the hub, in order."""
+
+    __slots__ = ("_blocked", "_posted", "_watcher", "hub")
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self._blocked = 0
+        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._watcher: Any = hub.loop.async_(ref=False)
+        self._watcher.start(self._run_posted)
+
+    def post(self, function: Callable[..., object], *args: Any) -> None:
+        """Run `function(*args)` in the hub soon. Never blocks; the function must not block either.
+
+        After the hub was destroyed nothing happens: nothing can wait there any more.
+        """
+        self._posted.append((function, args))
+        try:
+            self._watcher.send()
+        except (ValueError, AttributeError, TypeError):
+            # That is how the different loops say that they were destroyed.
+            if self.hub.loop is not None:
+                raise
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Run `function()` in the hub soon, by the cheapest way from where the caller is."""
+        if get_hub_if_exists() is self.hub:
+            self.hub.loop.run_callback(function)
+        else:
+            self.post(function)
+
+    def hold(self) -> None:
+        """Keep the loop alive until the matching `release_hold`. Only in the hub's thread."""
+        self._blocked += 1
+        if self._blocked == 1:
+            self._watcher.ref = True
+
+    def release_hold(self) -> None:
+        """Undo one `hold`. Only in the hub's thread."""
+        self._blocked -= 1
+        if self._blocked == 0 and self.hub.loop is not None:
+            self._watcher.ref = False
+
+    def _run_posted(self) -> None:
+        # Only what is there now: senders that never pause must not starve the rest of the loop.
+        for _ in range(len(self._posted)):
+            function, args = self._posted.popleft()
+            try:
+                function(*args)
+            except BaseException as error:
+                self.hub.handle_error(function, type(error), error, error.__traceback__)
+        if self._posted:
+            self._watcher.send()
+
+
+def run_in_hub(hub: Hub, function: Callable[..., object], *args: Any) -> None:
+    """Run `function(*args)` in any hub soon, from any thread, whether it has a mailbox or not."""
+    mailbox: Mailbox | None = hub.__dict__.get("_locks_mailbox")
+    if get_hub_if_exists() is hub:
+        hub.loop.run_callback(function, *args)
+    elif mailbox is not None:
+        mailbox.post(function, *args)
+    elif hub.loop is not None:
+        hub.loop.run_callback_threadsafe(function, *args)
+
+
+def mailbox_of(hub: Hub) -> Mailbox:
+    """Return the hub's mailbox, made on first use. Only in the hub's thread."""
+    mailbox: Mailbox | None = hub.__dict__.get("_locks_mailbox")
+    if mailbox is None:
+        mailbox = hub.__dict__["_locks_mailbox"] = Mailbox(hub)
+    return mailbox
+
+
+class Waiter:
+    """One blocking wait of one caller, woken from anywhere.
+
+    Whoever waits creates it and hands it to those who will call `wake`. It works once: after
+    `wake` it stays woken.
+    """
+
+    __slots__ = ("_greenlet", "_parked", "_woken")
+
+    _greenlet: Any  # the greenlet that `_resume` may switch to; set only while it blocks in a hub
+
+    def __init__(self) -> None:
+        self._woken = False
+        # Where the caller blocks: the native lock that it sleeps on, or its hub's mailbox.
+        self._parked: Any = None
+
+    def __repr__(self) -> str:
+        state = "woken" if self._woken else "parked" if self._parked is not None else "idle"
+        return f"<Waiter {state}>"
+
+    @property
+    def woken(self) -> bool:
+        """Whether `wake` was called."""
+        return self._woken
+
+    def wake(self) -> None:
+        """End the wait, or the need for it.
+
+        From any thread, greenlet or hub, before or during the wait, more than once. Never blocks
+        and never switches greenlets.
+        """
+        self._woken = True
+        parked = self._parked
+        if parked is None:
+            return
+        if type(parked) is Mailbox:
+            parked.soon(self._resume)
+            return
+        try:
+            parked.release()
+        except RuntimeError:  # someone else woke it as well
+            return
+
+    def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
+        """Block until woken.
+
+        In a thread that has a hub only the calling greenlet blocks, in any other thread the
+        thread. Whatever is raised into the waiting context (`gevent.Timeout`, `GreenletExit`,
+        `KeyboardInterrupt`) propagates, and a `wake` that comes later does no harm.
+
+        Args:
+            timeout: seconds, or None to wait without limit.
+            idle: whether this wait is no reason to keep the hub's loop running.
+
+        Returns:
+            True if woken, False if the time ran out.
+
+        Raises:
+            RuntimeError: in the hub's own greenlet, which must never block, or if another caller
+                already waits.
+        """
+        if self._woken:
+            return True
+        if timeout is not None and timeout <= 0:
+            return False
+        if self._parked is not None:
+            raise RuntimeError("another caller already waits with this Waiter")
+        hub = get_hub_if_exists()
+        if hub is None:
+            return self._wait_in_thread(timeout)
+        return self._wait_in_hub(hub, timeout, idle)
+
+    def _wait_in_thread(self, timeout: float | None) -> bool:
+        lock = _allocate_lock()
+        lock.acquire()
+        self._parked = lock
+        try:
+            if not self._woken:
+                lock.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+        finally:
+            self._parked = None
+        return self._woken
+
+    def _wait_in_hub(self, hub: Hub, timeout: float | None, idle: bool) -> bool:
+        current = getcurrent()
+        if current is hub:
+            raise RuntimeError(
+                "a wait in the hub's own greenlet (in a callback of a timer, a link or a watcher) "
+                "would stop every greenlet of this thread: spawn a greenlet that waits"
+            )
+        mailbox = mailbox_of(hub)
+        timer: Any = None
+        if not idle:
+            mailbox.hold()
+        try:
+            self._parked = mailbox
+            if timeout is not None:
+                timer = hub.loop.timer(timeout)
+                timer.start(self._resume, update=True)
+            # A loop, because foreign code may switch into this greenlet by mistake.
+            while not self._woken and (timer is None or timer.active):
+                self._greenlet = current
+                hub.switch()
+        finally:
+            self._greenlet = None
+            self._parked = None
+            if not idle:
+                mailbox.release_hold()
+            if timer is not None:
+                timer.stop()
+                timer.close()
+        return self._woken
+
+    def _resume(self) -> None:
+        """Switch to the waiting greenlet, if it still waits. Runs in the hub."""
+        greenlet = self._greenlet
+        if greenlet is not None:
+            self._greenlet = None
+            greenlet.switch()
+
+
+class Gate:
+    """Opens once; any number of callers, in any contexts, wait for it."""
+
+    __slots__ = ("_open", "_waiters")
+
+    def __init__(self) -> None:
+        self._open = False
+        self._waiters: list[Waiter] = []
+
+    def open(self) -> None:
+        """Let all callers pass, from now on. From anywhere; never blocks."""
+        self._open = True
+        for waiter in tuple(self._waiters):
+            waiter.wake()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until open; False if the time ran out. See `Waiter.wait`."""
+        if self._open:
+            return True
+        waiter = Waiter()
+        self._waiters.append(waiter)
+        try:
+            # Looked at again after the waiter is to be seen: `open` may have run meanwhile.
+            return self._open or waiter.wait(timeout)
+        finally:
+            self._waiters.remove(waiter)
+
+
+class Channel(Generic[T]):
+    """A first-in first-out queue of many senders, from anywhere, and one receiver.
+
+    Each item is either received or refused, exactly once.
+    """
+
+    __slots__ = ("_items", "_receiver", "_refuse")
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._receiver: Waiter | None = None
+        self._refuse: Callable[[T], object] | None = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._refuse is not None
+
+    def send(self, item: T) -> None:
+        """Append the item, or refuse it after `close`. Never blocks, never switches greenlets."""
+        self._items.append(item)
+        receiver = self._receiver
+        if receiver is not None:
+            receiver.wake()
+        elif self._refuse is not None:
+            self._refuse_all()
+
+    def receive(self) -> T:
+        """Take the oldest item; wait, as an idle greenlet, while there is none."""
+        while not self._items:
+            waiter = self._receiver = Waiter()
+            try:
+                if not self._items:
+                    waiter.wait(idle=True)
+            finally:
+                self._receiver = None
+        return self._items.popleft()
+
+    def close(self, refuse: Callable[[T], object]) -> None:
+        """Call `refuse(item)` for all that is queued and, in its sender, for all that comes later.
+
+        Only the receiver may close, or anybody once the receiver is gone.
+        """
+        self._refuse = refuse
+        self._refuse_all()
+
+    def _refuse_all(self) -> None:
+        # The closer and senders may do this at the same time: each `popleft` has one taker.
+        refuse = self._refuse
+        while refuse is not None:
+            try:
+                item = self._items.popleft()
+            except IndexError:
+                return
+            refuse(item)

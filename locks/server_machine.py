@@ -1,0 +1,179 @@
+"""The lock server as a pure state machine: messages in, effects out.
+
+It owns one node's lock table, tells agents what they need to know (`locks.informer`), and tells
+watchers the views of the ids that they watch. It knows no clock, no actor and no network; the
+actor around it is `locks.server`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from locks.informer import Informer, News
+from locks.lock_table import LockTable, TableStatistics
+from locks.lock_tree import Entry
+from locks.messages import (
+    Inquire,
+    Release,
+    Released,
+    Remove,
+    Request,
+    Resolved,
+    ServerEffect,
+    ServerMessage,
+    Standing,
+    Surrender,
+    Surrendered,
+    ToAgent,
+    Told,
+    ToWatcher,
+    Unwatch,
+    Watch,
+)
+from locks.model import AgentId, Contender, LockId, View
+
+__all__ = ["ServerMachine"]
+
+
+class ServerMachine:
+    """One node's lock server.
+
+    Args:
+        node: Name of the node.
+        first_version: Where the versions of its lock table start; larger than any that an earlier
+            server of this node has given.
+    """
+
+    def __init__(self, node: str, first_version: int = 0) -> None:
+        self.node = node
+        self.table = LockTable(first_version)
+        self._informer = Informer(self.table, node)
+        self._watchers: dict[LockId, dict[Hashable, None]] = {}
+        self._handlers: dict[type[Any], Callable[[Any], list[ServerEffect]]] = {
+            Request: self._request,
+            Release: self._release,
+            Remove: self._remove,
+            Surrender: self._surrender,
+            Standing: self._standing,
+            Inquire: self._inquire,
+            Watch: self._watch,
+            Unwatch: self._unwatch,
+        }
+
+    def handle(self, message: ServerMessage) -> list[ServerEffect]:
+        """Take in one message; return what is to be done, in this order."""
+        return self._handlers[type(message)](message)
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def view(self, lock_id: LockId) -> View:
+        """What users see of a lock id."""
+        return View(
+            lock_id,
+            self.node,
+            tuple(
+                Contender(e.asker.id, e.asker.client, e.slot.lock_id, e.mode, e.granted, e.since)
+                for e in self.table.view(lock_id)
+            ),
+            self.table.version,
+        )
+
+    def watchers(self, lock_id: LockId) -> list[Hashable]:
+        """Who watches exactly this lock id."""
+        return list(self._watchers.get(lock_id, ()))
+
+    def statistics(self) -> TableStatistics:
+        """Counters of the lock table."""
+        return self.table.statistics()
+
+    # --- Messages -------------------------------------------------------------------------------
+
+    def _request(self, message: Request) -> list[ServerEffect]:
+        agent, client, lock_id, mode = message
+        return self._changed(self.table.request(agent, client, lock_id, mode))
+
+    def _release(self, message: Release) -> list[ServerEffect]:
+        agent, lock_id, mode = message
+        effects = self._changed(self.table.release(agent, lock_id, mode))
+        left = tuple(entry.record(self.node) for entry in self.table.own(agent, lock_id))
+        effects.append(ToAgent(agent, Released(self.node, lock_id, left)))
+        return effects
+
+    def _remove(self, message: Remove) -> list[ServerEffect]:
+        return self._changed(self.table.remove(message.agent))
+
+    def _surrender(self, message: Surrender) -> list[ServerEffect]:
+        agent, lock_id, waiter, holder, report = message
+        if report is None or report.action == "surrendered":
+            changed = self.table.surrender(agent, lock_id, waiter, holder)
+        else:
+            asker = self.table.askers.get(agent)
+            stands = asker is not None and self.table.edge_stands(asker, waiter, holder)
+            changed = self.table.remove(agent) if stands else []
+        effects: list[ServerEffect] = []
+        if changed and report is not None:
+            effects += [ToAgent(member, Resolved(report)) for member in report.agents]
+        effects += self._changed(changed)
+        edge = (self.table.entry(end[0]) for end in (waiter, holder) if end is not None)
+        records = tuple(entry.record(self.node) for entry in edge if entry is not None)
+        answer = Surrendered(self.node, message, bool(changed), records, self.table.version)
+        effects.append(ToAgent(agent, answer))
+        return effects
+
+    def _standing(self, message: Standing) -> list[ServerEffect]:
+        asker = self.table.askers.get(message.agent)
+        if asker is None:
+            return []
+        asker.requests_elsewhere = message.requests_elsewhere
+        asker.waits_elsewhere = message.waits_elsewhere
+        return self._tell(self._informer.after([], asker))
+
+    def _inquire(self, message: Inquire) -> list[ServerEffect]:
+        asker = self.table.askers.get(message.agent)
+        if asker is None:
+            return []
+        asker.inquired = True
+        return self._tell(self._informer.after([], asker))
+
+    def _watch(self, message: Watch) -> list[ServerEffect]:
+        self._watchers.setdefault(message.lock_id, {})[message.watcher] = None
+        return [ToWatcher(message.watcher, self.view(message.lock_id))]
+
+    def _unwatch(self, message: Unwatch) -> list[ServerEffect]:
+        watchers = self._watchers.get(message.lock_id)
+        if watchers is not None:
+            watchers.pop(message.watcher, None)
+            if not watchers:
+                del self._watchers[message.lock_id]
+        return []
+
+    # --- Telling --------------------------------------------------------------------------------
+
+    def _changed(self, changed: list[Entry]) -> list[ServerEffect]:
+        if not changed:
+            return []
+        effects = self._tell(self._informer.after(changed))
+        if self._watchers:
+            effects += self._views(changed)
+        return effects
+
+    def _tell(self, news: News) -> list[ServerEffect]:
+        return [
+            ToAgent(agent, Told(self.node, tuple(records.values())))
+            for agent, records in news.items()
+        ]
+
+    def _views(self, changed: list[Entry]) -> list[ServerEffect]:
+        ids = {entry.slot.lock_id for entry in changed}
+        return [
+            ToWatcher(watcher, view)
+            for lock_id, watchers in self._watchers.items()
+            if any(i[: len(lock_id)] == lock_id[: len(i)] for i in ids)
+            for view in (self.view(lock_id),)
+            for watcher in watchers
+        ]
+
+    def agents(self) -> list[AgentId]:
+        """The agents that have requests here."""
+        return list(self.table.askers)

@@ -1,0 +1,210 @@
+"""What one agent knows of the wait-for graph, and the search for deadlocks in it.
+
+`WaitGraph` keeps the newest record of each request, by agent and by lock id. Edges are not stored:
+an edge from A to B is there when a known request of A waits for a known request of B by the rule
+of the lock table (`locks.model.blocks`).
+
+`explore(me)` looks only at what concerns `me`: who is reached from `me`, and who reaches `me`,
+over agents that are *smaller* than `me`; larger agents are the frontier. Why that is enough: take
+the agents of a deadlock in increasing order, and let each one, when its turn comes, tell the
+smaller one of its two neighbours about the other one; the two are neighbours from then on. Each
+agent needs only paths over smaller agents for this, and the last one, the largest, ends up with
+the whole cycle. So
+
+* when `me` is reached from itself over smaller agents, there is a cycle in which `me` is the
+  largest: `me` must yield (`closing` are the edges by which the cycle comes back);
+* otherwise for each pair of an agent `p` that reaches `me` and an agent `n` that is reached, both
+  larger, the smaller one of them is to be told (`targets`) what was found (`edges`).
+
+A ring of K agents is found with K - 1 such messages.
+
+Rejected: to tell all larger agents that occur (the same result with many more messages); to tell
+whole views of lock ids (outdated views hide newer ones); strongly connected components over all
+that is known (the largest agent of a component may know only one of its cycles).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from locks.model import AgentId, Edge, LockId, RequestKey, RequestRecord, blocks
+
+__all__ = ["Exploration", "WaitGraph"]
+
+_SlotKey = tuple[str, LockId]
+
+
+class Exploration(NamedTuple):
+    """What an agent's look at its surroundings found.
+
+    Attributes:
+        closing: Edges that close a cycle in which the agent is the largest: a request of a
+            smaller agent, reached from here, that waits for a request of this agent.
+        path: For each smaller agent that is reached, the edge by which it was reached first.
+        targets: The larger agents that are to be told.
+        edges: All edges found, from request to request.
+    """
+
+    closing: list[Edge]
+    path: dict[AgentId, Edge]
+    targets: set[AgentId]
+    edges: list[Edge]
+
+    def cycle(self, closing: Edge) -> tuple[Edge, ...]:
+        """The cycle that `closing` closes; `closing` comes first."""
+        me = closing.holder.agent
+        edges = []
+        agent = closing.waiter.agent
+        while agent != me:
+            edge = self.path[agent]
+            edges.append(edge)
+            agent = edge.waiter.agent
+        return (closing, *reversed(edges))
+
+
+class WaitGraph:
+    """The newest known record of each request, and questions about them."""
+
+    def __init__(self) -> None:
+        self._records: dict[RequestKey, RequestRecord] = {}
+        self._by_agent: dict[AgentId, dict[RequestKey, RequestRecord]] = {}
+        self._by_id: dict[_SlotKey, dict[RequestKey, RequestRecord]] = {}
+        self._below: dict[_SlotKey, dict[LockId, None]] = {}
+
+    def learn(self, record: RequestRecord) -> bool:
+        """Take a record in, unless what is known is as new; tell whether it was newer.
+
+        What is gone stays gone: numbers are not used again.
+        """
+        key = (record.node, record.number)
+        known = self._records.get(key)
+        if known is not None:
+            gone = record.state == "gone"
+            if known.state == "gone" or (known.version >= record.version and not gone):
+                return False
+            self._take_out(known)
+        self._records[key] = record
+        if record.state != "gone":
+            self._put_in(record)
+        return True
+
+    def get(self, key: RequestKey) -> RequestRecord | None:
+        """What is known of a request."""
+        return self._records.get(key)
+
+    def at(self, node: str) -> list[RequestRecord]:
+        """All known requests on a node."""
+        return [record for record in self._records.values() if record.node == node]
+
+    def forget(self) -> None:
+        """Forget everything."""
+        for known in (self._records, self._by_agent, self._by_id, self._below):
+            known.clear()
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def related(self, node: str, lock_id: LockId) -> Iterator[RequestRecord]:
+        """The known requests on ids related to this one on this node."""
+        for depth in range(1, len(lock_id) + 1):
+            yield from self._by_id.get((node, lock_id[:depth]), _NOTHING).values()
+        for below in self._below.get((node, lock_id), ()):
+            yield from self._by_id[node, below].values()
+
+    def requests(self, agent: AgentId) -> list[RequestRecord]:
+        """The known requests of an agent."""
+        return list(self._by_agent.get(agent, _NOTHING).values())
+
+    def blockers(self, agent: AgentId, me: AgentId) -> Iterator[Edge]:
+        """The edges that go out from an agent, to `me` and to agents that wait themselves."""
+        for waiter in self._by_agent.get(agent, _NOTHING).values():
+            if waiter.state == "waiting":
+                for holder in self.related(waiter.node, waiter.lock_id):
+                    alive = holder.blocked or holder.agent == me
+                    if alive and blocks(holder, waiter):
+                        yield Edge(waiter, holder)
+
+    def waiters(self, agent: AgentId) -> Iterator[Edge]:
+        """The edges that come in to an agent."""
+        own = self._by_agent.get(agent, _NOTHING)
+        if len(own) <= len(self._records) - len(own):
+            for holder in own.values():
+                for waiter in self.related(holder.node, holder.lock_id):
+                    if blocks(holder, waiter):
+                        yield Edge(waiter, holder)
+        else:  # an agent that holds thousands of locks looks at those who wait instead
+            for waiter in self._records.values():
+                if waiter.state == "waiting" and waiter.agent != agent:
+                    for holder in self.related(waiter.node, waiter.lock_id):
+                        if holder.agent == agent and blocks(holder, waiter):
+                            yield Edge(waiter, holder)
+
+    def explore(self, me: AgentId) -> Exploration:
+        """Look at the surroundings of `me`, over agents smaller than `me`."""
+        edges: list[Edge] = []
+        before: set[AgentId] = set()
+        reached = {me}
+        agents = [me]
+        for agent in agents:
+            for edge in self.waiters(agent):
+                other = edge.waiter.agent
+                edges.append(edge)
+                if other > me:
+                    before.add(other)
+                elif other not in reached:
+                    reached.add(other)
+                    agents.append(other)
+        closing: list[Edge] = []
+        path: dict[AgentId, Edge] = {}
+        behind: set[AgentId] = set()
+        if edges:  # nobody waits for it: no cycle goes through it
+            agents = [me]
+            for agent in agents:
+                for edge in self.blockers(agent, me):
+                    other = edge.holder.agent
+                    edges.append(edge)
+                    if other == me:
+                        closing.append(edge)
+                    elif other > me:
+                        behind.add(other)
+                    elif other not in path:
+                        path[other] = edge
+                        agents.append(other)
+        targets: set[AgentId] = set()
+        if before and behind:
+            last_before, last_behind = max(before), max(behind)
+            targets = {p for p in before if p <= last_behind}
+            targets |= {n for n in behind if n <= last_before}
+        return Exploration(closing, path, targets, edges)
+
+    def _put_in(self, record: RequestRecord) -> None:
+        key = (record.node, record.number)
+        self._by_agent.setdefault(record.agent, {})[key] = record
+        slot = (record.node, record.lock_id)
+        there = self._by_id.get(slot)
+        if there is None:
+            there = self._by_id[slot] = {}
+            for depth in range(1, len(record.lock_id)):
+                above = (record.node, record.lock_id[:depth])
+                self._below.setdefault(above, {})[record.lock_id] = None
+        there[key] = record
+
+    def _take_out(self, record: RequestRecord) -> None:
+        key = (record.node, record.number)
+        slot = (record.node, record.lock_id)
+        for index, name in ((self._by_agent, record.agent), (self._by_id, slot)):
+            there = index[name]  # type: ignore[index]
+            del there[key]
+            if not there:
+                del index[name]  # type: ignore[attr-defined]
+        if slot not in self._by_id:
+            for depth in range(1, len(record.lock_id)):
+                above = (record.node, record.lock_id[:depth])
+                below = self._below[above]
+                del below[record.lock_id]
+                if not below:
+                    del self._below[above]
+
+
+_NOTHING: dict[RequestKey, RequestRecord] = {}

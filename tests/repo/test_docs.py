@@ -1,0 +1,207 @@
+"""What the documentation shows is run: its Python blocks and its `python -m locks` commands.
+
+The Python blocks of one file run in order, in one fresh process. A block that cannot run here is
+preceded by `<!-- not run: reason -->`; the report lists each of them with its reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = [path for path in [ROOT / "README.md"] if path.exists()]
+FILES += sorted((ROOT / "docs").rglob("*.md"))
+TIMEOUT = 30.0  # seconds, for all Python blocks of a file, and for each command
+
+FENCE = re.compile(r" *(`{3,}|~{3,}) *(\w*)")
+NOT_RUN = re.compile(r"<!-- *not run: *(\S.*?) *-->")
+
+
+class Block(NamedTuple):
+    """One fenced block: its language, the line where its body begins, and its body."""
+
+    language: str
+    line: int
+    body: str
+    not_run: str = ""
+
+
+def blocks(text: str) -> list[Block]:
+    """Return the fenced blocks of a page."""
+    found = []
+    reason = ""
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, line in lines:
+        if opened := FENCE.match(line):
+            fence, language = opened.groups()
+            body = []
+            for _, inner in lines:
+                if inner.strip().startswith(fence) and not inner.strip().strip(fence[0]):
+                    break
+                body.append(inner)
+            dedented = textwrap.dedent("\n".join(body))
+            found.append(Block(language, number + 1, dedented, reason))
+            reason = ""
+        elif line.strip():
+            marked = NOT_RUN.search(line)
+            reason = marked[1] if marked else ""
+    return found
+
+
+def program(text: str) -> str:
+    """Return the Python blocks of a page as one program, each line where it stands in the page."""
+    lines: list[str] = []
+    for block in blocks(text):
+        if block.language == "python" and not block.not_run:
+            lines += [""] * (block.line - 1 - len(lines))
+            lines += block.body.splitlines()
+    return "\n".join(lines) + "\n"
+
+
+def commands(text: str) -> list[str]:
+    """Return the commands of a page that this test runs."""
+    return [
+        line[2:].strip()
+        for block in blocks(text)
+        if block.language in ("console", "sh") and not block.not_run
+        for line in block.body.splitlines()
+        if line.startswith("$ python -m locks")
+    ]
+
+
+def run_command(command: str, folder: Path) -> None:
+    """Run a command with this Python, without a shell: no pipes, no redirection."""
+    run([sys.executable, *shlex.split(command, comments=True)[1:]], folder)
+
+
+def run(command: list[str], folder: Path) -> None:
+    """Run a command with this checkout of the library; fail unless it ends well."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+def run_program(name: str, text: str, folder: Path) -> None:
+    """Run the Python blocks of a page; tracebacks show the page's name and line numbers."""
+    script = folder / name
+    script.write_text(program(text), encoding="utf-8")
+    run([sys.executable, str(script)], folder)
+
+
+def name(path: Path) -> str:
+    """Return a page's path as tests show it."""
+    return str(path.relative_to(ROOT))
+
+
+PAGES = {name(path): path.read_text(encoding="utf-8") for path in FILES}
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if program(text).strip()])
+def test_python_blocks_run(page: str, tmp_path: Path) -> None:
+    """The Python blocks of a page run in order without an error."""
+    run_program(Path(page).name, PAGES[page], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(c, id=f"{p}: {c}") for p, text in PAGES.items() for c in commands(text)],
+)
+def test_command_runs(command: str, tmp_path: Path) -> None:
+    """Each command of the documentation ends with exit status 0."""
+    run_command(command, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(f"{p}:{b.line}", marks=pytest.mark.skip(f"{p}:{b.line} not run: {b.not_run}"))
+        for p, text in PAGES.items()
+        for b in blocks(text)
+        if b.not_run
+    ],
+)
+def test_not_run(place: str) -> None:
+    """Lists, as skipped, the blocks that are not run, with their reasons."""
+
+
+PAGE = """\
+# A page
+
+```python
+x = 1
+```
+
+Text, then a list:
+
+- an item
+
+    ```python title="later"
+    print(x + 1)
+    ```
+
+<!-- not run: needs two machines -->
+```python
+raise RuntimeError
+```
+
+~~~text
+```python
+raise RuntimeError
+```
+~~~
+
+```console
+$ python -m locks --version
+0.1.0
+$ rm -rf everything
+```
+
+<!-- not run: takes an hour -->
+
+```sh
+$ python -m locks demo
+```
+"""
+
+
+def test_blocks_are_found(tmp_path: Path) -> None:
+    """Blocks are found, kept apart, joined in order, and left out only where the page says so."""
+    reasons = [block.not_run for block in blocks(PAGE)]
+    assert reasons == ["", "", "needs two machines", "", "", "takes an hour"]
+    lines = dict(enumerate(program(PAGE).splitlines(), 1))
+    assert {n: line for n, line in lines.items() if line} == {4: "x = 1", 12: "print(x + 1)"}
+    assert commands(PAGE) == ["python -m locks --version"]
+    run_program("page.md", PAGE, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "bad", ["```python\nassert False\n```", "```python\nx = 1\n```\n\n```python\ny\n```"]
+)
+def test_python_check_can_fail(bad: str, tmp_path: Path) -> None:
+    """A block that raises is found, at its line."""
+    with pytest.raises(AssertionError, match=r"page\.md\", line [26]"):
+        run_program("page.md", bad, tmp_path)
+
+
+def test_command_check_can_fail(tmp_path: Path) -> None:
+    """A command that fails is found."""
+    (command,) = commands("```console\n$ python -m locks.no_such_module\n```")
+    with pytest.raises(AssertionError, match="no_such_module"):
+        run_command(command, tmp_path)

@@ -1,0 +1,206 @@
+"""Rules on the library's sources: who may import whom, and what no file may contain."""
+
+from __future__ import annotations
+
+import ast
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# The layers, from the lowest to the highest. A module imports from `locks` only what its layer
+# allows, and no module of `locks` imports `locks_leader`. Imports for type checking count too.
+
+# Pure: each tier imports only from the tiers before it.
+PURE = [
+    ["locks.errors"],
+    ["locks.model"],
+    ["locks.lock_table", "locks.wait_graph"],
+    ["locks.informer"],
+    ["locks.server_machine", "locks.agent_machine"],
+]
+# All that pure modules import from outside: nothing with a clock, chance, threads or sockets.
+PURE_OUTSIDE = {
+    "__future__",
+    "abc",
+    "bisect",
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "fractions",
+    "functools",
+    "heapq",
+    "itertools",
+    "operator",
+    "typing",
+}
+# The runtime knows nothing about locks.
+RUNTIME = ["locks.runtime", "locks.runtime.*"]
+# Actors: shells around the pure machines. They import the pure layer, the runtime and each other.
+ACTORS = ["locks.node", "locks.server", "locks.agent"]
+# Face: imports everything above and each other.
+FACE = [
+    "locks",
+    "locks.__main__",
+    "locks.api",
+    "locks.transaction",
+    "locks.primitives",
+    "locks.cli*",
+    "locks.demo*",
+]
+
+MAY_PRINT = ["locks.__main__", "locks.cli*", "locks.demo*"]
+LONGEST_FILE = 520
+
+
+def matches(module: str, patterns: list[str]) -> bool:
+    """Tell whether one of the patterns names the module."""
+    return any(fnmatchcase(module, pattern) for pattern in patterns)
+
+
+def may_import(module: str) -> list[str] | None:
+    """Return the patterns of what `module` may import from `locks`; None if it is in no layer."""
+    below: list[str] = []
+    for tier in PURE:
+        if matches(module, tier):
+            return below
+        below = below + tier
+    if matches(module, RUNTIME):
+        return RUNTIME
+    if matches(module, ACTORS):
+        return below + RUNTIME + ACTORS
+    if matches(module, FACE):
+        return below + RUNTIME + ACTORS + FACE
+    return None
+
+
+def imports(module: str, source: str, is_package: bool = False) -> list[tuple[int, str]]:
+    """Return line and full name of each import; `from a import b` is `a.b` if that is a module."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            up = len(parts) - node.level + is_package if node.level else 0
+            base = ".".join(parts[:up] + ([node.module] if node.module else []))
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                is_module = may_import(name) is not None or name in PURE_OUTSIDE or exists(name)
+                found.append((node.lineno, name if is_module else base))
+    return list(dict.fromkeys(found))
+
+
+def exists(module: str) -> bool:
+    """Tell whether the project has this module."""
+    path = ROOT.joinpath(*module.split("."))
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def violations(module: str, source: str, is_package: bool = False) -> list[str]:
+    """Check one module against all rules of this file."""
+    allowed = may_import(module)
+    if allowed is None:
+        return [f"{module} is in no layer: add it to the table at the top of {Path(__file__).name}"]
+    pure = any(module in tier for tier in PURE)
+    bad = []
+    for line, name in imports(module, source, is_package):
+        top = name.split(".")[0]
+        if top == "locks_leader":
+            bad.append(f"{module}:{line} imports {name}: `locks` knows nothing of it")
+        elif top == "locks" and not matches(name, allowed):
+            bad.append(f"{module}:{line} imports {name}, which is not below it")
+        elif top != "locks" and pure and name not in PURE_OUTSIDE:
+            bad.append(f"{module}:{line} imports {name}, which is not on the list for pure modules")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id == "print" and not matches(module, MAY_PRINT):
+                bad.append(f"{module}:{node.lineno} calls print")
+            if node.func.id == "__import__":
+                bad.append(f"{module}:{node.lineno} imports behind this test's back")
+    lines = source.splitlines()
+    for number, line_text in enumerate(lines, 1):
+        if mark := re.search(r"\b(TODO|FIXME)\b", line_text):
+            bad.append(f"{module}:{number} has a {mark[0]}")
+    if len(lines) > LONGEST_FILE:
+        bad.append(f"{module} has {len(lines)} lines, more than {LONGEST_FILE}")
+    return bad
+
+
+SOURCES = sorted((ROOT / "locks").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_module_keeps_the_rules(path: Path) -> None:
+    """Each module of `locks` is in a layer, imports only from below, and is short and finished."""
+    is_package = path.stem == "__init__"
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    module = ".".join(parts[:-1] if is_package else parts)
+    found = violations(module, path.read_text(encoding="utf-8"), is_package)
+    assert not found, "\n".join(found)
+
+
+def test_there_is_something_to_check() -> None:
+    """The sources are found at all."""
+    assert SOURCES
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "complaint"),
+    [
+        ("locks.lock_table", "from locks.informer import Informer", "not below it"),
+        ("locks.lock_table", "from locks import wait_graph", "not below it"),
+        ("locks.lock_table", "from . import wait_graph", "not below it"),
+        ("locks.lock_table", "from .informer import Informer", "not below it"),
+        ("locks.lock_table", "import locks", "not below it"),
+        ("locks.lock_table", "from locks import lock", "not below it"),
+        ("locks.errors", "from locks.model import Mode", "not below it"),
+        ("locks.agent_machine", "import locks.server_machine", "not below it"),
+        ("locks.model", "def f():\n    import locks.node", "not below it"),
+        ("locks.runtime.actor", "from ..model import Mode", "not below it"),
+        ("locks.server", "from locks.api import lock", "not below it"),
+        (
+            "locks.runtime.actor",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from locks.node import Node",
+            "locks.runtime.actor:3 imports locks.node",
+        ),
+        ("locks.api", "import locks_leader", "knows nothing of it"),
+        ("locks.api", "from locks_leader.core import x", "knows nothing of it"),
+        ("locks.model", "import time", "list for pure modules"),
+        ("locks.model", "from random import choice", "list for pure modules"),
+        ("locks.informer", "import threading as t", "list for pure modules"),
+        ("locks.informer", "from gevent.queue import Queue", "list for pure modules"),
+        ("locks.model", "__import__('time')", "behind this test's back"),
+        ("locks.surprise", "", "in no layer: add it to the table"),
+        ("locks.model", "print(1)", "calls print"),
+        ("locks.model", "x = 1  # TODO: think", "has a TODO"),
+        ("locks.model", '"""FIXME"""', "has a FIXME"),
+        ("locks.model", "\n" * (LONGEST_FILE + 1), "lines, more than"),
+    ],
+)
+def test_checker_can_fail(module: str, source: str, complaint: str) -> None:
+    """The checker finds each kind of offence."""
+    (found,) = violations(module, source)
+    assert complaint in found
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "is_package"),
+    [
+        ("locks.model", "from collections import abc, deque\nfrom locks.errors import Bad", False),
+        ("locks.agent_machine", "from locks import model\nfrom .informer import Informer", False),
+        ("locks.runtime", "from .actor import Actor\nfrom . import names", True),
+        ("locks.runtime.actor", "import gevent, time\nfrom . import names", False),
+        ("locks.node", "from locks.server import Server\nfrom locks.runtime import Actor", False),
+        ("locks", "from .api import lock\nfrom locks.cli import main", True),
+        ("locks.cli_tables", "import locks\nprint('a table')", False),
+        ("locks.model", "\n" * LONGEST_FILE, False),
+    ],
+)
+def test_checker_accepts(module: str, source: str, is_package: bool) -> None:
+    """The checker lets pass what the table allows."""
+    assert violations(module, source, is_package) == []
