@@ -1,0 +1,133 @@
+"""A decentralised, deadlock-resolving, hierarchical read/write lock manager.
+
+A Python port, on Pykka actors and gevent, of the Erlang application `locks` by Ulf Wiger, whose
+algorithm Thomas Arts model-checked and refined.
+
+    import locks
+
+    with locks.transaction(timeout=5) as tx:
+        tx.write_lock(("accounts", 17))
+        ...
+"""
+
+from locks.agent import Agent
+from locks.api import (
+    await_all_locks,
+    begin_transaction,
+    change_flag,
+    end_transaction,
+    fencing_token,
+    holders,
+    lock,
+    lock_info,
+    lock_nowait,
+    lock_objects,
+    queue,
+    spawn_agent,
+    statistics,
+    surrender_nowait,
+    transaction_status,
+    unlock,
+    unwatch,
+    watch,
+    watchers,
+)
+from locks.errors import (
+    AgentEnded,
+    CannotServe,
+    ConflictingRequest,
+    DeadlockAborted,
+    InvalidLockId,
+    InvalidOption,
+    LockLost,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    NodeNotRunning,
+    NotClient,
+    NotHeld,
+    OperatingError,
+)
+from locks.model import (
+    AgentId,
+    Contender,
+    Deadlock,
+    Edge,
+    LockId,
+    LockInfo,
+    LockResult,
+    Mode,
+    Notification,
+    RequestRecord,
+    Require,
+    View,
+)
+from locks.node import Node, NodeStatistics, start, stop
+from locks.primitives import Lock, RWLock
+from locks.runtime import Down, GeventActor, Monitor, kill, monitor
+from locks.transaction import Transaction, run_transaction, transaction
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Agent",
+    "AgentEnded",
+    "AgentId",
+    "CannotServe",
+    "ConflictingRequest",
+    "Contender",
+    "Deadlock",
+    "DeadlockAborted",
+    "Down",
+    "Edge",
+    "GeventActor",
+    "InvalidLockId",
+    "InvalidOption",
+    "Lock",
+    "LockId",
+    "LockInfo",
+    "LockLost",
+    "LockResult",
+    "LockTimeout",
+    "LocksError",
+    "MisuseError",
+    "Mode",
+    "Monitor",
+    "Node",
+    "NodeNotRunning",
+    "NodeStatistics",
+    "NotClient",
+    "NotHeld",
+    "Notification",
+    "OperatingError",
+    "RWLock",
+    "RequestRecord",
+    "Require",
+    "Transaction",
+    "View",
+    "await_all_locks",
+    "begin_transaction",
+    "change_flag",
+    "end_transaction",
+    "fencing_token",
+    "holders",
+    "kill",
+    "lock",
+    "lock_info",
+    "lock_nowait",
+    "lock_objects",
+    "monitor",
+    "queue",
+    "run_transaction",
+    "spawn_agent",
+    "start",
+    "statistics",
+    "stop",
+    "surrender_nowait",
+    "transaction",
+    "transaction_status",
+    "unlock",
+    "unwatch",
+    "watch",
+    "watchers",
+]

@@ -5,22 +5,18 @@ and finds and resolves deadlocks together with the agents that it meets. Each me
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network; the actor around it is `locks.agent`.
 
-A client's wish for one lock id is a `_Wish`; on each node that is asked it has a `_Claim`, the
-requests there. A wish is *held* when enough claims are granted for its requirement. It is
-*claimed* once the client was told so; only claimed locks count for `abort_on_deadlock`.
-
-What it does about deadlocks is in `locks.resolver`.
+What the client wants is kept as `locks.wishes`. What it does about deadlocks is in `locks.resolver`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
 from typing import Literal
 
 from locks.errors import (
     AgentEnded,
-    CannotServe,
     ConflictingRequest,
     DeadlockAborted,
     InvalidOption,
@@ -42,18 +38,17 @@ from locks.messages import (
     Standing,
     Surrender,
     Surrendered,
-    ToAgent,
     Told,
     ToServer,
 )
 from locks.model import (
+    MODES,
     AgentId,
     Deadlock,
     Edge,
     LockId,
     LockInfo,
     LockResult,
-    MODES,
     Mode,
     Notification,
     RequestKey,
@@ -64,61 +59,13 @@ from locks.model import (
     show,
 )
 from locks.resolver import Resolver
+from locks.wishes import Claim, Wait, Wish, cannot_serve, servable
 
-__all__ = ["AgentMachine", "Flag"]
+__all__ = ["AgentMachine", "Flag", "Object"]
 
 Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
+Object = tuple[LockId, Mode, tuple[str, ...], Require]
 FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
-
-
-class _Claim:
-    """The requests for one wish on one node."""
-
-    __slots__ = ("asked", "node", "read", "write")
-
-    def __init__(self, node: str) -> None:
-        self.node = node
-        self.asked: Mode | None = None  # not asked while an earlier release is not answered
-        self.read: RequestRecord | None = None
-        self.write: RequestRecord | None = None
-
-    @property
-    def granted(self) -> RequestRecord | None:
-        """The grant that serves the claim, if there is one."""
-        if self.write is not None and self.write.state == "granted":
-            return self.write
-        if self.asked == "read" and self.read is not None and self.read.state == "granted":
-            return self.read
-        return None
-
-    @property
-    def records(self) -> list[RequestRecord]:
-        return [record for record in (self.read, self.write) if record is not None]
-
-
-class _Wish:
-    """A client's wish for one lock id."""
-
-    __slots__ = ("claimed", "claims", "held", "lock_id", "mode", "require", "seq")
-
-    def __init__(self, lock_id: LockId, mode: Mode, require: Require, seq: int) -> None:
-        self.lock_id = lock_id
-        self.mode = mode
-        self.require = require
-        self.seq = seq
-        self.claims: dict[str, _Claim] = {}
-        self.held = False
-        self.claimed = False
-
-
-class _Wait:
-    """A client that waits for all wishes up to `upto`; `undo` withdraws what only it wanted."""
-
-    __slots__ = ("undo", "upto")
-
-    def __init__(self, upto: int, undo: Callable[[], None] | None) -> None:
-        self.upto = upto
-        self.undo = undo
 
 
 class AgentMachine:
@@ -156,15 +103,15 @@ class AgentMachine:
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
         self._seq = 0
-        self._wishes: dict[LockId, _Wish] = {}
-        self._open: dict[LockId, _Wish] = {}  # wishes that are not held
-        self._unclaimed: dict[LockId, _Wish] = {}
-        self._waits: dict[int, _Wait] = {}
+        self._wishes: dict[LockId, Wish] = {}
+        self._open: dict[LockId, Wish] = {}  # wishes that are not held
+        self._unclaimed: dict[LockId, Wish] = {}
+        self._waits: dict[Hashable, Wait] = {}
         self._last_status: Status = "no_locks"
         self._releasing: dict[tuple[str, LockId], int] = {}
         self._waiting: dict[RequestKey, None] = {}  # own requests that wait
         self._unanswered: dict[tuple[str, LockId, Mode], None] = {}  # and those that may
-        self._used: Counter[str] = Counter()  # nodes, by the number of claims there
+        self._used: dict[str, int] = {}  # the nodes that are asked, and how many claims are there
         self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
         self._resolver = Resolver(agent, self._out)
 
@@ -176,58 +123,67 @@ class AgentMachine:
         mode: Mode,
         nodes: tuple[str, ...],
         require: Require,
-        wait: int | None = None,
+        wait: Hashable | None = None,
     ) -> list[AgentEffect]:
-        """Ask for a lock; with `wait`, answer when this and all earlier wishes are held.
+        """Ask for a lock; the same as `ask_all` for one."""
+        return self.ask_all(((lock_id, mode, nodes, require),), wait)
+
+    def ask_all(self, objects: Iterable[Object], wait: Hashable | None = None) -> list[AgentEffect]:
+        """Ask for locks; with `wait`, answer when these and all earlier wishes are held.
 
         Raises:
-            ConflictingRequest: The id was asked for before with another requirement, or an
+            ConflictingRequest: An id was asked for before with another requirement, or an
                 upgrade names other nodes.
             CannotServe: Too few of the nodes are up, and `await_nodes` is off.
         """
         self.check_alive()
+        objects = list(objects)
+        for lock_id, mode, nodes, require in objects:
+            self._check(lock_id, mode, nodes, require)
+        undo = [self._add(*wanted) for wanted in objects]
+        if wait is not None:
+            self._waits[wait] = Wait(self._seq, [each for each in undo if each is not None])
+        return self._conclude()
+
+    def _add(
+        self, lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require
+    ) -> Callable[[], None] | None:
+        """Take a wish in; return what withdraws it, if it is new."""
         wish = self._wishes.get(lock_id)
-        if wish is not None:
-            self._check_repeated(wish, mode, nodes, require)
-        self._check_servable(lock_id, nodes, require)
+        undo = None
         if wish is None:
             self._seq += 1
-            wish = self._wishes[lock_id] = _Wish(lock_id, mode, require, self._seq)
-            undo: Callable[[], None] | None = lambda: self._drop(lock_id)  # noqa: E731
-            new_nodes = nodes
-        else:
-            new_nodes = tuple(node for node in nodes if node not in wish.claims)
-            undo = None
-            if mode == "write" and wish.mode == "read":
-                self._seq += 1
-                wish.seq = self._seq
-                wish.mode = mode
-                undo = lambda: self._downgrade(lock_id)  # noqa: E731
-                for claim in wish.claims.values():
-                    self._request(wish, claim)
-        for node in new_nodes:
-            claim = wish.claims[node] = _Claim(node)
-            self._used[node] += 1
-            self._request(wish, claim)
-        if not self._weigh(wish):
-            wish.claimed = False
+            wish = self._wishes[lock_id] = Wish(lock_id, mode, require, self._seq)
+            undo = partial(self._drop, lock_id)
+        elif mode == "write" and wish.mode == "read":
+            self._seq += 1
+            wish.seq = self._seq
+            wish.mode = mode
+            undo = partial(self._downgrade, lock_id)
+            for claim in wish.claims.values():
+                self._request(wish, claim)
+        for node in nodes:
+            if node not in wish.claims:
+                claim = wish.claims[node] = Claim(node)
+                self._used[node] = self._used.get(node, 0) + 1
+                self._request(wish, claim)
+        self._weigh(wish)
         if not wish.claimed:
             self._unclaimed[lock_id] = wish
-        if wait is not None:
-            self._waits[wait] = _Wait(self._seq, undo)
-        return self._conclude()
+        return undo
 
-    def await_all(self, wait: int) -> list[AgentEffect]:
+    def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
         self.check_alive()
-        self._waits[wait] = _Wait(self._seq, None)
+        self._waits[wait] = Wait(self._seq, [])
         return self._conclude()
 
-    def abandon(self, wait: int) -> list[AgentEffect]:
+    def abandon(self, wait: Hashable) -> list[AgentEffect]:
         """A client gave up waiting: withdraw what only this wait was for."""
         waiting = self._waits.pop(wait, None)
-        if self.ended is None and waiting is not None and waiting.undo is not None:
-            waiting.undo()
+        if waiting is not None:
+            for undo in waiting.undo:
+                undo()
         return self._conclude()
 
     def unlock(self, lock_id: LockId) -> list[AgentEffect]:
@@ -347,11 +303,11 @@ class AgentMachine:
                         self._waiting.pop(record.key, None)
                     for mode in MODES:
                         self._unanswered.pop((node, wish.lock_id, mode), None)
-                    wish.claims[node] = _Claim(node)
+                    wish.claims[node] = Claim(node)
                     self._weigh(wish)
-            lost = [w for w in self._open.values() if not self._servable(w.claims, w.require)]
-            if lost and not self.await_nodes:
-                return self.end(self._cannot_serve(lost[0].lock_id, lost[0].claims))
+            if not (self.await_nodes or self._all_servable()):
+                lost = next(w for w in self._open.values() if not self._servable(w))
+                return self.end(cannot_serve(lost.lock_id, lost.claims, self.alive))
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
@@ -362,6 +318,11 @@ class AgentMachine:
 
     # --- Questions ------------------------------------------------------------------------------
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether `settle` has something to do."""
+        return self._resolver.unsettled
+
     def status(self) -> Status:
         """The status of the transaction."""
         if not self._wishes:
@@ -370,9 +331,7 @@ class AgentMachine:
             return "waiting"
         if not self._open:
             return "have_all_locks"
-        if all(self._servable(w.claims, w.require) for w in self._open.values()):
-            return "waiting"
-        return "cannot_serve"
+        return "waiting" if self._all_servable() else "cannot_serve"
 
     def tell_status(self) -> LockResult:
         """Status and deadlocks so far; a client that is told that it has all locks claims them."""
@@ -383,18 +342,7 @@ class AgentMachine:
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
-        return [
-            LockInfo(
-                w.lock_id,
-                w.mode,
-                tuple(w.claims),
-                w.require,
-                tuple(node for node, claim in w.claims.items() if claim.granted),
-                w.held,
-                w.claimed,
-            )
-            for w in self._wishes.values()
-        ]
+        return [wish.info() for wish in self._wishes.values()]
 
     def token(self, lock_id: LockId) -> int:
         """The fencing token of a lock that is held.
@@ -419,7 +367,7 @@ class AgentMachine:
             )
         return claim.granted.since
 
-    def wish(self, lock_id: LockId) -> _Wish:
+    def wish(self, lock_id: LockId) -> Wish:
         """What was asked for on this id; raises `NotHeld` when nothing was."""
         try:
             return self._wishes[lock_id]
@@ -447,41 +395,21 @@ class AgentMachine:
 
     # --- Wishes and claims ----------------------------------------------------------------------
 
-    def _check_repeated(
-        self, wish: _Wish, mode: Mode, nodes: tuple[str, ...], require: Require
-    ) -> None:
-        upgrade = mode == "write" and wish.mode == "read"
-        if require != wish.require or (upgrade and not wish.claims.keys() <= set(nodes)):
-            raise ConflictingRequest(
-                f"{show(wish.lock_id)} was asked for before on {', '.join(wish.claims)} with "
-                f"require={wish.require!r}; now it is asked for on {', '.join(nodes)} with "
-                f"require={require!r}. Unlock it first, or ask on the same terms",
-                lock_id=wish.lock_id,
-            )
+    def _check(self, lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require) -> None:
+        wish = self._wishes.get(lock_id)
+        if wish is not None:
+            upgrade = mode == "write" and wish.mode == "read"
+            if require != wish.require or (upgrade and not wish.claims.keys() <= set(nodes)):
+                raise ConflictingRequest(
+                    f"{show(lock_id)} was asked for before on {', '.join(wish.claims)} with "
+                    f"require={wish.require!r}; now it is asked for on {', '.join(nodes)} with "
+                    f"require={require!r}. Unlock it first, or ask on the same terms",
+                    lock_id=lock_id,
+                )
+        if not self.await_nodes and not servable(require, nodes, self.alive):
+            raise cannot_serve(lock_id, nodes, self.alive)
 
-    def _check_servable(self, lock_id: LockId, nodes: tuple[str, ...], require: Require) -> None:
-        if not self.await_nodes and not self._servable(nodes, require):
-            raise self._cannot_serve(lock_id, nodes)
-
-    def _servable(self, nodes: Iterable[str], require: Require) -> bool:
-        total = len(list(nodes))
-        up = sum(node in self.alive for node in nodes)
-        if require == "all":
-            return up == total
-        return up * 2 > total if require == "majority" else up > 0
-
-    def _cannot_serve(self, lock_id: LockId, nodes: Iterable[str]) -> CannotServe:
-        down = [node for node in nodes if node not in self.alive]
-        return CannotServe(
-            f"can't lock {show(lock_id)}: {', '.join(down)} "
-            f"{'does' if len(down) == 1 else 'do'} not run (running: "
-            f"{', '.join(sorted(self.alive)) or 'none'}); name other nodes, or use "
-            "await_nodes=True to wait",
-            lock_id=lock_id,
-            nodes=down,
-        )
-
-    def _request(self, wish: _Wish, claim: _Claim) -> None:
+    def _request(self, wish: Wish, claim: Claim) -> None:
         """Ask a node for what the wish wants there, unless it is down or still releasing."""
         node = claim.node
         if node in self.alive and (node, wish.lock_id) not in self._releasing:
@@ -490,7 +418,7 @@ class AgentMachine:
             request = Request(self.id, self.client, wish.lock_id, wish.mode)
             self._out.append(ToServer(node, request))
 
-    def _release(self, wish: _Wish, claim: _Claim, mode: Mode | None = None) -> None:
+    def _release(self, wish: Wish, claim: Claim, mode: Mode | None = None) -> None:
         for each in MODES if mode is None else (mode,):
             self._unanswered.pop((claim.node, wish.lock_id, each), None)
         given_up = [r.key for r in claim.records if mode is None or r.mode == mode]
@@ -526,32 +454,15 @@ class AgentMachine:
                 claim.write = None
             self._weigh(wish)
 
-    def _weigh(self, wish: _Wish) -> bool:
+    def _weigh(self, wish: Wish) -> None:
         """Find out whether a wish is held, and keep account of it."""
-        claims = wish.claims
-        if len(claims) == 1:
-            (claim,) = claims.values()
-            held = claim.granted is not None
-        else:
-            granted = sum(claim.granted is not None for claim in claims.values())
-            up = sum(node in self.alive for node in claims)
-            needed = {
-                "all": len(claims),
-                "any": 1,
-                "majority": len(claims) // 2 + 1,
-                "all_alive": max(up, 1),
-                "majority_alive": up // 2 + 1,
-            }
-            held = granted >= needed[wish.require]
-        wish.held = held
-        if held:
+        if wish.weigh(self.alive):
             self._open.pop(wish.lock_id, None)
         else:
             self._open[wish.lock_id] = wish
             if wish.claimed:
                 wish.claimed = False
                 self._unclaimed[wish.lock_id] = wish
-        return held
 
     # --- Taking in ------------------------------------------------------------------------------
 
@@ -631,6 +542,12 @@ class AgentMachine:
         """Whether no request waits, or may be found to wait."""
         return not (self._waiting or self._unanswered or self._resolver.surrendering)
 
+    def _servable(self, wish: Wish) -> bool:
+        return servable(wish.require, wish.claims, self.alive)
+
+    def _all_servable(self) -> bool:
+        return all(self._servable(wish) for wish in self._open.values())
+
     def _conclude(self) -> list[AgentEffect]:
         """After each event: answer those whose wait is over, and say what has changed."""
         if self.ended is None:
@@ -645,10 +562,7 @@ class AgentMachine:
         return self._flush()
 
     def _answer(self) -> None:
-        if not self._open:
-            upto = self._seq
-        else:
-            upto = min(wish.seq for wish in self._open.values()) - 1
+        upto = min((wish.seq - 1 for wish in self._open.values()), default=self._seq)
         done = [wait for wait, waiting in self._waits.items() if waiting.upto <= upto]
         if done:
             result = LockResult("have_all_locks" if self._wishes else "no_locks", self._reports())

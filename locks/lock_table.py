@@ -20,8 +20,9 @@ conflicting entries below its slot (`pending`), and each of those that goes coun
 its reason is gone, an entry looks for another one; when there is none, it is granted. A request,
 release or grant therefore costs time in the depth of the id and in what really conflicts.
 
-Places are integers, handed out in rising order; a conversion gets a fraction between two of them.
-Only the order of places of related entries means anything. Versions come from one counter; who
+Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
+entry that it must precede, so that it overtakes nobody else. A request that is covered by a granted
+one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from one counter; who
 makes the table chooses where it starts, so that it can go on rising across restarts.
 
 Rejected: the original's queue for each id with copies of the parents' entries ("indirect
@@ -33,19 +34,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import NamedTuple
 
 from locks.lock_tree import (
+    WHOLE,
     Asker,
     Entry,
     Slot,
     counts_against,
+    first_waiting_for,
     last_ahead,
+    order_of,
     place_of,
     version_of,
 )
-from locks.model import AgentId, LockId, Mode, Place
+from locks.model import AgentId, LockId, Mode
 
 __all__ = ["LockTable", "TableStatistics"]
 
@@ -109,24 +112,37 @@ class LockTable:
         if asker is None:
             asker = self.askers[agent] = Asker(agent, client)
         slot = self._grow(lock_id)
-        place: Place | None = None
+        cover: Entry | None = None
+        held = False
+        ahead_of: Entry | None = None
         if asker.entries:
             for above in slot.path():
                 for own in asker.entries.get(above, ()):
                     if own.write or not write:
                         if above is slot:
                             return [own]
-                        if place is None or own.place < place:
-                            place = own.place
-            if place is None:
-                place = self._conversion_place(asker, slot, write)
+                        held = held or own.granted
+                        if cover is None or own.place < cover.place:
+                            cover = own
+            if cover is None:
+                ahead_of = first_waiting_for(asker, slot, write)
         self.version += 1
-        entry = Entry(self.version, asker, slot, write, 0)
+        entry = Entry(self.version, asker, slot, write)
         self._requests += 1
         self._entries[entry.number] = entry
         asker.entries.setdefault(slot, []).append(entry)
         asker.total += 1
-        self._enter(entry, place)
+        asker.waiting += 1
+        if cover is None:
+            self._place(entry, ahead_of)
+        else:
+            entry.place, entry.room = cover.place, cover.room
+        self._stand(entry)
+        if held:
+            self._grant(entry)
+        else:
+            self._look(entry)
+        self._count_in(entry)
         if not entry.granted:
             self._waits += 1
         return [entry]
@@ -169,7 +185,7 @@ class LockTable:
         if asker is None or not self.edge_stands(asker, waiter, holder):
             self._refused += 1
             return []
-        given_up = sorted(self.own_related(asker, lock_id), key=place_of)
+        given_up = sorted(self.own_related(asker, lock_id), key=order_of)
         if not given_up:
             self._refused += 1
             return []
@@ -183,8 +199,7 @@ class LockTable:
         for entry in given_up:
             self.version += 1
             entry.since = entry.version = self.version
-            self._last_place += 1
-            entry.place = self._last_place
+            self._place(entry)
             self._stand(entry)
         changed: list[Entry] = []
         self._consider(candidates, changed)
@@ -238,7 +253,7 @@ class LockTable:
 
     def view(self, lock_id: LockId) -> list[Entry]:
         """All related entries in their order."""
-        return sorted(self.related(lock_id), key=place_of)
+        return sorted(self.related(lock_id), key=order_of)
 
     def ids(self) -> list[LockId]:
         """All lock ids that somebody has or waits for."""
@@ -275,42 +290,17 @@ class LockTable:
             parent.children.pop(slot.lock_id[-1], None)
             slot = parent
 
-    def _conversion_place(self, asker: Asker, slot: Slot, write: bool) -> Place | None:
-        """A place ahead of the first conflicting request that waits for `asker`, if there is one."""
-        first: Entry | None = None
-        slots = list(slot.path())
-        if slot.below if write else slot.writes_below:
-            slots += slot.subtree(writes_only=not write)
-        for other in slots:
-            if not other.waiting(writes_only=not write):
-                continue
-            queue = list(other.entries()) if write else other.writes
-            own = self.own_related(asker, other.lock_id)
-            for w in queue:
-                if w.granted or w.asker is asker or (first and first.place <= w.place):
-                    continue
-                if any((w.write or e.write) and (e.granted or e.place < w.place) for e in own):
-                    first = w
-        if first is None:
-            return None
-        before: Place | None = None
-        for other in slots if write else [*slot.path(), *slot.subtree()]:
-            for queue in (other.writes, other.reads):
-                last = last_ahead(queue, first.place, None)
-                if last is not None and (before is None or last.place > before):
-                    before = last.place
-        return first.place - 1 if before is None else Fraction(before + first.place) / 2
-
-    def _enter(self, entry: Entry, place: Place | None) -> None:
-        """A new entry comes in: it gets its place, and its grant if nothing stands against it."""
-        if place is None:
-            self._last_place += 1
-            place = self._last_place
-        entry.place = place
-        entry.asker.waiting += 1
-        self._stand(entry)
-        self._look(entry)
-        self._count_in(entry)
+    def _place(self, entry: Entry, ahead_of: Entry | None = None) -> None:
+        """Give an entry its place: the last one, or the one directly ahead of another entry."""
+        self._last_place += 1
+        if ahead_of is None:
+            entry.place = self._last_place
+            entry.room = WHOLE
+        else:
+            # Those put ahead of the same entry before stand at `room / k` with a smaller `k`.
+            k = self._last_place
+            entry.place = ahead_of.place - ahead_of.room / k
+            entry.room = ahead_of.room / (k * (k - 1))
 
     def _stand(self, entry: Entry) -> None:
         """Put an entry into its slot's queue, waiting."""

@@ -8,10 +8,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
+from fractions import Fraction
 
 from locks.model import AgentId, LockId, Mode, Place, RequestRecord
 
-__all__ = ["Asker", "Entry", "Slot", "counts_against", "last_ahead", "place_of", "version_of"]
+__all__ = [
+    "WHOLE",
+    "Asker",
+    "Entry",
+    "Slot",
+    "counts_against",
+    "first_waiting_for",
+    "last_ahead",
+    "order_of",
+    "place_of",
+    "version_of",
+]
+
+WHOLE = Fraction(1)
 
 
 class Slot:
@@ -135,9 +149,26 @@ class Asker:
         for entries in self.entries.values():
             yield from entries
 
+    def around(self, slot: Slot) -> Iterator[Entry]:
+        """Its entries on ids related to that of `slot`, found from the side where there is less."""
+        for above in slot.path():
+            yield from self.entries.get(above, ())
+        if slot.below <= self.total:
+            for below in slot.subtree():
+                yield from self.entries.get(below, ())
+        else:
+            depth = len(slot.lock_id)
+            for other, entries in self.entries.items():
+                if len(other.lock_id) > depth and other.lock_id[:depth] == slot.lock_id:
+                    yield from entries
+
 
 class Entry:
-    """One request in the table."""
+    """One request in the table.
+
+    `candidate`, `exit`, `synced` and `told` belong to `locks.informer`. `room` is the distance
+    ahead of its place in which nobody stands but those who were put directly ahead of it.
+    """
 
     __slots__ = (
         "asker",
@@ -149,6 +180,7 @@ class Entry:
         "number",
         "pending",
         "place",
+        "room",
         "since",
         "slot",
         "synced",
@@ -158,12 +190,13 @@ class Entry:
         "write",
     )
 
-    def __init__(self, number: int, asker: Asker, slot: Slot, write: bool, place: Place) -> None:
+    def __init__(self, number: int, asker: Asker, slot: Slot, write: bool) -> None:
         self.number = number
         self.asker = asker
         self.slot = slot
         self.write = write
-        self.place = place
+        self.place: Place = 0
+        self.room = WHOLE
         self.since = number
         self.version = number
         self.granted = False
@@ -201,10 +234,17 @@ class Entry:
 
 
 def place_of(entry: Entry) -> Place:
+    """Sort key: the place."""
     return entry.place
 
 
+def order_of(entry: Entry) -> tuple[Place, int]:
+    """Sort key: the place; of those that stand together, the one that covers the other first."""
+    return (entry.place, entry.number)
+
+
 def version_of(entry: Entry) -> int:
+    """Sort key: the version of the last change."""
     return entry.version
 
 
@@ -218,6 +258,26 @@ def last_ahead(queue: list[Entry], place: Place, asker: Asker | None) -> Entry |
         if queue[i].asker is not asker:
             return queue[i]
     return None
+
+
+def first_waiting_for(asker: Asker, slot: Slot, write: bool) -> Entry | None:
+    """The first entry that waits for `asker` and conflicts with a new one of it on `slot`."""
+    first: Entry | None = None
+    slots = list(slot.path())
+    if slot.below if write else slot.writes_below:
+        slots += slot.subtree(writes_only=not write)
+    for other in slots:
+        if not other.waiting(writes_only=not write):
+            continue
+        for w in other.entries() if write else other.writes:
+            if w.granted or w.asker is asker or (first and first.place <= w.place):
+                continue
+            if any(
+                (w.write or own.write) and (own.granted or own.place < w.place)
+                for own in asker.around(other)
+            ):
+                first = w
+    return first
 
 
 def counts_against(waiter: Entry, entry: Entry) -> bool:

@@ -7,7 +7,7 @@ machines take in, `ServerEffect` and `AgentEffect` all that they may ask for; bo
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from locks.model import (
     AgentId,
@@ -94,7 +94,7 @@ class Unwatch(NamedTuple):
     lock_id: LockId
 
 
-ServerMessage = Union[Request, Release, Surrender, Remove, Standing, Inquire, Watch, Unwatch]
+ServerMessage = Request | Release | Surrender | Remove | Standing | Inquire | Watch | Unwatch
 
 # --- Messages to an agent -----------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Knowledge(NamedTuple):
     forgot: bool = False
 
 
-AgentMessage = Union[Told, Released, Surrendered, Resolved, Knowledge]
+AgentMessage = Told | Released | Surrendered | Resolved | Knowledge
 
 # --- What the machines want done ----------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class ToWatcher(NamedTuple):
 class Answer(NamedTuple):
     """Answer a client's wait: with a result, or with an exception to raise."""
 
-    wait: int
+    wait: Hashable
     result: LockResult | Exception
 
 
@@ -204,5 +204,5 @@ class Ended(NamedTuple):
     reason: Exception | None
 
 
-ServerEffect = Union[ToAgent, ToWatcher]
-AgentEffect = Union[ToServer, ToAgent, Answer, Notify, Ended]
+ServerEffect = ToAgent | ToWatcher
+AgentEffect = ToServer | ToAgent | Answer | Notify | Ended

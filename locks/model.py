@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, Union, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from locks.errors import InvalidLockId, InvalidOption
 
@@ -21,7 +21,7 @@ Mode = Literal["read", "write"]
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 State = Literal["granted", "waiting", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
-Place = Union[int, Fraction]
+Place = int | Fraction
 RequestKey = tuple[str, int]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -293,7 +293,8 @@ def check_lock_id(value: Any) -> LockId:
             "use strings, numbers or tuples",
             lock_id=repr(value),
         ) from None
-    return value
+    lock_id: LockId = value
+    return lock_id
 
 
 def check_mode(value: Any) -> Mode:

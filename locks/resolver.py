@@ -43,14 +43,17 @@ class Resolver:
     Args:
         me: The agent.
         out: Where effects are put.
+
+    Attributes:
+        unsettled: Whether something was learned since it last settled.
     """
 
     def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
         self._me = me
         self._out = out
         self._graph = WaitGraph()
+        self.unsettled = False
         self._active = False  # whether the agent waits
-        self._unsettled = False
         self._inquired = False
         self._news: set[RequestKey] = set()  # changed since corrections were last sent
         self._surrendering: Counter[str] = Counter()  # unanswered surrenders, by node
@@ -78,13 +81,13 @@ class Resolver:
             self._knows.clear()
             self._graph.forget()
             self._news.clear()
-            self._active = self._unsettled = self._inquired = False
+            self._active = self.unsettled = self._inquired = False
 
     def learn(self, record: RequestRecord) -> None:
         """Take in what a lock server or another agent knows of a request."""
         if self._active and self._graph.learn(record):
             self._news.add(record.key)
-            self._unsettled = True
+            self.unsettled = True
 
     def gone(self, keys: Iterable[RequestKey]) -> None:
         """Own requests were taken out; those who were told of them are to be corrected."""
@@ -108,7 +111,7 @@ class Resolver:
         sender = message.sender
         if message.forgot:
             self._knows.pop(sender, None)
-            self._unsettled = True
+            self.unsettled = True
         if not message.records:
             return
         self._tellers[sender] = None
@@ -132,9 +135,9 @@ class Resolver:
             claimed: Whether yielding for an edge takes a lock that the client was told it has.
             abort_on_deadlock: Abort rather than surrender such a lock.
         """
-        if not self._unsettled or self._surrendering:
+        if not self.unsettled or self._surrendering:
             return
-        self._unsettled = False
+        self.unsettled = False
         found = self._graph.explore(self._me)
         if found.closing:
             edge = next((e for e in found.closing if not claimed(e)), found.closing[0])
@@ -165,14 +168,14 @@ class Resolver:
                     record = known._replace(state="gone", version=answer.version)
                 if record is not None and known is not None:
                     self.learn(record)
-        self._unsettled = True
+        self.unsettled = True
 
     def node_down(self, node: str) -> None:
         """A lock server is gone; it answers nothing any more."""
         del self._surrendering[node]
         for record in self._graph.at(node):
             self.learn(record._replace(state="gone"))
-        self._unsettled = True
+        self.unsettled = True
 
     def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
         """Give up the id on which the neighbour in the cycle waits."""

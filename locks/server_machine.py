@@ -31,7 +31,7 @@ from locks.messages import (
     Unwatch,
     Watch,
 )
-from locks.model import AgentId, Contender, LockId, View
+from locks.model import Contender, LockId, View
 
 __all__ = ["ServerMachine"]
 
@@ -82,6 +82,12 @@ class ServerMachine:
     def watchers(self, lock_id: LockId) -> list[Hashable]:
         """Who watches exactly this lock id."""
         return list(self._watchers.get(lock_id, ()))
+
+    def watched(self, watcher: Hashable) -> list[LockId]:
+        """What somebody watches."""
+        return [
+            lock_id for lock_id, watchers in list(self._watchers.items()) if watcher in watchers
+        ]
 
     def statistics(self) -> TableStatistics:
         """Counters of the lock table."""
@@ -173,7 +179,3 @@ class ServerMachine:
             for view in (self.view(lock_id),)
             for watcher in watchers
         ]
-
-    def agents(self) -> list[AgentId]:
-        """The agents that have requests here."""
-        return list(self.table.askers)

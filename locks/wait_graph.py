@@ -193,12 +193,14 @@ class WaitGraph:
     def _take_out(self, record: RequestRecord) -> None:
         key = (record.node, record.number)
         slot = (record.node, record.lock_id)
-        for index, name in ((self._by_agent, record.agent), (self._by_id, slot)):
-            there = index[name]  # type: ignore[index]
-            del there[key]
-            if not there:
-                del index[name]  # type: ignore[attr-defined]
-        if slot not in self._by_id:
+        by_agent = self._by_agent[record.agent]
+        del by_agent[key]
+        if not by_agent:
+            del self._by_agent[record.agent]
+        by_id = self._by_id[slot]
+        del by_id[key]
+        if not by_id:
+            del self._by_id[slot]
             for depth in range(1, len(record.lock_id)):
                 above = (record.node, record.lock_id[:depth])
                 below = self._below[above]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import cast
+
 from locks.lock_table import LockTable
 from locks.lock_tree import Entry, Slot
 from locks.model import AgentId, LockId, Mode, RequestRecord, blocks, conflict
@@ -11,11 +14,19 @@ NODE = "n@host"
 
 
 def agent(number: int) -> AgentId:
+    """An agent; a larger number is a larger reference."""
     return AgentId(number, NODE, number)
 
 
 def key(entry: Entry) -> Key:
+    """What identifies an entry in table and oracle."""
     return (entry.asker.id, entry.slot.lock_id, entry.mode)
+
+
+def written(a_key: Key) -> str:
+    """A request as it is written in the tests: `1 write a/2`."""
+    who, lock_id, mode = a_key
+    return f"{who.serial} {mode} {'/'.join(map(str, lock_id))}"
 
 
 class Lockstep:
@@ -37,6 +48,7 @@ class Lockstep:
         self.sightings: dict[tuple[End, End], tuple[tuple[int, int], tuple[int, int]]] = {}
         self.edges: list[tuple[End, End]] = []
         self.tokens: dict[LockId, int] = {}
+        self.sound = True  # no comparison has failed
         self.counted = {"requests": 0, "grants": 0, "waits": 0, "surrenders": 0, "refused": 0}
 
     # --- Operations -----------------------------------------------------------------------------
@@ -85,6 +97,47 @@ class Lockstep:
         self._compare(changed, before)
         return changed
 
+    def play(self, *lines: str) -> list[Entry]:
+        """Carry out lines such as `1 write a/2`, `1 end`, `1 surrender a`, `1 release a/2 read`.
+
+        Returns:
+            What the last one changed.
+        """
+        changed: list[Entry] = []
+        for line in lines:
+            number, verb, *rest = line.split()
+            who = agent(int(number))
+            lock_id = tuple(rest[0].split("/")) if rest else ()
+            if verb in ("read", "write"):
+                changed = [self.request(who, lock_id, cast(Mode, verb))]
+            elif verb == "release":
+                changed = self.release(who, lock_id, cast(Mode, rest[1]) if rest[1:] else None)
+            elif verb == "surrender":
+                changed = self.surrender(who, lock_id)
+            else:
+                assert verb == "end"
+                changed = self.remove(who)
+        return changed
+
+    def edge(self, waiter: str, holder: str) -> tuple[End, End]:
+        """The present edge between two requests, written as `1 write a/2`."""
+        return next(e for e in self.edges if [written(end[0].key) for end in e] == [waiter, holder])
+
+    @property
+    def held(self) -> set[str]:
+        """What is granted."""
+        return {written(key(e)) for e in self.table.view(()) if e.granted}
+
+    @property
+    def waiting(self) -> list[str]:
+        """What waits, in the order of places."""
+        return [written(key(e)) for e in self.table.view(()) if not e.granted]
+
+    @property
+    def waits(self) -> set[tuple[int, int]]:
+        """Which agent waits for which."""
+        return {(w[0].agent.serial, h[0].agent.serial) for w, h in self.edges}
+
     def run_out(self) -> None:
         """Who waits for nothing ends; of a deadlock the largest yields; nobody waits in the end."""
         surrenders = 0
@@ -99,6 +152,7 @@ class Lockstep:
             assert self.surrender(yielding, edge[0][0].lock_id, edge)
             surrenders += 1
             assert surrenders < 1000, "the deadlocks never end"
+        assert slots(cast(Slot, self.table.find(()))) == [self.table.find(())]
 
     def _cycle(self) -> list[tuple[End, End]]:
         """A cycle of agents that wait for each other, when no agent waits for nothing."""
@@ -115,6 +169,7 @@ class Lockstep:
     # --- Comparison -----------------------------------------------------------------------------
 
     def _compare(self, changed: list[Entry], before: int) -> None:
+        self.sound = False
         self._compare_changes(changed, before)
         entries = list(self.table.view(()))
         self._compare_state(entries)
@@ -133,6 +188,7 @@ class Lockstep:
         assert statistics.waiting == sum(not wish.granted for wish in self.oracle.wishes())
         assert statistics.agents == len({wish.agent for wish in self.oracle.wishes()})
         assert statistics.version == self.table.version
+        self.sound = True
 
     def _compare_changes(self, changed: list[Entry], before: int) -> None:
         """Returned is exactly what changed, with new versions in the order of the changes."""
@@ -270,3 +326,30 @@ def _check_reason(entry: Entry, records: dict[Entry, RequestRecord]) -> None:
             blocks(records[e], records[entry]) and len(e.slot.lock_id) > depth for e in records
         )
         assert entry.pending == count > 0
+
+
+def walk(lockstep: Lockstep, random: Random, steps: int) -> None:
+    """Carry out random operations and then let all agents come to their end."""
+    agents = [agent(i + 1) for i in range(random.randint(2, 6))]
+    alphabet = "abc"[: random.randint(1, 3)]
+    depth = random.randint(1, 4)
+    for _ in range(steps):
+        who = random.choice(agents)
+        lock_id = tuple(random.choices(alphabet, k=random.randint(1, depth)))
+        mode: Mode = random.choice(["read", "write"])
+        verb = random.choices(["request", "release", "end", "surrender"], [20, 4, 1, 7])[0]
+        if verb == "request":
+            lockstep.request(who, lock_id, mode)
+        elif verb == "release":
+            lockstep.release(who, lock_id, random.choice([mode, None]))
+        elif verb == "end":
+            lockstep.remove(who)
+        else:
+            edges = random.choice([lockstep.edges, list(lockstep.sightings), []])
+            if edges:
+                edge = random.choice(edges)
+                who = random.choice([edge[1][0].agent] * 3 + [who])
+                lockstep.surrender(who, edge[0][0].lock_id, edge)
+            else:
+                lockstep.surrender(who, lock_id)
+    lockstep.run_out()

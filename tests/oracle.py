@@ -7,6 +7,8 @@
     (conversion) one of an agent for which others already wait stands ahead of the first
     conflicting request that waits for it.
 
+A request that a granted one covers is itself granted: it "stands together with it".
+
 Written from this text alone, so that it checks the table independently: it shares no code with it,
 not even the words "related" and "conflict".
 """
@@ -39,13 +41,13 @@ End = tuple[Wish, int]  # one end of an edge as it was seen: the request, and it
 
 
 def related(a: LockId, b: LockId) -> bool:
+    """Whether one is a prefix of the other."""
     return all(x == y for x, y in zip(a, b, strict=False))
 
 
 def conflict(a: Wish, b: Wish) -> bool:
-    return (
-        a.agent != b.agent and related(a.lock_id, b.lock_id) and not a.mode == b.mode == "read"
-    )
+    """Whether both can't be granted."""
+    return a.agent != b.agent and related(a.lock_id, b.lock_id) and not a.mode == b.mode == "read"
 
 
 class Oracle:
@@ -85,6 +87,7 @@ class Oracle:
         ]
         if covering:
             self.line[self.place(covering[0])].append(new)
+            new.granted = any(wish.granted for wish in covering)
         elif waiting_for_it:
             self.line.insert(self.place(waiting_for_it[0]), [new])
         else:
@@ -93,9 +96,8 @@ class Oracle:
         return new
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> None:
-        self.take_out(
-            [w for w in self.wishes() if w.key in [(agent, lock_id, m) for m in (mode or "read", mode or "write")]]
-        )
+        modes = [mode] if mode else ["read", "write"]
+        self.take_out([w for w in self.wishes() if w.key in [(agent, lock_id, m) for m in modes]])
         self.settle()
 
     def remove(self, agent: AgentId) -> None:

@@ -67,6 +67,10 @@ __all__ = [
 
 logger = logging.getLogger("locks")
 
+# The native classes. Patching replaces them by subclasses, but leaves native threads as they are.
+_Thread: type[threading.Thread] = monkey.get_original("threading", "Thread")
+_DummyThread: type[threading.Thread] = monkey.get_original("threading", "_DummyThread")
+
 Client = Union[
     "pykka.ActorRef[Any]", "gevent.Greenlet[..., Any]", greenlet.greenlet, threading.Thread
 ]
@@ -216,7 +220,7 @@ def exit_client(subject: Client, reason: object) -> None:
             subject.stop(block=False)
     elif isinstance(subject, greenlet.greenlet):
         kill_greenlet(subject, Killed(reason))
-    elif isinstance(subject, threading.Thread):
+    elif isinstance(subject, _Thread):
         raise TypeError(f"a thread can't be stopped, so it can't be linked: {subject!r}")
     else:
         raise TypeError(f"not a client: {subject!r}")
@@ -253,7 +257,7 @@ def _watch_of(subject: Client) -> DeathWatch | None:
         if isinstance(inbox, Mortal):
             return inbox.watch
         return _watch_of_foreign_actor(subject)
-    if isinstance(subject, threading.Thread):
+    if isinstance(subject, _Thread):
         return _watch_of_thread(subject)
     if isinstance(subject, greenlet.greenlet):
         return _watch_of_raw_greenlet(subject)
@@ -363,7 +367,7 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
         raise ValueError(f"a thread that was not started can't be monitored: {subject!r}")
     elif not subject.is_alive():
         return None
-    elif isinstance(subject, threading._DummyThread):
+    elif isinstance(subject, _DummyThread):
         raise ValueError(f"only that thread itself can monitor its end: {subject!r}")
     elif monkey.is_module_patched("threading"):
         gevent.spawn(_join, subject, new)
@@ -371,8 +375,8 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
         threading.Thread(
             target=_join, args=(subject, new), name="locks-monitor", daemon=True
         ).start()
-    watch = subject.__dict__.setdefault(_WATCH, new)
-    return watch
+    kept: DeathWatch = subject.__dict__.setdefault(_WATCH, new)
+    return kept
 
 
 def _join(subject: threading.Thread, watch: DeathWatch) -> None:

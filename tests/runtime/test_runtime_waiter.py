@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import gevent
 import pytest
@@ -317,7 +318,7 @@ def test_a_channel_keeps_the_order_of_each_sender() -> None:
 
     for sender in range(4):
         threading.Thread(target=send, args=(sender,)).start()
-    received = [channel.receive() for _ in range(8000)]
+    received: Any = in_thread(lambda: [channel.receive() for _ in range(8000)])
     for sender in range(4):
         assert [n for s, n in received if s == sender] == list(range(2000))
 

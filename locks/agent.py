@@ -1,0 +1,293 @@
+"""The transaction's agent as an actor: it runs an `AgentMachine` in its node's turn.
+
+Its messages are `locks.messages.AgentMessage`. The methods here are what a client may call; they
+check that it is the client who calls, run one event of the machine, and wait for the answer where
+there is something to wait for. A wait that is given up, by a timeout or by any exception that is
+raised into it, withdraws its requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gevent
+import pykka
+
+from locks.agent_machine import AgentMachine, Flag, Object
+from locks.errors import (
+    AgentEnded,
+    InvalidOption,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    NotClient,
+)
+from locks.messages import Ended
+from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, show
+from locks.runtime import Client, Down, Monitor, Waiter, current_client, exit_client, monitor
+from locks.runtime.inline import InlineActor
+
+if TYPE_CHECKING:
+    from locks.node import Node
+
+__all__ = ["Agent", "Call", "Notified"]
+
+Notified = bool | Callable[[Notification], object]
+
+
+class Call:
+    """One call of a client that waits for its answer."""
+
+    __slots__ = ("result", "waiter")
+
+    def __init__(self) -> None:
+        self.result: LockResult | Exception | None = None
+        self.waiter = Waiter()
+
+    def answer(self, result: LockResult | Exception) -> None:
+        """Give the answer and wake the client."""
+        self.result = result
+        self.waiter.wake()
+
+
+class Agent(InlineActor):
+    """A transaction's agent.
+
+    `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
+    reference: it can be monitored, and it stops when it is stopped.
+
+    Attributes:
+        id: The agent's reference.
+        client: Whose transaction it is.
+    """
+
+    __slots__ = ("_link", "_monitor", "_notified", "client", "id", "machine", "node")
+
+    def __init__(
+        self,
+        node: Node,
+        agent: AgentId,
+        client: Client,
+        *,
+        link: bool = False,
+        notify: Notified = False,
+        abort_on_deadlock: bool = False,
+        await_nodes: bool = False,
+        monitor_nodes: bool = False,
+    ) -> None:
+        super().__init__(node.turn)
+        self.node = node
+        self.id = agent
+        self.client = client
+        self._link = link
+        self._notified: Callable[[Notification], object] | None = None
+        self.machine = AgentMachine(
+            agent,
+            name_of(client),
+            node.alive,
+            abort_on_deadlock=abort_on_deadlock,
+            await_nodes=await_nodes,
+            monitor_nodes=monitor_nodes,
+            notify=bool(notify),
+        )
+        if notify or monitor_nodes:
+            self._set_notified(notify)
+        self._monitor: Monitor | None = None
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.id} of {self.machine.client}>"
+
+    # --- As an actor ----------------------------------------------------------------------------
+
+    def start_monitoring(self) -> None:
+        """Watch over the client; the transaction ends with it."""
+        self._monitor = monitor(self.client, self._client_down)
+
+    def receive(self, message: Any) -> None:
+        """Take in an `AgentMessage`."""
+        self.node.deliver(self, message)
+
+    def handle(self, message: Any) -> None:
+        """Carry a message out."""
+        self.node.perform(self, self.machine.receive(message))
+
+    def settle(self) -> None:
+        """All that there was is taken in: look for deadlocks."""
+        self.node.perform(self, self.machine.settle())
+
+    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+        """Run one event of the machine, in a turn."""
+        self.node.perform(self, event(*args))
+
+    def failed(self, message: Any, error: Exception) -> None:
+        """Log it."""
+        self.node.log("%s could not handle %r: %s", self, message, error)
+
+    def stop_inline(self, reason: object) -> None:
+        """End the transaction, whoever wants it."""
+        error = None
+        if reason is not None:
+            error = AgentEnded(f"transaction {self.id} was stopped: {reason}", agent=self.id)
+        self.event(self.machine.end, error)
+
+    def notify(self, notification: Notification) -> None:
+        """Tell the client something that it asked to be told."""
+        if self._notified is not None:
+            self.node.home.run_soon(self._notified, notification)
+
+    def has_ended(self, ended: Ended) -> None:
+        """The machine has ended; so does the actor."""
+        if self._monitor is not None:
+            self._monitor.cancel()
+        watch = self.ended()
+        if watch is not None:
+            reason = "normal" if ended.reason is None else ended.reason
+            self.node.home.run_soon(watch.fire, self, reason)
+        if self._link and ended.reason is not None:
+            self.node.home.run_soon(exit_client, self.client, ended.reason)
+
+    def _client_down(self, down: Down) -> None:
+        self.turn.post(self._end_with_client, down)
+
+    def _end_with_client(self, down: Down) -> None:
+        text = f"transaction {self.id} has ended with its client {self.machine.client}"
+        self.event(self.machine.end, AgentEnded(f"{text} ({down.reason})", agent=self.id))
+
+    # --- What the client calls ------------------------------------------------------------------
+
+    def check_client(self) -> None:
+        """Raise `NotClient` unless it is the client who calls."""
+        client = current_client()
+        if client is not self.client and client != self.client:
+            raise NotClient(
+                f"transaction {self.id} belongs to {self.machine.client}; "
+                f"{name_of(client)} can't use it. Begin a transaction of its own there, or name "
+                "the client when it begins (client=...)",
+                agent=self.id,
+            )
+
+    def ask_for(self, objects: Sequence[Object]) -> None:
+        """Ask for locks without waiting for them."""
+        self.check_client()
+        self.turn.run(self.event, self.machine.ask_all, objects)
+
+    def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
+        """Ask for locks, and wait for these and all that was asked for before."""
+        call = Call()
+        return self._wait(call, timeout, self.machine.ask_all, objects, call)
+
+    def await_all(self, timeout: float | None) -> LockResult:
+        """Wait for all that was asked for."""
+        call = Call()
+        return self._wait(call, timeout, self.machine.await_all, call)
+
+    def unlock(self, lock_id: LockId) -> None:
+        """Release one id."""
+        self.check_client()
+        self.turn.run(self.event, self.machine.unlock, lock_id)
+
+    def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
+        """Give up a lock to somebody who waits for it, and stand last."""
+        self.check_client()
+        self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
+
+    def change_flag(self, flag: Flag, value: Notified) -> None:
+        """Change an option of the running transaction."""
+        self.check_client()
+        if flag in ("notify", "monitor_nodes") and value:
+            self._set_notified(value)
+        if flag == "notify" and callable(value):
+            value = True
+        self.turn.run(self.event, self.machine.set_flag, flag, value)
+
+    def status(self) -> LockResult:
+        """Status and deadlocks so far."""
+        self.machine.check_alive()
+        return self.turn.ask(self.machine.tell_status)
+
+    def lock_info(self) -> list[LockInfo]:
+        """All locks asked for."""
+        self.machine.check_alive()
+        return self.turn.ask(self.machine.lock_info)
+
+    def token(self, lock_id: LockId) -> int:
+        """The fencing token of a lock that is held."""
+        return self.turn.ask(self.machine.token, lock_id)
+
+    def end(self) -> None:
+        """End the transaction."""
+        self.check_client()
+        self.machine.check_alive()
+        self.turn.run(self.event, self.machine.end)
+
+    def _wait(
+        self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+    ) -> LockResult:
+        if timeout is not None and not timeout >= 0:
+            raise InvalidOption(
+                f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
+                timeout=timeout,
+            )
+        self.check_client()
+        try:
+            self.turn.run(self.event, event, *args)
+            if call.result is None:
+                call.waiter.wait(timeout)
+        except MisuseError:
+            raise  # the machine refused: there is nothing to withdraw
+        except BaseException:
+            self.turn.run(self.event, self.machine.abandon, call)
+            raise
+        wanted = None
+        if call.result is None:
+            wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+            self.turn.run(self.event, self.machine.abandon, call)
+        result = call.result  # it may have come just now
+        if result is None:
+            raise self._timed_out(wanted or [], timeout)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def _timed_out(self, wanted: list[LockInfo], timeout: float | None) -> LocksError:
+        ids = [info.lock_id for info in wanted]
+        holders = [
+            contender
+            for lock_id in ids
+            for contender in self.node.view(lock_id).holders
+            if contender.agent != self.id
+        ]
+        held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+        return LockTimeout(
+            f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
+            + (f"held by {held_by}; " if held_by else "")
+            + "the request was withdrawn",
+            lock_ids=ids,
+            holders=holders,
+            timeout=timeout,
+        )
+
+    def _set_notified(self, notify: Notified) -> None:
+        if callable(notify):
+            self._notified = notify
+        elif isinstance(self.client, pykka.ActorRef):
+            self._notified = self.client.tell
+        elif self._notified is None:
+            raise InvalidOption(
+                f"client {name_of(self.client)} has no inbox to be notified in; "
+                "pass notify=function",
+                notify=notify,
+            )
+
+
+def name_of(client: Client) -> str:
+    """A name of a client that a person can read."""
+    if isinstance(client, pykka.ActorRef):
+        return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
+    if isinstance(client, gevent.Greenlet):
+        return str(client.name)
+    return str(getattr(client, "name", client))

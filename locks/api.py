@@ -1,0 +1,379 @@
+"""The functions of the original, under their names.
+
+Each of them checks what it is given before anything is changed. Above them, for most programs, is
+`locks.transaction`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from locks.agent import Agent, Notified
+from locks.agent_machine import Flag, Object
+from locks.errors import InvalidOption, MisuseError, NodeNotRunning, NotHeld
+from locks.model import (
+    Contender,
+    LockInfo,
+    LockResult,
+    Mode,
+    Require,
+    View,
+    check_lock_id,
+    check_mode,
+    check_nodes,
+    check_require,
+    show,
+)
+from locks.node import Node, NodeStatistics, default_node
+from locks.runtime import Client, current_client
+from locks.server import Watcher
+
+__all__ = [
+    "await_all_locks",
+    "begin_transaction",
+    "change_flag",
+    "end_transaction",
+    "fencing_token",
+    "holders",
+    "lock",
+    "lock_info",
+    "lock_nowait",
+    "lock_objects",
+    "queue",
+    "spawn_agent",
+    "statistics",
+    "surrender_nowait",
+    "transaction_status",
+    "unlock",
+    "unwatch",
+    "watch",
+    "watchers",
+]
+
+Pattern = tuple[Any, ...]
+
+
+def begin_transaction(
+    objects: Iterable[Pattern] = (), *, timeout: float | None = None, **options: Any
+) -> tuple[Agent, LockResult]:
+    """Begin a transaction, and lock some objects at once.
+
+    Args:
+        objects: What to lock, each `(lock_id, mode)`, `(lock_id, mode, nodes)` or
+            `(lock_id, mode, nodes, require)`. The call waits until all are locked.
+        timeout: Seconds to wait at most; `None` waits for ever.
+        **options: As for `spawn_agent`.
+
+    Returns:
+        The agent, and the result of the wait.
+
+    Raises:
+        MisuseError: An object or option is wrong; no transaction was begun.
+        CannotServe: Nodes that are needed do not run.
+        LockTimeout: Time ran out.
+        DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
+    """
+    wanted = [_object(default_node(), pattern) for pattern in objects]
+    agent = spawn_agent(**options)
+    if not wanted:
+        return agent, LockResult("no_locks", ())
+    try:
+        return agent, agent.lock_all(wanted, timeout)
+    except BaseException:
+        if agent.is_alive():
+            agent.kill("begin_transaction failed")
+        raise
+
+
+def spawn_agent(
+    *,
+    client: Client | None = None,
+    link: bool = False,
+    abort_on_deadlock: bool = False,
+    await_nodes: bool = False,
+    monitor_nodes: bool = False,
+    notify: Notified = False,
+) -> Agent:
+    """Begin a transaction without asking for locks.
+
+    Args:
+        client: Whose transaction it is: an actor's reference, a greenlet or a thread; the caller
+            by default. Only the client may use the transaction, and it ends when the client ends.
+        link: Stop the client when the transaction ends abnormally.
+        abort_on_deadlock: When a deadlock can only be resolved by giving up a lock that the client
+            was told it has, abort the transaction instead of surrendering that lock.
+        await_nodes: Wait for nodes that are needed and do not run, instead of failing.
+        monitor_nodes: Notify the client of nodes that come and go.
+        notify: Notify the client of lock infos and changes of status: `True` sends
+            `Notification` messages to a client that is an actor; a callable is called with them.
+
+    Returns:
+        The agent.
+
+    Raises:
+        InvalidOption: An option is unknown or has a wrong value.
+    """
+    flags = {
+        "link": link,
+        "abort_on_deadlock": abort_on_deadlock,
+        "await_nodes": await_nodes,
+        "monitor_nodes": monitor_nodes,
+    }
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InvalidOption(f"option {name}={value!r} is neither True nor False", option=name)
+    return default_node().spawn_agent(client, notify=notify, **flags)
+
+
+def end_transaction(agent: Agent) -> None:
+    """End a transaction; everything it had locked is released at once.
+
+    Raises:
+        NotClient: Somebody else than its client calls.
+        AgentEnded: It has ended already.
+    """
+    _agent(agent).end()
+
+
+def lock(
+    agent: Agent,
+    lock_id: Sequence[Any],
+    mode: Mode = "write",
+    nodes: Sequence[str] | None = None,
+    require: Require = "all",
+    *,
+    timeout: float | None = None,
+) -> LockResult:
+    """Lock an id, and wait until this and all earlier requests of the transaction are granted.
+
+    Args:
+        agent: The transaction's agent.
+        lock_id: A non-empty tuple or list of key elements, e.g. `("db", "users", 17)`. It covers
+            everything below it.
+        mode: `"read"` (shared) or `"write"` (exclusive). A read lock is upgraded by asking again.
+        nodes: Names of the nodes on which to lock it; the own node by default.
+        require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
+            `"majority_alive"`.
+        timeout: Seconds to wait at most; `None` waits for ever, `0` doesn't wait.
+
+    Returns:
+        The status, and the deadlocks of this transaction that were resolved so far.
+
+    Raises:
+        MisuseError: The call is wrong; nothing was changed.
+        CannotServe: Too few of the nodes run; nothing was changed.
+        LockTimeout: Time ran out; this request was withdrawn.
+        DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
+        AgentEnded: The transaction has ended.
+    """
+    agent = _agent(agent)
+    return agent.lock_all((_checked(agent.node, lock_id, mode, nodes, require),), timeout)
+
+
+def lock_nowait(
+    agent: Agent,
+    lock_id: Sequence[Any],
+    mode: Mode = "write",
+    nodes: Sequence[str] | None = None,
+    require: Require = "all",
+) -> None:
+    """Ask for a lock without waiting for it; see `lock` and `await_all_locks`."""
+    agent = _agent(agent)
+    agent.ask_for((_checked(agent.node, lock_id, mode, nodes, require),))
+
+
+def lock_objects(agent: Agent, objects: Iterable[Pattern]) -> None:
+    """Ask for several locks at once, without waiting for them.
+
+    Args:
+        agent: The transaction's agent.
+        objects: Each `(lock_id, mode)`, `(lock_id, mode, nodes)` or
+            `(lock_id, mode, nodes, require)`.
+    """
+    agent = _agent(agent)
+    agent.ask_for([_object(agent.node, pattern) for pattern in objects])
+
+
+def await_all_locks(agent: Agent, *, timeout: float | None = None) -> LockResult:
+    """Wait until all that was asked for is granted; at once if nothing was.
+
+    Raises:
+        LockTimeout: Time ran out; the requests stay.
+        DeadlockAborted: The transaction was aborted.
+        AgentEnded: The transaction has ended.
+    """
+    return _agent(agent).await_all(timeout)
+
+
+def unlock(agent: Agent, lock_id: Sequence[Any]) -> None:
+    """Release a lock before the transaction ends, or cancel the request for it.
+
+    Raises:
+        NotHeld: The transaction has not asked for exactly this id.
+    """
+    _agent(agent).unlock(check_lock_id(lock_id))
+
+
+def transaction_status(agent: Agent) -> LockResult:
+    """The status of a transaction, and its deadlocks so far."""
+    return _agent(agent).status()
+
+
+def change_flag(agent: Agent, flag: Flag, value: Notified) -> None:
+    """Change an option of a running transaction.
+
+    Args:
+        agent: Its agent.
+        flag: `"abort_on_deadlock"`, `"await_nodes"`, `"monitor_nodes"` or `"notify"`.
+        value: `True` or `False`; for `"notify"` also a callable. Switching it on tells the present
+            status at once.
+    """
+    _agent(agent).change_flag(flag, value)
+
+
+def lock_info(agent: Agent) -> list[LockInfo]:
+    """What a transaction has asked for, and what of it is granted."""
+    return _agent(agent).lock_info()
+
+
+def surrender_nowait(
+    agent: Agent,
+    lock_id: Sequence[Any],
+    other: Agent,
+    nodes: Sequence[str] | None = None,
+) -> None:
+    """Give up a lock to another agent that waits for it; this one stands last and waits again.
+
+    Args:
+        agent: The transaction's agent.
+        lock_id: The lock id.
+        other: The agent that waits for it.
+        nodes: The nodes; the own one by default.
+
+    Raises:
+        NotHeld: The lock isn't held, or the other agent doesn't wait for it.
+    """
+    agent, other = _agent(agent), _agent(other)
+    lock_id = check_lock_id(lock_id)
+    nodes = _nodes(agent.node, nodes)
+    agent.check_client()
+    if all(waiting.agent != other.id for waiting in agent.node.view(lock_id).waiting):
+        raise NotHeld(
+            f"{other.id} does not wait for {show(lock_id)}; it can't be surrendered to it",
+            lock_id=lock_id,
+        )
+    agent.surrender(lock_id, other.id, tuple(nodes))
+
+
+def fencing_token(agent: Agent, lock_id: Sequence[Any]) -> int:
+    """The fencing token of a lock: larger than that of each earlier holder of the same id.
+
+    Pass it along with what you do under the lock; whoever carries it out refuses a token smaller
+    than one it has seen.
+
+    Raises:
+        NotHeld: The transaction doesn't hold exactly this id.
+    """
+    return _agent(agent).token(check_lock_id(lock_id))
+
+
+def holders(lock_id: Sequence[Any]) -> tuple[Contender, ...]:
+    """Who holds a lock on this id, above it or below it."""
+    return default_node().view(check_lock_id(lock_id)).holders
+
+
+def queue(lock_id: Sequence[Any]) -> View:
+    """All requests on this id, above it and below it, in their order."""
+    return default_node().view(check_lock_id(lock_id))
+
+
+def watch(
+    lock_id: Sequence[Any],
+    nodes: Sequence[str] | None = None,
+    *,
+    watcher: Watcher | None = None,
+) -> None:
+    """Be told of each change of a lock id: a `View` now, and one after each change.
+
+    Args:
+        lock_id: The lock id.
+        nodes: On which nodes; the own one by default.
+        watcher: An actor's reference, which gets the views as messages, or a callable; the calling
+            actor by default. A callable runs in the node's background greenlet.
+
+    Raises:
+        InvalidOption: There is nobody to tell.
+    """
+    node = default_node()
+    _nodes(node, nodes)
+    node.server.add_watcher(check_lock_id(lock_id), _watcher(watcher))
+
+
+def unwatch(
+    lock_id: Sequence[Any],
+    nodes: Sequence[str] | None = None,
+    *,
+    watcher: Watcher | None = None,
+) -> None:
+    """End what `watch` began."""
+    node = default_node()
+    _nodes(node, nodes)
+    node.server.remove_watcher(check_lock_id(lock_id), _watcher(watcher))
+
+
+def watchers(lock_id: Sequence[Any]) -> list[Any]:
+    """Who watches exactly this lock id."""
+    node = default_node()
+    return node.turn.ask(node.server.machine.watchers, check_lock_id(lock_id))
+
+
+def statistics() -> NodeStatistics:
+    """Counters of this program's node."""
+    return default_node().statistics()
+
+
+def _agent(agent: Agent) -> Agent:
+    if type(agent) is not Agent:
+        raise MisuseError(
+            f"{agent!r} is not an agent; begin_transaction() returns a pair (agent, result)",
+            agent=repr(agent),
+        )
+    return agent
+
+
+def _nodes(node: Node, nodes: Sequence[str] | None, must_run: bool = True) -> tuple[str, ...]:
+    if nodes is None:
+        return (node.name,)
+    names = check_nodes(nodes)
+    down = [name for name in names if name not in node.alive]
+    if down and must_run:
+        raise NodeNotRunning(f"{', '.join(down)} can't be reached from {node.name}", nodes=down)
+    return names
+
+
+def _checked(
+    node: Node, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
+) -> Object:
+    return (
+        check_lock_id(lock_id),
+        check_mode(mode),
+        (node.name,) if nodes is None else _nodes(node, nodes, must_run=False),
+        "all" if require == "all" else check_require(require),
+    )
+
+
+def _object(node: Node, pattern: Pattern) -> Object:
+    if not isinstance(pattern, (tuple, list)) or not 2 <= len(pattern) <= 4:
+        raise InvalidOption(
+            f"object {pattern!r} is not (lock_id, mode), (lock_id, mode, nodes) or "
+            "(lock_id, mode, nodes, require)",
+            pattern=repr(pattern),
+        )
+    defaults: Pattern = (None, None, None, "all")
+    lock_id, mode, nodes, require = (*pattern, *defaults[len(pattern) :])
+    return _checked(node, lock_id, mode, nodes, require)
+
+
+def _watcher(watcher: Watcher | None) -> Watcher:
+    return current_client() if watcher is None else watcher  # type: ignore[return-value]

@@ -1,0 +1,298 @@
+"""A node: one running instance of `locks`, with its lock server and its agents.
+
+The node carries messages between its actors. All of them take one turn (`locks.runtime.inline`):
+whoever calls runs what follows from the call at once, in its own thread or greenlet, until every
+message is delivered; then agents that learned something look for deadlocks (so that an agent has
+taken in all that there is before it does), and what that brings about is delivered in turn.
+Messages between two actors keep their order. Foreign code (notifications, watchers, monitors)
+never runs within a turn; it is handed to the node's `Home`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pykka
+
+from locks.agent import Agent
+from locks.errors import AgentEnded, InvalidOption, MisuseError, NodeNotRunning
+from locks.lock_table import TableStatistics
+from locks.messages import Answer, Ended, Knowledge, Notify, Resolved, ToAgent, ToServer, ToWatcher
+from locks.model import AgentId, LockId, View
+from locks.runtime import Client, Home, current_client, interrupts
+from locks.runtime.inline import Turn, native_lock
+from locks.server import Server
+
+__all__ = ["Node", "NodeStatistics", "default_node", "start", "stop"]
+
+logger = logging.getLogger("locks")
+
+Trace = Callable[[Any, Any, Any], object]
+
+
+class NodeStatistics(NamedTuple):
+    """Counters of a node since it was started, and its size now.
+
+    Attributes:
+        name: The node's name.
+        transactions: Transactions begun.
+        aborted: Transactions that were aborted to resolve a deadlock.
+        deadlocks: Deadlocks resolved on this node, by surrender or abort.
+        agents: Agents alive now.
+        knowledge: Messages by which agents passed knowledge on.
+        table: Counters of the lock table.
+    """
+
+    name: str
+    transactions: int
+    aborted: int
+    deadlocks: int
+    agents: int
+    knowledge: int
+    table: TableStatistics
+
+
+class Node:
+    """One running instance of `locks`. `locks.start` makes it.
+
+    Args:
+        name: Its name, `name@host`.
+        trace: Called with sender, receiver and message for each message between actors, within
+            the turn: it must be quick, and must not call `locks`.
+    """
+
+    def __init__(self, name: str, trace: Trace | None = None) -> None:
+        if not isinstance(name, str) or name.count("@") != 1 or not all(name.split("@")):
+            raise InvalidOption(
+                f'node name {name!r} is not of the form "name@host"', name=repr(name)
+            )
+        self.name = name
+        self.alive = frozenset((name,))
+        self.running = True
+        self.trace = trace
+        self.home = Home.choose()
+        self.turn = Turn(self._finish)
+        # Versions go on rising across restarts: nothing makes a million changes a second.
+        self.server = Server(self, time.time_ns() // 1000)
+        self.agents: dict[AgentId, Agent] = {}
+        self.holders: dict[Client, Agent] = {}  # the transactions of `locks.Lock`s
+        self._queue: deque[tuple[Server | Agent, Any]] = deque()
+        self._unsettled: dict[Agent, None] = {}
+        self._serial = itertools.count(1)
+        self._shielded = interrupts.install()
+        self._transactions = self._aborted = self._deadlocks = self._knowledge = 0
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
+
+    # --- Its life -------------------------------------------------------------------------------
+
+    def spawn_agent(
+        self, client: Client | None = None, created: int | None = None, **options: Any
+    ) -> Agent:
+        """Begin a transaction.
+
+        Args:
+            client: Whose it is; the caller by default.
+            created: The time of creation that the agent's reference says; now by default.
+            **options: See `locks.begin_transaction`.
+        """
+        self.check_running()
+        if client is None:
+            client = current_client()
+        if options.get("link") and not _can_be_linked(client):
+            raise InvalidOption(
+                f"a thread can't be linked: {client!r} can't be stopped from outside. Use "
+                "link=False; the transaction ends with its client in any case",
+                client=client,
+            )
+        ref = AgentId(created or time.time_ns(), self.name, next(self._serial))
+        agent = Agent(self, ref, client, **options)
+        self._transactions += 1
+        self.agents[ref] = agent
+        agent.start_monitoring()
+        return agent
+
+    def stop(self) -> None:
+        """Stop the node: transactions end, those who wait are told, everything is released."""
+        if self.running:
+            self.running = False
+            self.turn.run(self._end_agents)
+            if self._shielded:
+                interrupts.uninstall()
+            watch = self.server.ended()
+            if watch is not None:
+                self.home.run_soon(watch.fire, self.server, "normal")
+            self.home.stop(timeout=5)
+
+    def _end_agents(self) -> None:
+        for agent in list(self.agents.values()):
+            reason = AgentEnded(
+                f"node {self.name} was stopped; transaction {agent.id} has ended", agent=agent.id
+            )
+            agent.event(agent.machine.end, reason)
+
+    def check_running(self) -> None:
+        """Raise `NodeNotRunning` when the node was stopped."""
+        if not self.running:
+            raise NodeNotRunning(
+                f"node {self.name} was stopped; start one with locks.start()", node=self.name
+            )
+
+    # --- Messages, in a turn --------------------------------------------------------------------
+
+    def deliver(self, receiver: Server | Agent, message: Any) -> None:
+        """Put a message into the queue."""
+        self._queue.append((receiver, message))
+
+    def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
+        """Do what a machine wants done."""
+        for effect in effects:
+            kind = type(effect)
+            if kind is ToServer:
+                receiver: Server | Agent | None = self.server
+            elif kind is ToAgent:
+                receiver = self.agents.get(effect.agent)
+            else:
+                self._perform_other(sender, effect)
+                continue
+            if receiver is not None:
+                self._queue.append((receiver, effect.message))
+                if self.trace is not None:
+                    self.trace(sender, receiver, effect.message)
+
+    def _perform_other(self, sender: Any, effect: Any) -> None:
+        kind = type(effect)
+        if kind is Answer:
+            effect.wait.answer(effect.result)
+        elif kind is Ended:
+            self.agents.pop(sender.id, None)
+            if self.holders.get(sender.client) is sender:
+                del self.holders[sender.client]
+            self._unsettled.pop(sender, None)
+            sender.has_ended(effect)
+        elif kind is Notify:
+            sender.notify(effect.notification)
+        elif kind is ToWatcher:
+            watcher = effect.watcher
+            tell = watcher.tell if isinstance(watcher, pykka.ActorRef) else watcher
+            self.home.run_soon(tell, effect.view)
+        else:
+            raise AssertionError(f"unknown effect {effect!r}")
+
+    def _finish(self) -> None:
+        queue = self._queue
+        unsettled = self._unsettled
+        while True:
+            while queue:
+                receiver, message = queue.popleft()
+                receiver.handle(message)
+                if type(receiver) is Agent:
+                    kind = type(message)
+                    if kind is Knowledge:
+                        self._knowledge += 1
+                    elif kind is Resolved and message.report.agent == receiver.id:
+                        self._deadlocks += 1
+                        self._aborted += message.report.action == "aborted"
+                    if receiver.machine.unsettled:
+                        unsettled[receiver] = None
+            if not unsettled:
+                return
+            agent = next(iter(unsettled))
+            del unsettled[agent]
+            agent.settle()
+
+    def log(self, text: str, *args: Any) -> None:
+        """Log an error, outside of the turn."""
+        self.home.run_soon(logger.error, text, *args)
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def view(self, lock_id: LockId) -> View:
+        """What is known of a lock id on this node."""
+        return self.turn.ask(self.server.machine.view, lock_id)
+
+    def statistics(self) -> NodeStatistics:
+        """Counters and present size."""
+        return NodeStatistics(
+            self.name,
+            self._transactions,
+            self._aborted,
+            self._deadlocks,
+            len(self.agents),
+            self._knowledge,
+            self.turn.ask(self.server.machine.statistics),
+        )
+
+
+def _can_be_linked(client: Client) -> bool:
+    return isinstance(client, pykka.ActorRef) or not hasattr(client, "is_alive")
+
+
+_default: Node | None = None
+_starting = native_lock()
+
+
+def start(name: str = "node@localhost", *, trace: Trace | None = None) -> Node:
+    """Start this program's node, unless it runs already.
+
+    The first use of `locks` starts it, too. In a program that is monkey-patched by gevent, or
+    whose calling thread has a gevent hub, its background work is done in that hub; in any other
+    program it has a thread of its own.
+
+    Args:
+        name: The node's name, `name@host`.
+        trace: For study: called with sender, receiver and message for each message between
+            actors. It must be quick, and must not call `locks`.
+
+    Returns:
+        The node.
+
+    Raises:
+        MisuseError: A node with another name runs already.
+        InvalidOption: The name is not of the form `name@host`.
+    """
+    global _default
+    with _starting:
+        if _default is not None and _default.running:
+            if _default.name != name:
+                raise MisuseError(
+                    f"node {_default.name} runs already; stop it with locks.stop() before you "
+                    f"start {name}",
+                    node=_default.name,
+                )
+            return _default
+        _default = Node(name, trace)
+        return _default
+
+
+def stop() -> None:
+    """Stop this program's node, if it runs: transactions end, everything is released."""
+    global _default
+    node, _default = _default, None
+    if node is not None:
+        node.stop()
+
+
+def default_node() -> Node:
+    """This program's node; it is started if it does not run."""
+    node = _default
+    if node is not None and node.running:
+        return node
+    return start()
+
+
+def _forget_node() -> None:
+    """In a forked child there is no node: its agents' clients are in the parent."""
+    global _default, _starting
+    _default = None
+    _starting = native_lock()
+
+
+os.register_at_fork(after_in_child=_forget_node)

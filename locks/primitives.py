@@ -1,0 +1,169 @@
+"""`Lock` and `RWLock`: for those who want no more than a lock.
+
+They behave like `threading.Lock`, over lock ids, for threads, greenlets and actors. What one client
+holds by them belongs to one transaction, which begins with the first `acquire` and ends with the
+last `release`. So a client that dies frees its locks, and deadlocks are found. They are resolved
+as in `locks.transaction`: the youngest one gets `DeadlockAborted` in its `acquire`, and all that
+it held by `Lock`s is released.
+
+Unlike a `threading.Lock`, a lock can only be released by the client that acquired it, and acquiring
+it twice raises an error instead of waiting for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from locks.agent import Agent
+from locks.errors import InvalidOption, LockLost, LockTimeout, MisuseError, NotHeld
+from locks.model import Mode, check_lock_id, check_mode, show
+from locks.node import default_node
+from locks.runtime import current_client
+
+__all__ = ["Lock", "RWLock"]
+
+
+class Lock:
+    """A lock on one id, used like a `threading.Lock`.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements. All `Lock`s of the same id are the same
+            lock; it covers everything below it.
+        mode: `"write"` (exclusive) or `"read"` (shared).
+    """
+
+    def __init__(self, lock_id: Sequence[Any], mode: Mode = "write") -> None:
+        self.lock_id = check_lock_id(lock_id)
+        self.mode = check_mode(mode)
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.mode} {show(self.lock_id)}>"
+
+    def acquire(self, blocking: bool = True, timeout: float | None = -1) -> bool:
+        """Acquire the lock.
+
+        Args:
+            blocking: Whether to wait for it.
+            timeout: Seconds to wait at most; `-1` or `None` waits for ever.
+
+        Returns:
+            Whether it was acquired.
+
+        Raises:
+            MisuseError: The caller has acquired it already.
+            DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now.
+        """
+        if timeout == -1:
+            timeout = None
+        if not blocking and timeout is not None:
+            raise InvalidOption(
+                f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout
+            )
+        node = default_node()
+        client = current_client()
+        agent = node.holders.get(client)
+        if agent is None or not agent.is_alive():
+            agent = node.spawn_agent(client, abort_on_deadlock=True)
+            node.holders[client] = agent
+        elif self._asked(agent):
+            if not blocking:
+                return False
+            raise MisuseError(
+                f"{show(self.lock_id)} is held by the caller already; a lock is not re-entrant",
+                lock_id=self.lock_id,
+            )
+        wanted = (self.lock_id, self.mode, (node.name,), "all")
+        try:
+            agent.lock_all((wanted,), timeout if blocking else 0)  # type: ignore[arg-type]
+        except LockTimeout:
+            return False
+        finally:
+            _end_if_idle(agent)
+        return True
+
+    def release(self) -> None:
+        """Release the lock.
+
+        Raises:
+            NotHeld: The caller doesn't hold it.
+        """
+        node = default_node()
+        agent = node.holders.get(current_client())
+        if agent is None or not agent.machine.holds(self.lock_id):
+            raise NotHeld(
+                f"{show(self.lock_id)} is not held by the caller; it can't be released",
+                lock_id=self.lock_id,
+            )
+        agent.unlock(self.lock_id)
+        _end_if_idle(agent)
+
+    def locked(self) -> bool:
+        """Whether anybody holds a lock on exactly this id, or on one that covers it."""
+        depth = len(self.lock_id)
+        found = default_node().view(self.lock_id).holders
+        return any(len(holder.lock_id) <= depth for holder in found)
+
+    def owned(self) -> bool:
+        """Whether the caller holds it."""
+        agent = default_node().holders.get(current_client())
+        return agent is not None and agent.machine.holds(self.lock_id)
+
+    def token(self) -> int:
+        """The fencing token, while the caller holds it; see `locks.fencing_token`."""
+        agent = default_node().holders.get(current_client())
+        if agent is None:
+            raise NotHeld(f"{show(self.lock_id)} is not held by the caller", lock_id=self.lock_id)
+        return agent.token(self.lock_id)
+
+    def __enter__(self) -> Lock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.release()
+        except NotHeld as lost:
+            # An abort has released everything. Its exception comes through here: don't hide it.
+            if error is None:
+                raise LockLost(
+                    f"{show(self.lock_id)} was lost before its block was left",
+                    lock_id=self.lock_id,
+                ) from lost
+
+    def _asked(self, agent: Agent) -> bool:
+        return any(info.lock_id == self.lock_id for info in agent.lock_info())
+
+
+class RWLock:
+    """A lock on one id for many readers or one writer.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+    """
+
+    def __init__(self, lock_id: Sequence[Any]) -> None:
+        self.lock_id = check_lock_id(lock_id)
+
+    def __repr__(self) -> str:
+        return f"<RWLock {show(self.lock_id)}>"
+
+    def read_lock(self) -> Lock:
+        """The lock for a reader; acquire it, or use it in a `with` statement."""
+        return Lock(self.lock_id, "read")
+
+    def write_lock(self) -> Lock:
+        """The lock for a writer; acquire it, or use it in a `with` statement."""
+        return Lock(self.lock_id, "write")
+
+
+def _end_if_idle(agent: Agent) -> None:
+    """End the transaction of a client that holds nothing by `Lock`s any more."""
+    if agent.is_alive() and not agent.lock_info():
+        agent.end()
