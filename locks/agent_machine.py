@@ -5,19 +5,17 @@ and finds and resolves deadlocks together with the agents that it meets. Each me
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network; the actor around it is `locks.agent`.
 
-What the client wants is kept as `locks.wishes`. What it does about deadlocks is in `locks.resolver`.
+What the client wants, and what was asked for it, is in `locks.claims`. What it does about deadlocks is in `locks.resolver`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterable
-from functools import partial
+from collections.abc import Hashable, Iterable
 from typing import Literal
 
+from locks.claims import Claims, Object
 from locks.errors import (
     AgentEnded,
-    ConflictingRequest,
     DeadlockAborted,
     InvalidOption,
     LocksError,
@@ -30,41 +28,30 @@ from locks.messages import (
     Ended,
     Knowledge,
     Notify,
-    Release,
     Released,
-    Remove,
-    Request,
     Resolved,
-    Standing,
     Surrender,
     Surrendered,
     Told,
-    ToServer,
 )
 from locks.model import (
-    MODES,
     AgentId,
     Deadlock,
-    Edge,
     LockId,
     LockInfo,
     LockResult,
     Mode,
     Notification,
-    RequestKey,
-    RequestRecord,
     Require,
     Status,
-    related,
     show,
 )
 from locks.resolver import Resolver
-from locks.wishes import Claim, Wait, Wish, cannot_serve, servable
+from locks.wishes import Wait, cannot_serve
 
 __all__ = ["AgentMachine", "Flag", "Object"]
 
 Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
-Object = tuple[LockId, Mode, tuple[str, ...], Require]
 FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
 
 
@@ -94,7 +81,6 @@ class AgentMachine:
     ) -> None:
         self.id = agent
         self.client = client
-        self.alive = set(alive)
         self.abort_on_deadlock = abort_on_deadlock
         self.await_nodes = await_nodes
         self.monitor_nodes = monitor_nodes
@@ -102,18 +88,10 @@ class AgentMachine:
         self.deadlocks: list[Deadlock] = []
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
-        self._seq = 0
-        self._wishes: dict[LockId, Wish] = {}
-        self._open: dict[LockId, Wish] = {}  # wishes that are not held
-        self._unclaimed: dict[LockId, Wish] = {}
         self._waits: dict[Hashable, Wait] = {}
         self._last_status: Status = "no_locks"
-        self._releasing: dict[tuple[str, LockId], int] = {}
-        self._waiting: dict[RequestKey, None] = {}  # own requests that wait
-        self._unanswered: dict[tuple[str, LockId, Mode], None] = {}  # and those that may
-        self._used: dict[str, int] = {}  # the nodes that are asked, and how many claims are there
-        self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
         self._resolver = Resolver(agent, self._out)
+        self._claims = Claims(agent, client, alive, self._out, self._resolver)
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -138,44 +116,17 @@ class AgentMachine:
         """
         self.check_alive()
         objects = list(objects)
-        for lock_id, mode, nodes, require in objects:
-            self._check(lock_id, mode, nodes, require)
-        undo = [self._add(*wanted) for wanted in objects]
+        for wanted in objects:
+            self._claims.check(wanted, self.await_nodes)
+        undo = [self._claims.add(wanted) for wanted in objects]
         if wait is not None:
-            self._waits[wait] = Wait(self._seq, [each for each in undo if each is not None])
+            self._waits[wait] = Wait(self._claims.seq, [u for u in undo if u is not None])
         return self._conclude()
-
-    def _add(
-        self, lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require
-    ) -> Callable[[], None] | None:
-        """Take a wish in; return what withdraws it, if it is new."""
-        wish = self._wishes.get(lock_id)
-        undo = None
-        if wish is None:
-            self._seq += 1
-            wish = self._wishes[lock_id] = Wish(lock_id, mode, require, self._seq)
-            undo = partial(self._drop, lock_id)
-        elif mode == "write" and wish.mode == "read":
-            self._seq += 1
-            wish.seq = self._seq
-            wish.mode = mode
-            undo = partial(self._downgrade, lock_id)
-            for claim in wish.claims.values():
-                self._request(wish, claim)
-        for node in nodes:
-            if node not in wish.claims:
-                claim = wish.claims[node] = Claim(node)
-                self._used[node] = self._used.get(node, 0) + 1
-                self._request(wish, claim)
-        self._weigh(wish)
-        if not wish.claimed:
-            self._unclaimed[lock_id] = wish
-        return undo
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
         self.check_alive()
-        self._waits[wait] = Wait(self._seq, [])
+        self._waits[wait] = Wait(self._claims.seq, [])
         return self._conclude()
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
@@ -193,8 +144,8 @@ class AgentMachine:
             NotHeld: The transaction has not asked for this id.
         """
         self.check_alive()
-        self.wish(lock_id)
-        self._drop(lock_id)
+        self._claims.wish(lock_id)
+        self._claims.drop(lock_id)
         return self._conclude()
 
     def surrender(
@@ -206,7 +157,7 @@ class AgentMachine:
             NotHeld: The transaction doesn't hold it on all of these nodes.
         """
         self.check_alive()
-        wish = self.wish(lock_id)
+        wish = self._claims.wish(lock_id)
         for node in nodes:
             claim = wish.claims.get(node)
             if claim is None or claim.granted is None:
@@ -245,16 +196,10 @@ class AgentMachine:
             for wait in self._waits:
                 self._out.append(Answer(wait, error))
             self._waits.clear()
-            self._resolver.gone(self._waiting)
+            self._claims.end()
             self._resolver.cease()
-            self._out += [ToServer(node, Remove(self.id)) for node in self._used]
             self.ended = Ended(reason)
             self._out.append(self.ended)
-            self._wishes.clear()
-            self._open.clear()
-            self._unclaimed.clear()
-            self._waiting.clear()
-            self._unanswered.clear()
         return self._flush()
 
     # --- What comes from others -----------------------------------------------------------------
@@ -265,55 +210,40 @@ class AgentMachine:
             if type(message) is Told:
                 self._told(message)
             elif type(message) is Knowledge:
-                self._resolver.learn_from(message, self._waiting, len(self._wishes) == 1)
+                claims = self._claims
+                self._resolver.learn_from(message, claims.waiting, len(claims.wishes) == 1)
             elif type(message) is Surrendered:
                 self._surrendered(message)
             elif type(message) is Resolved:
                 self.deadlocks.append(message.report)
             elif type(message) is Released:
-                self._released(message)
+                self._claims.released(message)
         return self._conclude()
 
     def node_up(self, node: str) -> list[AgentEffect]:
         """The lock server of a node is there (again)."""
-        if self.ended is None and node not in self.alive:
-            self.alive.add(node)
+        if self.ended is None and node not in self._claims.alive:
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodeup", node)))
-            for wish in self._wishes.values():
-                if node in wish.claims:
-                    self._request(wish, wish.claims[node])
-                    self._weigh(wish)
+            self._claims.node_up(node)
         return self._conclude()
 
     def node_down(self, node: str) -> list[AgentEffect]:
         """The lock server of a node is gone, and with it all that it had granted."""
-        if self.ended is None and node in self.alive:
-            self.alive.discard(node)
-            self._standings.pop(node, None)
-            self._resolver.node_down(node)
-            for key in [key for key in self._releasing if key[0] == node]:
-                del self._releasing[key]
+        if self.ended is None and node in self._claims.alive:
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
-            for wish in list(self._wishes.values()):
-                claim = wish.claims.get(node)
-                if claim is not None:
-                    for record in claim.records:
-                        self._waiting.pop(record.key, None)
-                    for mode in MODES:
-                        self._unanswered.pop((node, wish.lock_id, mode), None)
-                    wish.claims[node] = Claim(node)
-                    self._weigh(wish)
-            if not (self.await_nodes or self._all_servable()):
-                lost = next(w for w in self._open.values() if not self._servable(w))
-                return self.end(cannot_serve(lost.lock_id, lost.claims, self.alive))
+            self._resolver.node_down(node)
+            self._claims.node_down(node)
+            lost = self._claims.unservable()
+            if lost is not None and not self.await_nodes:
+                return self.end(cannot_serve(lost.lock_id, lost.claims, self._claims.alive))
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
         """All that had arrived is taken in: look for deadlocks, yield or pass on."""
         if self.ended is None:
-            self._resolver.settle(self._claimed, self.abort_on_deadlock)
+            self._resolver.settle(self._claims.claimed, self.abort_on_deadlock)
         return self._flush()
 
     # --- Questions ------------------------------------------------------------------------------
@@ -325,24 +255,24 @@ class AgentMachine:
 
     def status(self) -> Status:
         """The status of the transaction."""
-        if not self._wishes:
+        if not self._claims.wishes:
             return "no_locks"
         if self._resolver.surrendering:  # what is held is known when that is answered
             return "waiting"
-        if not self._open:
+        if not self._claims.open:
             return "have_all_locks"
-        return "waiting" if self._all_servable() else "cannot_serve"
+        return "waiting" if self._claims.unservable() is None else "cannot_serve"
 
     def tell_status(self) -> LockResult:
         """Status and deadlocks so far; a client that is told that it has all locks claims them."""
         status = self.status()
         if status == "have_all_locks":
-            self._claim(self._seq)
+            self._claims.claim(self._claims.seq)
         return LockResult(status, self._reports())
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
-        return [wish.info() for wish in self._wishes.values()]
+        return [wish.info() for wish in self._claims.wishes.values()]
 
     def token(self, lock_id: LockId) -> int:
         """The fencing token of a lock that is held.
@@ -352,7 +282,7 @@ class AgentMachine:
             InvalidOption: It was asked for on several nodes.
         """
         self.check_alive()
-        wish = self.wish(lock_id)
+        wish = self._claims.wish(lock_id)
         if len(wish.claims) > 1:
             raise InvalidOption(
                 f"{show(lock_id)} was asked for on {len(wish.claims)} nodes; "
@@ -367,18 +297,9 @@ class AgentMachine:
             )
         return claim.granted.since
 
-    def wish(self, lock_id: LockId) -> Wish:
-        """What was asked for on this id; raises `NotHeld` when nothing was."""
-        try:
-            return self._wishes[lock_id]
-        except KeyError:
-            raise NotHeld(
-                f"{show(lock_id)} is neither held nor asked for by {self.id}", lock_id=lock_id
-            ) from None
-
     def holds(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for and is held."""
-        wish = self._wishes.get(lock_id)
+        wish = self._claims.wishes.get(lock_id)
         return wish is not None and wish.held
 
     def check_alive(self) -> None:
@@ -393,77 +314,6 @@ class AgentMachine:
                 agent=self.id,
             ) from reason
 
-    # --- Wishes and claims ----------------------------------------------------------------------
-
-    def _check(self, lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require) -> None:
-        wish = self._wishes.get(lock_id)
-        if wish is not None:
-            upgrade = mode == "write" and wish.mode == "read"
-            if require != wish.require or (upgrade and not wish.claims.keys() <= set(nodes)):
-                raise ConflictingRequest(
-                    f"{show(lock_id)} was asked for before on {', '.join(wish.claims)} with "
-                    f"require={wish.require!r}; now it is asked for on {', '.join(nodes)} with "
-                    f"require={require!r}. Unlock it first, or ask on the same terms",
-                    lock_id=lock_id,
-                )
-        if not self.await_nodes and not servable(require, nodes, self.alive):
-            raise cannot_serve(lock_id, nodes, self.alive)
-
-    def _request(self, wish: Wish, claim: Claim) -> None:
-        """Ask a node for what the wish wants there, unless it is down or still releasing."""
-        node = claim.node
-        if node in self.alive and (node, wish.lock_id) not in self._releasing:
-            claim.asked = wish.mode
-            self._unanswered[node, wish.lock_id, wish.mode] = None
-            request = Request(self.id, self.client, wish.lock_id, wish.mode)
-            self._out.append(ToServer(node, request))
-
-    def _release(self, wish: Wish, claim: Claim, mode: Mode | None = None) -> None:
-        for each in MODES if mode is None else (mode,):
-            self._unanswered.pop((claim.node, wish.lock_id, each), None)
-        given_up = [r.key for r in claim.records if mode is None or r.mode == mode]
-        self._resolver.gone(given_up)
-        for key in given_up:
-            self._waiting.pop(key, None)
-        if claim.asked is not None:
-            slot = (claim.node, wish.lock_id)
-            self._releasing[slot] = self._releasing.get(slot, 0) + 1
-            self._out.append(ToServer(claim.node, Release(self.id, wish.lock_id, mode)))
-
-    def _drop(self, lock_id: LockId) -> None:
-        """Forget a wish and release all its claims."""
-        wish = self._wishes.pop(lock_id, None)
-        if wish is not None:
-            self._open.pop(lock_id, None)
-            self._unclaimed.pop(lock_id, None)
-            for node, claim in wish.claims.items():
-                self._release(wish, claim)
-                self._used[node] -= 1
-                if not self._used[node]:
-                    del self._used[node]
-
-    def _downgrade(self, lock_id: LockId) -> None:
-        """Withdraw an upgrade: what was read before is still wanted, and kept where granted."""
-        wish = self._wishes.get(lock_id)
-        if wish is not None and wish.mode == "write":
-            wish.mode = "read"
-            for claim in wish.claims.values():
-                self._release(wish, claim, "write")
-                if claim.asked is not None:
-                    claim.asked = "read"
-                claim.write = None
-            self._weigh(wish)
-
-    def _weigh(self, wish: Wish) -> None:
-        """Find out whether a wish is held, and keep account of it."""
-        if wish.weigh(self.alive):
-            self._open.pop(wish.lock_id, None)
-        else:
-            self._open[wish.lock_id] = wish
-            if wish.claimed:
-                wish.claimed = False
-                self._unclaimed[wish.lock_id] = wish
-
     # --- Taking in ------------------------------------------------------------------------------
 
     def _told(self, message: Told) -> None:
@@ -473,51 +323,13 @@ class AgentMachine:
             self._resolver.begin()
         for record in message.records:
             if record.agent == me:
-                self._own(record)
+                if self._claims.told(record) and self.notify:
+                    self._out.append(Notify(Notification(self.id, "lock_info", record)))
             else:
                 others.append(record)
         if others and not self._idle():
             for record in others:
                 self._resolver.learn(record)
-
-    def _own(self, record: RequestRecord) -> None:
-        """Take in the present state of an own request."""
-        node, lock_id = record.node, record.lock_id
-        wish = self._wishes.get(lock_id)
-        claim = wish.claims.get(node) if wish is not None else None
-        if wish is None or claim is None or (node, lock_id) in self._releasing:
-            return
-        self._unanswered.pop((node, lock_id, record.mode), None)
-        known = claim.write if record.mode == "write" else claim.read
-        if known is not None and known.version > record.version:
-            return
-        if record.mode == "write":
-            claim.write = record
-        else:
-            claim.read = record
-        if record.state == "waiting":
-            self._waiting[record.key] = None
-        else:
-            self._waiting.pop(record.key, None)
-        self._resolver.learn(record)
-        self._weigh(wish)
-        if self.notify:
-            self._out.append(Notify(Notification(self.id, "lock_info", record)))
-
-    def _released(self, message: Released) -> None:
-        key = (message.node, message.lock_id)
-        left = self._releasing.get(key, 0) - 1
-        if left > 0:
-            self._releasing[key] = left
-            return
-        self._releasing.pop(key, None)
-        wish = self._wishes.get(message.lock_id)
-        if wish is not None and message.node in wish.claims:
-            claim = wish.claims[message.node]
-            for record in message.records:
-                self._own(record)
-            if claim.asked != wish.mode:
-                self._request(wish, claim)
 
     def _surrendered(self, message: Surrendered) -> None:
         self._resolver.surrendered(message)
@@ -528,25 +340,11 @@ class AgentMachine:
             )
             self._out += self.end(DeadlockAborted(text, deadlock=report))
 
-    def _claimed(self, edge: Edge) -> bool:
-        """Whether yielding for this edge takes something that the client was told it has."""
-        node, lock_id = edge.waiter.node, edge.waiter.lock_id
-        return any(
-            wish.claimed and node in wish.claims and related(wish.lock_id, lock_id)
-            for wish in self._wishes.values()
-        )
-
     # --- Telling the client ---------------------------------------------------------------------
 
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
-        return not (self._waiting or self._unanswered or self._resolver.surrendering)
-
-    def _servable(self, wish: Wish) -> bool:
-        return servable(wish.require, wish.claims, self.alive)
-
-    def _all_servable(self) -> bool:
-        return all(self._servable(wish) for wish in self._open.values())
+        return self._claims.idle and not self._resolver.surrendering
 
     def _conclude(self) -> list[AgentEffect]:
         """After each event: answer those whose wait is over, and say what has changed."""
@@ -557,25 +355,19 @@ class AgentMachine:
                 self._answer()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
-            if self._standings or len(self._used) > 1:
-                self._tell_standing()
+            self._claims.tell_standing()
         return self._flush()
 
     def _answer(self) -> None:
-        upto = min((wish.seq - 1 for wish in self._open.values()), default=self._seq)
+        claims = self._claims
+        upto = min((wish.seq - 1 for wish in claims.open.values()), default=claims.seq)
         done = [wait for wait, waiting in self._waits.items() if waiting.upto <= upto]
         if done:
-            result = LockResult("have_all_locks" if self._wishes else "no_locks", self._reports())
+            result = LockResult("have_all_locks" if claims.wishes else "no_locks", self._reports())
             for wait in done:
                 del self._waits[wait]
                 self._out.append(Answer(wait, result))
-            self._claim(upto)
-
-    def _claim(self, upto: int) -> None:
-        """The client was told that it has all locks up to `upto`."""
-        for wish in [w for w in self._unclaimed.values() if w.held and w.seq <= upto]:
-            wish.claimed = True
-            del self._unclaimed[wish.lock_id]
+            self._claims.claim(upto)
 
     def _reports(self) -> tuple[Deadlock, ...]:
         return tuple(self.deadlocks)
@@ -585,19 +377,8 @@ class AgentMachine:
         value = None
         if status == "have_all_locks":
             value = self._reports()
-            self._claim(self._seq)
+            self._claims.claim(self._claims.seq)
         self._out.append(Notify(Notification(self.id, status, value)))
-
-    def _tell_standing(self) -> None:
-        """Tell each lock server what this agent does at the others, where that has changed."""
-        waits = Counter(node for node, _ in self._waiting)
-        for node in self._used:
-            standing = (len(self._used) > 1, len(self._waiting) > waits[node])
-            if self._standings.get(node, (False, False)) != standing:
-                self._standings[node] = standing
-                self._out.append(ToServer(node, Standing(self.id, *standing)))
-        for node in self._standings.keys() - self._used.keys():
-            del self._standings[node]
 
     def _flush(self) -> list[AgentEffect]:
         out = self._out[:]

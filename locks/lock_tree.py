@@ -252,7 +252,7 @@ def last_ahead(queue: list[Entry], place: Place, asker: Asker | None) -> Entry |
     """The last entry of `queue` that stands ahead of `place` and is not by `asker`."""
     i = len(queue)
     if i and queue[-1].place >= place:
-        i = bisect_left(queue, place, key=place_of)
+        i = bisect_left(queue, place, key=place_of) if queue[0].place < place else 0
     while i:
         i -= 1
         if queue[i].asker is not asker:

@@ -173,8 +173,9 @@ class Node:
             effect.wait.answer(effect.result)
         elif kind is Ended:
             self.agents.pop(sender.id, None)
-            if self.holders.get(sender.client) is sender:
-                del self.holders[sender.client]
+            client = sender.client
+            if self.holders.get(client) is sender:
+                del self.holders[client]
             self._unsettled.pop(sender, None)
             sender.has_ended(effect)
         elif kind is Notify:

@@ -18,8 +18,11 @@ ROOT = Path(__file__).parents[2]
 PURE = [
     ["locks.errors"],
     ["locks.model"],
-    ["locks.lock_table", "locks.wait_graph"],
-    ["locks.informer"],
+    ["locks.messages", "locks.lock_tree", "locks.wishes"],
+    ["locks.lock_table"],
+    ["locks.wait_graph"],
+    ["locks.informer", "locks.resolver"],
+    ["locks.claims"],
     ["locks.server_machine", "locks.agent_machine"],
 ]
 # All that pure modules import from outside: nothing with a clock, chance, threads or sockets.

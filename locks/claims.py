@@ -1,0 +1,304 @@
+"""What a client wants, and what was asked for it on which node.
+
+A client's wish for one lock id is a `Wish`; on each node that is asked it has a `Claim`
+(`locks.wishes`). `Claims` are all wishes of one agent: it asks lock servers, takes in what they
+answer, and knows at any time which wishes are held.
+
+A lock server answers each `Release`. Until it has, nothing that it tells of that id is taken in,
+because it may be about the request that was released; and a new request for the id is held back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from locks.errors import ConflictingRequest, NotHeld
+from locks.messages import AgentEffect, Release, Released, Remove, Request, Standing, ToServer
+from locks.model import (
+    MODES,
+    AgentId,
+    Edge,
+    LockId,
+    Mode,
+    RequestKey,
+    RequestRecord,
+    Require,
+    related,
+    show,
+)
+from locks.resolver import Resolver
+from locks.wishes import Claim, Wish, cannot_serve, servable
+
+__all__ = ["Claims", "Object"]
+
+Object = tuple[LockId, Mode, tuple[str, ...], Require]
+
+
+class Claims:
+    """All wishes of one agent.
+
+    Args:
+        agent: The agent.
+        client: Name of its client.
+        alive: The nodes whose lock servers are up.
+        out: Where effects are put.
+        resolver: Who is to know what happens to the own requests.
+
+    Attributes:
+        alive: The nodes whose lock servers are up.
+        wishes: The wishes, by lock id.
+        open: Those that are not held.
+        waiting: The own requests that wait.
+        seq: Number of the last wish.
+    """
+
+    def __init__(
+        self,
+        agent: AgentId,
+        client: str,
+        alive: Iterable[str],
+        out: list[AgentEffect],
+        resolver: Resolver,
+    ) -> None:
+        self.alive = set(alive)
+        self.wishes: dict[LockId, Wish] = {}
+        self.open: dict[LockId, Wish] = {}
+        self.waiting: dict[RequestKey, None] = {}
+        self.seq = 0
+        self._agent = agent
+        self._client = client
+        self._out = out
+        self._resolver = resolver
+        self._unclaimed: dict[LockId, Wish] = {}
+        self._unanswered: dict[tuple[str, LockId, Mode], None] = {}
+        self._releasing: dict[tuple[str, LockId], int] = {}
+        self._used: dict[str, int] = {}  # the nodes that are asked, and how many claims are there
+        self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
+
+    def check(self, wanted: Object, await_nodes: bool) -> None:
+        """Whether a wish can be taken in.
+
+        Raises:
+            ConflictingRequest: The id was asked for before on other terms.
+            CannotServe: Too few of the nodes are up, and they are not to be awaited.
+        """
+        lock_id, mode, nodes, require = wanted
+        wish = self.wishes.get(lock_id)
+        if wish is not None:
+            upgrade = mode == "write" and wish.mode == "read"
+            if require != wish.require or (upgrade and not wish.claims.keys() <= set(nodes)):
+                raise ConflictingRequest(
+                    f"{show(lock_id)} was asked for before on {', '.join(wish.claims)} with "
+                    f"require={wish.require!r}; now it is asked for on {', '.join(nodes)} with "
+                    f"require={require!r}. Unlock it first, or ask on the same terms",
+                    lock_id=lock_id,
+                )
+        if not await_nodes and not servable(require, nodes, self.alive):
+            raise cannot_serve(lock_id, nodes, self.alive)
+
+    def add(self, wanted: Object) -> Callable[[], None] | None:
+        """Take a wish in; return what withdraws it, if there is anything new in it."""
+        lock_id, mode, nodes, require = wanted
+        wish = self.wishes.get(lock_id)
+        undo = None
+        if wish is None:
+            self.seq += 1
+            wish = self.wishes[lock_id] = Wish(lock_id, mode, require, self.seq)
+            undo = partial(self.drop, lock_id)
+        elif mode == "write" and wish.mode == "read":
+            self.seq += 1
+            wish.seq = self.seq
+            wish.mode = mode
+            undo = partial(self._downgrade, lock_id)
+            for claim in wish.claims.values():
+                self._request(wish, claim)
+        for node in nodes:
+            if node not in wish.claims:
+                claim = wish.claims[node] = Claim(node)
+                self._used[node] = self._used.get(node, 0) + 1
+                self._request(wish, claim)
+        self._weigh(wish)
+        if not wish.claimed:
+            self._unclaimed[lock_id] = wish
+        return undo
+
+    def drop(self, lock_id: LockId) -> None:
+        """Forget a wish and release all its claims."""
+        wish = self.wishes.pop(lock_id, None)
+        if wish is not None:
+            self.open.pop(lock_id, None)
+            self._unclaimed.pop(lock_id, None)
+            for node, claim in wish.claims.items():
+                self._release(wish, claim)
+                self._used[node] -= 1
+                if not self._used[node]:
+                    del self._used[node]
+
+    def end(self) -> None:
+        """Forget and release everything."""
+        self._resolver.gone(self.waiting)
+        self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
+        for kept in (self.wishes, self.open, self.waiting, self._unclaimed, self._unanswered):
+            kept.clear()
+
+    def node_up(self, node: str) -> None:
+        """Ask a lock server that is there (again) for what is wanted of it."""
+        self.alive.add(node)
+        for wish in self.wishes.values():
+            if node in wish.claims:
+                self._request(wish, wish.claims[node])
+                self._weigh(wish)
+
+    def node_down(self, node: str) -> None:
+        """Forget what a lock server had granted that is gone."""
+        self.alive.discard(node)
+        self._standings.pop(node, None)
+        for slot in [slot for slot in self._releasing if slot[0] == node]:
+            del self._releasing[slot]
+        for wish in list(self.wishes.values()):
+            claim = wish.claims.get(node)
+            if claim is not None:
+                for record in claim.records:
+                    self.waiting.pop(record.key, None)
+                for mode in MODES:
+                    self._unanswered.pop((node, wish.lock_id, mode), None)
+                wish.claims[node] = Claim(node)
+                self._weigh(wish)
+
+    # --- What lock servers answer ---------------------------------------------------------------
+
+    def told(self, record: RequestRecord) -> bool:
+        """Take in the present state of an own request; tell whether it was of interest."""
+        node, lock_id = record.node, record.lock_id
+        wish = self.wishes.get(lock_id)
+        claim = wish.claims.get(node) if wish is not None else None
+        if wish is None or claim is None or (node, lock_id) in self._releasing:
+            return False
+        self._unanswered.pop((node, lock_id, record.mode), None)
+        known = claim.write if record.mode == "write" else claim.read
+        if known is not None and known.version > record.version:
+            return False
+        if record.mode == "write":
+            claim.write = record
+        else:
+            claim.read = record
+        if record.state == "waiting":
+            self.waiting[record.key] = None
+        else:
+            self.waiting.pop(record.key, None)
+        self._resolver.learn(record)
+        self._weigh(wish)
+        return True
+
+    def released(self, message: Released) -> None:
+        """A release was carried out; what is left there is as the message says."""
+        slot = (message.node, message.lock_id)
+        left = self._releasing.get(slot, 0) - 1
+        if left > 0:
+            self._releasing[slot] = left
+            return
+        self._releasing.pop(slot, None)
+        wish = self.wishes.get(message.lock_id)
+        if wish is not None and message.node in wish.claims:
+            claim = wish.claims[message.node]
+            for record in message.records:
+                self.told(record)
+            if claim.asked != wish.mode:
+                self._request(wish, claim)
+
+    def claim(self, upto: int) -> None:
+        """The client was told that it has all locks up to the wish numbered `upto`."""
+        for wish in [w for w in self._unclaimed.values() if w.held and w.seq <= upto]:
+            wish.claimed = True
+            del self._unclaimed[wish.lock_id]
+
+    def tell_standing(self) -> None:
+        """Tell each lock server what the agent does at the others, where that has changed."""
+        if not self._standings and len(self._used) < 2:
+            return
+        waits = Counter(node for node, _ in self.waiting)
+        for node in self._used:
+            standing = (len(self._used) > 1, len(self.waiting) > waits[node])
+            if self._standings.get(node, (False, False)) != standing:
+                self._standings[node] = standing
+                self._out.append(ToServer(node, Standing(self._agent, *standing)))
+        for node in self._standings.keys() - self._used.keys():
+            del self._standings[node]
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request waits, or may turn out to wait."""
+        return not (self.waiting or self._unanswered)
+
+    def wish(self, lock_id: LockId) -> Wish:
+        """What was asked for on this id; raises `NotHeld` when nothing was."""
+        try:
+            return self.wishes[lock_id]
+        except KeyError:
+            raise NotHeld(
+                f"{show(lock_id)} is neither held nor asked for by {self._agent}", lock_id=lock_id
+            ) from None
+
+    def unservable(self) -> Wish | None:
+        """A wish that can't be met by the nodes that are up, if there is one."""
+        for wish in self.open.values():
+            if not servable(wish.require, wish.claims, self.alive):
+                return wish
+        return None
+
+    def claimed(self, edge: Edge) -> bool:
+        """Whether yielding for this edge takes something that the client was told it has."""
+        node, lock_id = edge.waiter.node, edge.waiter.lock_id
+        return any(
+            wish.claimed and node in wish.claims and related(wish.lock_id, lock_id)
+            for wish in self.wishes.values()
+        )
+
+    # --- Asking and releasing -------------------------------------------------------------------
+
+    def _request(self, wish: Wish, claim: Claim) -> None:
+        """Ask a node for what the wish wants there, unless it is down or still releasing."""
+        node = claim.node
+        if node in self.alive and (node, wish.lock_id) not in self._releasing:
+            claim.asked = wish.mode
+            self._unanswered[node, wish.lock_id, wish.mode] = None
+            request = Request(self._agent, self._client, wish.lock_id, wish.mode)
+            self._out.append(ToServer(node, request))
+
+    def _release(self, wish: Wish, claim: Claim, mode: Mode | None = None) -> None:
+        for each in MODES if mode is None else (mode,):
+            self._unanswered.pop((claim.node, wish.lock_id, each), None)
+        given_up = [r.key for r in claim.records if mode is None or r.mode == mode]
+        self._resolver.gone(given_up)
+        for key in given_up:
+            self.waiting.pop(key, None)
+        if claim.asked is not None:
+            slot = (claim.node, wish.lock_id)
+            self._releasing[slot] = self._releasing.get(slot, 0) + 1
+            self._out.append(ToServer(claim.node, Release(self._agent, wish.lock_id, mode)))
+
+    def _downgrade(self, lock_id: LockId) -> None:
+        """Withdraw an upgrade: what was read before is still wanted, and kept where granted."""
+        wish = self.wishes.get(lock_id)
+        if wish is not None and wish.mode == "write":
+            wish.mode = "read"
+            for claim in wish.claims.values():
+                self._release(wish, claim, "write")
+                if claim.asked is not None:
+                    claim.asked = "read"
+                claim.write = None
+            self._weigh(wish)
+
+    def _weigh(self, wish: Wish) -> None:
+        """Find out whether a wish is held, and keep account of it."""
+        if wish.weigh(self.alive):
+            self.open.pop(wish.lock_id, None)
+        else:
+            self.open[wish.lock_id] = wish
+            if wish.claimed:
+                wish.claimed = False
+                self._unclaimed[wish.lock_id] = wish
