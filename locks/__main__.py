@@ -1,0 +1,32 @@
+"""The command line: `python -m locks demo`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from locks import __version__, demo
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status.
+
+    Args:
+        arguments: The arguments; those of the process by default.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m locks", description="Deadlock-resolving, hierarchical read/write locks."
+    )
+    parser.add_argument("--version", action="version", version=f"locks {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo.add_command(commands)
+    options = parser.parse_args(arguments)
+    status: int = options.run(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
