@@ -23,7 +23,7 @@ from locks.errors import (
     MisuseError,
     NotClient,
 )
-from locks.messages import Ended
+from locks.messages import AgentMessage, Ended
 from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, show
 from locks.runtime import Client, Down, Monitor, Waiter, current_client, exit_client, monitor
 from locks.runtime.inline import InlineActor
@@ -31,7 +31,7 @@ from locks.runtime.inline import InlineActor
 if TYPE_CHECKING:
     from locks.node import Node
 
-__all__ = ["Agent", "Call", "Notified"]
+__all__ = ["Agent", "Call", "Notified", "check_timeout", "name_of"]
 
 Notified = bool | Callable[[Notification], object]
 
@@ -109,6 +109,8 @@ class Agent(InlineActor):
 
     def receive(self, message: Any) -> None:
         """Take in an `AgentMessage`."""
+        if not isinstance(message, AgentMessage):
+            raise MisuseError(f"{message!r} is no message for an agent", value=repr(message))
         self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
@@ -198,10 +200,14 @@ class Agent(InlineActor):
     def change_flag(self, flag: Flag, value: Notified) -> None:
         """Change an option of the running transaction."""
         self.check_client()
-        if flag in ("notify", "monitor_nodes") and value:
+        self.machine.check_alive()
+        if flag == "notify":
+            if value:
+                self._set_notified(value)
+            if callable(value):
+                value = True
+        elif flag == "monitor_nodes" and value is True:
             self._set_notified(value)
-        if flag == "notify" and callable(value):
-            value = True
         self.turn.run(self.event, self.machine.set_flag, flag, value)
 
     def status(self) -> LockResult:
@@ -227,11 +233,7 @@ class Agent(InlineActor):
     def _wait(
         self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> LockResult:
-        if timeout is not None and not timeout >= 0:
-            raise InvalidOption(
-                f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
-                timeout=timeout,
-            )
+        check_timeout(timeout)
         self.check_client()
         try:
             self.turn.run(self.event, event, *args)
@@ -248,12 +250,14 @@ class Agent(InlineActor):
             self.turn.run(self.event, self.machine.abandon, call)
         result = call.result  # it may have come just now
         if result is None:
-            raise self._timed_out(wanted or [], timeout)
+            raise self._timed_out(wanted or [], timeout, withdrawn=event == self.machine.ask_all)
         if isinstance(result, Exception):
             raise result
         return result
 
-    def _timed_out(self, wanted: list[LockInfo], timeout: float | None) -> LocksError:
+    def _timed_out(
+        self, wanted: list[LockInfo], timeout: float | None, withdrawn: bool
+    ) -> LocksError:
         ids = [info.lock_id for info in wanted]
         holders = [
             contender
@@ -265,7 +269,7 @@ class Agent(InlineActor):
         return LockTimeout(
             f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
             + (f"held by {held_by}; " if held_by else "")
-            + "the request was withdrawn",
+            + ("the request was withdrawn" if withdrawn else "the requests stay"),
             lock_ids=ids,
             holders=holders,
             timeout=timeout,
@@ -274,6 +278,10 @@ class Agent(InlineActor):
     def _set_notified(self, notify: Notified) -> None:
         if callable(notify):
             self._notified = notify
+        elif not isinstance(notify, bool):
+            raise InvalidOption(
+                f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
+            )
         elif isinstance(self.client, pykka.ActorRef):
             self._notified = self.client.tell
         elif self._notified is None:
@@ -282,6 +290,15 @@ class Agent(InlineActor):
                 "pass notify=function",
                 notify=notify,
             )
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raise `InvalidOption` unless it is a time to wait."""
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+        raise InvalidOption(
+            f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
+            timeout=repr(timeout),
+        )
 
 
 def name_of(client: Client) -> str:

@@ -210,12 +210,12 @@ class AgentMachine:
             if type(message) is Told:
                 self._told(message)
             elif type(message) is Knowledge:
-                claims = self._claims
-                self._resolver.learn_from(message, claims.waiting, len(claims.wishes) == 1)
+                self._resolver.learn_from(message)
             elif type(message) is Surrendered:
                 self._surrendered(message)
             elif type(message) is Resolved:
                 self.deadlocks.append(message.report)
+                self._resolver.forget(dict.fromkeys(node for node, _ in self._claims.waiting))
             elif type(message) is Released:
                 self._claims.released(message)
         return self._conclude()

@@ -41,8 +41,6 @@ class Bank:
     transfers: int = 0
     audits: int = 0
     wrong_audits: int = 0
-    surrenders: int = 0
-    aborts: int = 0
     waits: list[float] = field(default_factory=list)
     over: bool = False
 
@@ -63,7 +61,7 @@ class Bank:
                     self.transfer(source, target, amount, on_deadlock, created)
                     done = True
                 except locks.DeadlockAborted:
-                    self.aborts += 1
+                    pass  # run it again
 
     def transfer(
         self, source: int, target: int, amount: int, on_deadlock: OnDeadlock, created: int
@@ -80,7 +78,6 @@ class Bank:
             self.balances[source] = balance - amount
             self.balances[target] += amount
             self.transfers += 1
-            self.surrenders += sum(d.agent == tx.agent.id for d in tx.deadlocks)
 
     def auditor(self, every: float) -> None:
         """Add up all balances now and then."""
@@ -98,13 +95,14 @@ class Bank:
     def report(self, seconds: float) -> dict[str, Any]:
         """What is to be said at the end."""
         waits = sorted(self.waits) or [0.0]
+        counted = locks.statistics()
         return {
             "transfers": self.transfers,
             "audits": self.audits,
             "wrong_audits": self.wrong_audits,
-            "deadlocks": self.surrenders + self.aborts,
-            "surrenders": self.surrenders,
-            "aborts": self.aborts,
+            "deadlocks": counted.deadlocks,
+            "surrenders": counted.deadlocks - counted.aborted,
+            "aborts": counted.aborted,
             "transfers_per_second": round(self.transfers / seconds, 1),
             "wait_median_ms": round(statistics.median(waits) * 1000, 3),
             "wait_99th_percentile_ms": round(waits[int(len(waits) * 0.99)] * 1000, 3),
@@ -129,7 +127,7 @@ def run(clients: int, accounts: int, seconds: float, seed: int, console: Console
     """
     bank = Bank([START_BALANCE] * accounts)
     began = time.perf_counter()
-    workers = [
+    workers: list[gevent.Greenlet[..., None]] = [
         gevent.spawn(bank.client, random.Random(f"{seed}/{n}"), "surrender" if n % 2 else "abort")
         for n in range(clients)
     ]
@@ -148,10 +146,10 @@ def run(clients: int, accounts: int, seconds: float, seed: int, console: Console
 
 def _progress(bank: Bank, elapsed: float) -> Table:
     table = Table(box=None)
-    for title in ("seconds", "transfers", "audits", "surrenders", "aborts", "waiting now"):
+    for title in ("seconds", "transfers", "audits", "deadlocks", "aborts", "waiting now"):
         table.add_column(title, justify="right")
-    waiting = locks.statistics().table.waiting
-    counts = (bank.transfers, bank.audits, bank.surrenders, bank.aborts, waiting)
+    now = locks.statistics()
+    counts = (bank.transfers, bank.audits, now.deadlocks, now.aborted, now.table.waiting)
     table.add_row(f"{elapsed:.1f}", *(f"{count:,}" for count in counts))
     return table
 

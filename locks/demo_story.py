@@ -10,7 +10,6 @@ from gevent.event import Event
 
 import locks
 from locks.messages import (
-    Inquire,
     Knowledge,
     Remove,
     Request,
@@ -41,7 +40,11 @@ class _Teller:
                 yield f"  {sentence}"
 
     def name(self, actor: Any) -> str:
-        return self.names.get(getattr(actor, "id", None), "the lock server")
+        return (
+            self.names.get(actor.id) or str(actor)
+            if isinstance(actor, locks.Agent)
+            else "the lock server"
+        )
 
     def fact(self, record: RequestRecord) -> str:
         verb = {"granted": "holds", "waiting": "waits for", "gone": "has let go of"}[record.state]
@@ -55,8 +58,6 @@ class _Teller:
         elif isinstance(message, Knowledge) and message.records:
             facts = ", ".join(self.fact(record) for record in message.records)
             yield f"{sender} tells {receiver} what it knows: {facts}."
-        elif isinstance(message, Inquire):
-            yield f"{sender} asks the lock server to be told more."
         elif isinstance(message, Surrender) and message.report is not None:
             edges = message.report.cycle
             circle = ", ".join(
@@ -104,7 +105,9 @@ def tell_story() -> Iterator[str]:
     done: dict[str, Event] = {name: Event() for name in wants}
 
     def client(name: str, first: str, second: str) -> None:
-        gevent.getcurrent().name = name
+        current = gevent.getcurrent()
+        assert isinstance(current, gevent.Greenlet)
+        current.name = name
         turns[name, 0].wait()
         with locks.transaction(on_deadlock="surrender") as tx:
             teller.names[tx.agent.id] = name

@@ -1,43 +1,54 @@
 """Whom a lock server tells what: as little as the algorithm can do with.
 
-A deadlock needs, wherever it passes through the table, somebody who comes in and somebody by whom
-it goes out. Call an agent *entangled* when it waits and has other requests as well. Of a set of
-requests that hang together (a *component*: all requests below the topmost id that is asked for),
+An agent is always told the state of its own requests. What else it is told serves one end, to find
+deadlocks, and follows from one rule:
 
-* a *candidate* is a request that waits and whose agent has other requests, here or elsewhere;
-* an *exit* is a request whose agent waits with another request, here or elsewhere.
+    An edge of the wait-for graph is told to the agents at its two ends when it lies on a cycle,
+    where all that goes on at other nodes counts as one more agent: an agent that waits elsewhere
+    waits for it, and it waits for each agent that has requests elsewhere.
 
-A cycle through the component enters it by a candidate and leaves it by an exit. So
+What lies on no such cycle can't be part of a deadlock: with a single node, nothing at all is told
+until there is a deadlock, and then each of its agents gets to know its own part of it; with several
+nodes, the parts of the graph are told that may go on elsewhere. So handing on a lock that many want
+costs one message, however many wait. The server does not resolve anything: it doesn't know what
+goes on elsewhere, or what clients were told, and agents decide who yields.
 
-1.  while a component has no candidate or no exit it is *cold*: nobody in it is told anything but
-    the state of the own requests. A holder that waits for nothing is no exit; handing on a lock
-    that many want costs one message, however many wait.
-2.  In a *hot* component of one id only the entangled are told. All of them know the whole queue of
-    that id, so whoever waits in it with its only request is known to those before and after it.
-    (If it must yield, they tell it; then it inquires, and is told from then on.)
-3.  In a hot component of several ids everyone who waits is told, because a chain of waiting
-    requests may pass over ids that are not related to each other.
-4.  Told are only requests that wait, or whose agent waits (`RequestRecord.blocked`), and the
-    changes of such requests: an edge to an agent that waits for nothing leads nowhere.
+A cycle is closed by an agent that gets a request, surrenders, or begins to wait elsewhere. So after
+each step it is enough to look for cycles through the agents of that step, and only through those
+that wait and have other requests: nobody can wait for an agent that has nothing, and what stands
+behind its only, waiting request came later and is looked at itself. Of several cycles within the
+node only the shortest one is told; the agent that closed them is looked at again after each step
+until it lies on none, so the next one is told when this one is resolved.
 
-Who is told of an own request for the first time gets all that is related to it, then each change.
-Knowledge that was interrupted (the component was cold for a while) is told anew in full.
+Edges that are not looked at: those from a write request to a waiting request ahead of it on the
+same id, if the latter is all that its agent waits for, and the former's agent has nothing else there
+that could block it. Then whatever blocks the latter blocks the former directly, so each cycle over
+such an edge has a shorter one beside it.
 
-What is left out here is proved by exploring all interleavings of small worlds, and many schedules
-of large ones, in `tests/model`.
+Whoever was told of a request is told its changes, for as long as it waits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from locks.lock_table import LockTable
-from locks.lock_tree import Asker, Entry, Slot
+from locks.lock_tree import Asker, Entry
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["Informer"]
 
 News = dict[AgentId, dict[Entry, RequestRecord]]
+
+
+class _Edge(NamedTuple):
+    """`by` waits for `to`, with one entry for another; elsewhere nothing is known of entries."""
+
+    by: Asker
+    to: Asker
+    waiter: Entry | None = None
+    holder: Entry | None = None
 
 
 class Informer:
@@ -51,167 +62,173 @@ class Informer:
     def __init__(self, table: LockTable, node: str) -> None:
         self._table = table
         self._node = node
-        self._step = 0
+        self._closers: dict[Asker, None] = {}  # they may lie on a cycle
 
     def after(self, changed: list[Entry], asker: Asker | None = None) -> News:
         """Work out what to tell after one step.
 
         Args:
             changed: The entries that the step changed.
-            asker: An asker whose standing elsewhere, or whose wish to be told, changed.
+            asker: An asker whose standing elsewhere changed.
 
         Returns:
             For each agent the entries to tell it of, with their records. The state of its own
             changed entries is always among them, unless they are gone.
         """
-        self._step += 1
         news: News = {}
+        askers: dict[Asker, None] = {} if asker is None else {asker: None}
+        for entry in changed:
+            askers[entry.asker] = None
+        for each in askers:
+            if each.waits != each.waited:
+                self._turn(each, news)
         for entry in changed:
             if not entry.gone:
-                news.setdefault(entry.asker.id, {})[entry] = entry.record(self._node)
-        own: dict[Asker, list[Entry]] = {} if asker is None else {asker: []}
-        for entry in changed:
-            own.setdefault(entry.asker, []).append(entry)
-        dirty = dict.fromkeys(changed)
-        fresh: list[Entry] = []
-        for each, entries in own.items():
-            if each.waits or each.waited:
-                self._turn(each, entries, dirty, fresh)
-        for entry in changed:
-            if entry.gone:
-                _mark(entry, False, False)
-        for entry in dirty:
-            self._spread(entry, news)
-        for entry in fresh:
-            top = _top(entry.slot)
-            if top is not None and _hot(top):
-                self._warm(top, news)
-                self._catch_up(entry, top, news)
+                self._tell(entry.asker, entry, news)
+            if entry.told_to:
+                self._tell_change(entry, news)
+        self._look_for_cycles(askers, news)
         return news
 
-    def _turn(
-        self, asker: Asker, changed: list[Entry], dirty: dict[Entry, None], fresh: list[Entry]
-    ) -> None:
-        """Bring an asker that waits, or did, up to date.
-
-        Its entries become dirty when it began or ceased to wait, and fresh when it may have to
-        be told of them from now on.
-        """
-        waits = asker.waits
-        if waits != asker.waited:
-            asker.waited = waits
+    def again(self, asker: Asker) -> News:
+        """An asker has forgotten what it was told of others; tell it what still matters."""
+        news: News = {}
+        if asker.waits:
             self._table.version += 1
             asker.turned = self._table.version
-            dirty.update(dict.fromkeys(asker.all()))
-        if not waits:
-            asker.inquired = False
-        many = asker.total > 1 or asker.requests_elsewhere
-        asker.entangled = waits and (many or asker.inquired)
-        standing = (min(asker.waiting, 2), asker.waits_elsewhere, many, asker.entangled)
-        # An asker may have thousands of entries: look at all of them only when it matters.
-        if standing != asker.standing:
-            asker.standing = standing
-            changed = list(asker.all())
-            fresh += changed
-        for entry in changed:
-            if not entry.gone:
-                waiting = not entry.granted
-                exit_ = asker.waits_elsewhere or asker.waiting > waiting
-                if _mark(entry, many and waiting, exit_):
-                    fresh.append(entry)
-                if not waits:
-                    entry.synced = -1
+            self._look_for_cycles((asker,), news)
+        return news
 
-    def _spread(self, entry: Entry, news: News) -> None:
-        """Tell of a change to those in its component who need it."""
-        top = _top(entry.slot)
-        if top is not None:
-            if _hot(top):
-                self._spread_to(entry, self._table.related(entry.slot.lock_id), top, news)
-            else:
-                top.untold = self._step
+    def _look_for_cycles(self, askers: Iterable[Asker], news: News) -> None:
+        """Tell what lies on a cycle through these askers, or those that closed one before."""
+        for each in askers:
+            if each.total > 1 or each.requests_elsewhere:
+                self._closers[each] = None
+        for each in list(self._closers):
+            if not self._look_for_cycle(each, news):
+                del self._closers[each]
+
+    def _turn(self, asker: Asker, news: News) -> None:
+        """An asker begins or ceases to wait: that is part of what is known of its requests."""
+        asker.waited = asker.waits
+        self._table.version += 1
+        asker.turned = self._table.version
+        for entry in asker.all():
+            if entry.told_to:
+                self._tell_change(entry, news)
+
+    def _tell(self, asker: Asker, entry: Entry, news: News) -> None:
+        news.setdefault(asker.id, {})[entry] = entry.record(self._node)
+
+    def _tell_change(self, entry: Entry, news: News) -> None:
+        """Tell those who know of an entry, and still wait, how it is now."""
+        told_to = entry.told_to
+        assert told_to is not None
+        for asker, turned in list(told_to.items()):
+            if asker.waits and asker.turned == turned:
+                self._tell(asker, entry, news)
+            else:  # it has forgotten it
+                del told_to[asker]
+
+    def _look_for_cycle(self, start: Asker, news: News) -> bool:
+        """Tell the edges of a cycle through `start`; whether there is one."""
+        if not (start.waits and _may_be_waited_for(start)):
+            return False
+        edges: list[_Edge] = []
+        reached: dict[Asker, _Edge] = {}
+        todo = [start]
+        for asker in todo:
+            for edge in self._edges_from(asker):
+                if edge.to is start and _ELSEWHERE not in reached:
+                    self._tell_path(edge, reached, news)
+                    return True
+                edges.append(edge)
+                if edge.to not in reached:
+                    reached[edge.to] = edge
+                    todo.append(edge.to)
+        if start not in reached:
+            return False
+        self._tell_all_cycles(start, edges, news)
+        return True
+
+    def _tell_path(self, last: _Edge, reached: dict[Asker, _Edge], news: News) -> None:
+        """Tell the edges of the path by which `last` was reached."""
+        edge: _Edge | None = last
+        while edge is not None:
+            self._tell_edge(edge, news)
+            edge = reached.get(edge.by)
+
+    def _tell_all_cycles(self, start: Asker, edges: list[_Edge], news: News) -> None:
+        """Tell all edges on cycles through `start`: some go on at other nodes, nobody knows how."""
+        before: dict[Asker, list[Asker]] = {}
+        for edge in edges:
+            before.setdefault(edge.to, []).append(edge.by)
+        todo = [start]
+        on_cycle = {start}
+        for asker in todo:
+            for other in before.get(asker, ()):
+                if other not in on_cycle:
+                    on_cycle.add(other)
+                    todo.append(other)
+        for edge in edges:
+            if edge.by in on_cycle and edge.to in on_cycle:
+                self._tell_edge(edge, news)
+
+    def _tell_edge(self, edge: _Edge, news: News) -> None:
+        if edge.waiter is not None and edge.holder is not None:
+            for asker in (edge.by, edge.to):
+                self._introduce(asker, edge.waiter, news)
+                self._introduce(asker, edge.holder, news)
+
+    def _edges_from(self, asker: Asker) -> Iterator[_Edge]:
+        if asker is _ELSEWHERE:
+            for other in self._table.askers.values():
+                if other.requests_elsewhere:
+                    yield _Edge(asker, other)
             return
-        # A gone entry was the topmost one: what is below it is in pieces now.
-        for each in self._table.related(entry.slot.lock_id):
-            top = _top(each.slot)
-            assert top is not None
-            if _hot(top):
-                self._spread_to(entry, (each,), top, news)
-            else:
-                top.untold = self._step
-
-    def _spread_to(self, entry: Entry, hearers: Iterable[Entry], top: Slot, news: News) -> None:
-        self._warm(top, news)
-        entangled_only = not top.below
-        alive = not entry.gone and (not entry.granted or entry.asker.waits)
-        record = None
-        for hearer in hearers:
-            asker = hearer.asker
-            if not (asker.entangled if entangled_only else asker.waited):
-                hearer.synced = -1
-            elif hearer.synced < _untold(hearer.slot):
-                self._catch_up(hearer, top, news)
-            elif (alive or entry.told) and asker is not entry.asker:
-                if record is None:
-                    record = entry.record(self._node)
-                    entry.told = True
-                news.setdefault(asker.id, {})[entry] = record
-
-    def _warm(self, top: Slot, news: News) -> None:
-        """When a component has just become hot, tell everyone in it who needs it."""
-        if top.hot_at < _untold(top):
-            top.hot_at = self._step
-            for each in list(_component(top)):
-                self._catch_up(each, top, news)
-
-    def _catch_up(self, entry: Entry, top: Slot, news: News) -> None:
-        """Tell an asker all that is related to one of its entries, unless it knows."""
-        asker = entry.asker
-        if not (asker.waited if top.below else asker.entangled):
+        if asker.waits_elsewhere:
+            yield _Edge(asker, _ELSEWHERE)
+        if not asker.waiting:
             return
-        if entry.gone or entry.synced >= _untold(entry.slot):
-            return
-        entry.synced = self._step
-        told = news.setdefault(asker.id, {})
-        told[entry] = entry.record(self._node)
-        for other in self._table.related(entry.slot.lock_id):
-            if other.asker is not asker and (not other.granted or other.asker.waits):
-                told[other] = other.record(self._node)
-                other.told = True
+        for waiter in asker.all():
+            if waiter.granted:
+                continue
+            here = waiter.slot
+            write = waiter.write
+            alone = write and all(own is waiter for own in asker.around(here))
+            for slot in (*here.path(), *here.subtree(writes_only=not write)):
+                for holder in slot.entries() if write else slot.writes:
+                    by = holder.asker
+                    if by is asker or not by.waits:
+                        continue
+                    if not holder.granted:
+                        if holder.place > waiter.place:
+                            continue
+                        if alone and slot is here and by.waiting == 1 and not by.waits_elsewhere:
+                            continue  # what blocks it blocks the waiter, too
+                    yield _Edge(asker, by, waiter, holder)
+
+    def _introduce(self, asker: Asker, entry: Entry, news: News) -> None:
+        """Tell an asker of an entry that it may not know."""
+        if entry.told_to is None:
+            entry.told_to = {}
+        if entry.told_to.get(asker) != asker.turned:
+            entry.told_to[asker] = asker.turned
+            self._tell(asker, entry, news)
 
 
-def _mark(entry: Entry, candidate: bool, exit_: bool) -> bool:
-    """Count an entry as candidate and exit, or no longer; whether it became one of them."""
-    more = candidate - entry.candidate
-    more_exits = exit_ - entry.exit
-    if more or more_exits:
-        entry.candidate = candidate
-        entry.exit = exit_
-        for slot in entry.slot.path():
-            slot.candidates += more
-            slot.exits += more_exits
-    return more > 0 or more_exits > 0
+# Stands for all that goes on at other nodes.
+_ELSEWHERE = Asker(AgentId(0, "elsewhere", 0), "elsewhere")
 
 
-def _top(slot: Slot) -> Slot | None:
-    """The topmost slot at or above this one that has entries."""
-    top = None
-    for each in slot.path():
-        if each.writes or each.reads:
-            top = each
-    return top
-
-
-def _hot(top: Slot) -> bool:
-    return top.candidates > 0 and top.exits > 0
-
-
-def _untold(slot: Slot) -> int:
-    """The last step whose changes about this id were not told."""
-    return max(each.untold for each in slot.path())
-
-
-def _component(top: Slot) -> Iterator[Entry]:
-    yield from top.entries()
-    for below in top.subtree():
-        yield from below.entries()
+def _may_be_waited_for(asker: Asker) -> bool:
+    """Whether anybody may wait for an asker; says so at the slightest sign."""
+    if asker.requests_elsewhere:
+        return True
+    for entry in asker.all():
+        slot = entry.slot
+        if slot.below or slot.waiting() > (not entry.granted):
+            return True
+        if any(above.waiting() for above in slot.path() if above is not slot):
+            return True
+    return False

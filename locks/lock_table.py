@@ -22,8 +22,9 @@ release or grant therefore costs time in the depth of the id and in what really 
 
 Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
 entry that it must precede, so that it overtakes nobody else. A request that is covered by a granted
-one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from one counter; who
-makes the table chooses where it starts, so that it can go on rising across restarts.
+one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from
+one counter; who makes the table chooses where it starts, so that it can go on rising across
+restarts.
 
 Rejected: the original's queue for each id with copies of the parents' entries ("indirect
 entries"), because copies disagree; a count of all blockers for each waiting entry, because each
@@ -205,7 +206,6 @@ class LockTable:
         self._consider(candidates, changed)
         for entry in given_up:
             self._look(entry)
-            self._count_in(entry)
         return sorted(changed + given_up, key=version_of)
 
     # --- Questions ------------------------------------------------------------------------------
@@ -328,10 +328,7 @@ class LockTable:
         elif queue[-1] is entry:
             queue.pop()
         else:
-            i = bisect_left(queue, entry.place, key=place_of)
-            while queue[i] is not entry:
-                i += 1
-            del queue[i]
+            del queue[bisect_left(queue, entry.place, key=place_of)]
         if entry.watchers:
             for watcher in entry.watchers:
                 watcher.blocker = None

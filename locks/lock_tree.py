@@ -29,24 +29,17 @@ WHOLE = Fraction(1)
 
 
 class Slot:
-    """One lock id in the tree, with the entries on it.
-
-    `candidates`, `exits`, `hot_at` and `untold` belong to `locks.informer`.
-    """
+    """One lock id in the tree, with the entries on it."""
 
     __slots__ = (
         "below",
-        "candidates",
         "children",
         "counting",
-        "exits",
         "granted_reads",
         "granted_write",
-        "hot_at",
         "lock_id",
         "parent",
         "reads",
-        "untold",
         "writes",
         "writes_below",
     )
@@ -62,10 +55,6 @@ class Slot:
         self.below = 0
         self.writes_below = 0
         self.counting: dict[Entry, None] = {}
-        self.candidates = 0
-        self.exits = 0
-        self.hot_at = -1
-        self.untold = 0
 
     def waiting(self, writes_only: bool = False) -> int:
         """How many entries on this very id wait."""
@@ -103,21 +92,15 @@ class Asker:
         waiting: How many of them wait.
         requests_elsewhere: Whether it said that it has requests at other nodes.
         waits_elsewhere: Whether it said that it waits there.
-        inquired: Whether it asked to be told what is related to its requests.
         turned: Version at which it last began or ceased to wait.
         waited: Whether it waited when the informer last looked.
-        entangled: Whether it waited then and had other requests, or inquired.
-        standing: All that the informer derived its entries' part in the table from.
     """
 
     __slots__ = (
         "client",
-        "entangled",
         "entries",
         "id",
-        "inquired",
         "requests_elsewhere",
-        "standing",
         "total",
         "turned",
         "waited",
@@ -133,11 +116,8 @@ class Asker:
         self.waiting = 0
         self.requests_elsewhere = False
         self.waits_elsewhere = False
-        self.inquired = False
         self.turned = -1
         self.waited = False
-        self.entangled = False
-        self.standing: object = None
 
     @property
     def waits(self) -> bool:
@@ -173,8 +153,6 @@ class Entry:
     __slots__ = (
         "asker",
         "blocker",
-        "candidate",
-        "exit",
         "gone",
         "granted",
         "number",
@@ -183,8 +161,7 @@ class Entry:
         "room",
         "since",
         "slot",
-        "synced",
-        "told",
+        "told_to",
         "version",
         "watchers",
         "write",
@@ -204,10 +181,7 @@ class Entry:
         self.blocker: Entry | None = None
         self.watchers: dict[Entry, None] | None = None
         self.pending = -1
-        self.candidate = False
-        self.exit = False
-        self.synced = -1
-        self.told = False
+        self.told_to: dict[Asker, int] | None = None
 
     @property
     def mode(self) -> Mode:

@@ -75,7 +75,7 @@ class Standing(NamedTuple):
 
 
 class Inquire(NamedTuple):
-    """Ask to be told all that is related to the own requests for as long as the agent waits."""
+    """The agent has forgotten what it was told of others; tell it again what still matters."""
 
     agent: AgentId
 

@@ -110,13 +110,19 @@ class Node:
             raise InvalidOption(
                 f"a thread can't be linked: {client!r} can't be stopped from outside. Use "
                 "link=False; the transaction ends with its client in any case",
-                client=client,
+                client=repr(client),
             )
         ref = AgentId(created or time.time_ns(), self.name, next(self._serial))
         agent = Agent(self, ref, client, **options)
-        self._transactions += 1
         self.agents[ref] = agent
-        agent.start_monitoring()
+        try:
+            agent.start_monitoring()
+        except (TypeError, ValueError) as error:
+            del self.agents[ref]
+            raise InvalidOption(
+                f"client {client!r} can't have a transaction: {error}", client=repr(client)
+            ) from error
+        self._transactions += 1
         return agent
 
     def stop(self) -> None:
@@ -240,7 +246,7 @@ _default: Node | None = None
 _starting = native_lock()
 
 
-def start(name: str = "node@localhost", *, trace: Trace | None = None) -> Node:
+def start(name: str | None = None, *, trace: Trace | None = None) -> Node:
     """Start this program's node, unless it runs already.
 
     The first use of `locks` starts it, too. In a program that is monkey-patched by gevent, or
@@ -248,7 +254,7 @@ def start(name: str = "node@localhost", *, trace: Trace | None = None) -> Node:
     program it has a thread of its own.
 
     Args:
-        name: The node's name, `name@host`.
+        name: The node's name, `name@host`; `node@localhost` by default.
         trace: For study: called with sender, receiver and message for each message between
             actors. It must be quick, and must not call `locks`.
 
@@ -262,14 +268,14 @@ def start(name: str = "node@localhost", *, trace: Trace | None = None) -> Node:
     global _default
     with _starting:
         if _default is not None and _default.running:
-            if _default.name != name:
+            if name not in (None, _default.name):
                 raise MisuseError(
                     f"node {_default.name} runs already; stop it with locks.stop() before you "
                     f"start {name}",
                     node=_default.name,
                 )
             return _default
-        _default = Node(name, trace)
+        _default = Node("node@localhost" if name is None else name, trace)
         return _default
 
 

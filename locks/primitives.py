@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from locks.agent import Agent
+from locks.agent import Agent, check_timeout
 from locks.errors import InvalidOption, LockLost, LockTimeout, MisuseError, NotHeld
 from locks.model import Mode, check_lock_id, check_mode, show
 from locks.node import default_node
@@ -57,6 +57,7 @@ class Lock:
         """
         if timeout == -1:
             timeout = None
+        check_timeout(timeout)
         if not blocking and timeout is not None:
             raise InvalidOption(
                 f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout

@@ -10,8 +10,10 @@ there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
 * Otherwise it *passes on* what it found to the agents that `explore` names; nothing twice.
 * What it passed on, and has changed since, it *corrects*.
 
-An agent that ceases to wait corrects what it told of itself and forgets all. Should it wait again,
-it lets those know who told it something, and they tell it anew (`Knowledge.forgot`).
+An agent that ceases to wait, or whose deadlock is resolved, corrects what it told of itself and
+forgets all: so what is known stays as small as the deadlocks that are going on. If it waits (again),
+it lets those know who told it something, and they tell it anew (`Knowledge.forgot`); and after a
+deadlock it asks the lock servers what still matters (`Inquire`), so that the next one is found.
 """
 
 from __future__ import annotations
@@ -54,7 +56,6 @@ class Resolver:
         self._graph = WaitGraph()
         self.unsettled = False
         self._active = False  # whether the agent waits
-        self._inquired = False
         self._news: set[RequestKey] = set()  # changed since corrections were last sent
         self._surrendering: Counter[str] = Counter()  # unanswered surrenders, by node
         self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
@@ -81,7 +82,14 @@ class Resolver:
             self._knows.clear()
             self._graph.forget()
             self._news.clear()
-            self._active = self.unsettled = self._inquired = False
+            self._active = self.unsettled = False
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """A deadlock is resolved: what was known served it; be told again what still matters."""
+        if self._active:
+            self.cease()
+            self.begin()
+            self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
 
     def learn(self, record: RequestRecord) -> None:
         """Take in what a lock server or another agent knows of a request."""
@@ -97,17 +105,8 @@ class Resolver:
                 if known is not None:
                     self.learn(known._replace(state="gone", version=known.version + 1))
 
-    def learn_from(
-        self, message: Knowledge, waiting: Iterable[RequestKey], has_one_wish: bool
-    ) -> None:
-        """Take in what another agent passes on.
-
-        Args:
-            message: The message.
-            waiting: The own requests that wait; without any, nothing is of interest.
-            has_one_wish: Lock servers may have told nothing to an agent with a single wish: it
-                inquires.
-        """
+    def learn_from(self, message: Knowledge) -> None:
+        """Take in what another agent passes on; without waiting, nothing is of interest."""
         sender = message.sender
         if message.forgot:
             self._knows.pop(sender, None)
@@ -115,12 +114,8 @@ class Resolver:
         if not message.records:
             return
         self._tellers[sender] = None
-        nodes = dict.fromkeys(node for node, _ in waiting)
-        if not nodes:
+        if not self._active:
             return
-        if has_one_wish and not self._inquired:
-            self._inquired = True
-            self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
         knows = self._knows.setdefault(sender, {})
         for record in message.records:
             if record.version > knows.get(record.key, -1):

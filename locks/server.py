@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 
-from locks.errors import InvalidOption
-from locks.messages import Unwatch, Watch
+from locks.errors import InvalidOption, MisuseError
+from locks.messages import ServerMessage, Unwatch, Watch
 from locks.model import LockId, View
 from locks.runtime import Down, Monitor, monitor
 from locks.runtime.inline import InlineActor
@@ -45,6 +45,8 @@ class Server(InlineActor):
 
     def receive(self, message: Any) -> None:
         """Take in a `ServerMessage`."""
+        if not isinstance(message, ServerMessage):
+            raise MisuseError(f"{message!r} is no message for a lock server", value=repr(message))
         self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
@@ -67,9 +69,12 @@ class Server(InlineActor):
                 "pass watcher=function or watcher=actor_ref",
                 watcher=repr(watcher),
             )
-        if isinstance(watcher, pykka.ActorRef) and watcher not in self._monitors:
-            self._monitors[watcher] = monitor(watcher, self._watcher_down)
         self.turn.run(self.handle, Watch(watcher, lock_id))
+        if isinstance(watcher, pykka.ActorRef) and watcher not in self._monitors:
+            # After `Watch`: a watcher that is dead already is taken out at once.
+            self._monitors[watcher] = monitor(watcher, self._watcher_down)
+            if not watcher.is_alive():
+                self._monitors.pop(watcher, None)
 
     def remove_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
         """Tell a watcher no more of an id."""

@@ -137,10 +137,7 @@ class ServerMachine:
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
         asker = self.table.askers.get(message.agent)
-        if asker is None:
-            return []
-        asker.inquired = True
-        return self._tell(self._informer.after([], asker))
+        return [] if asker is None else self._tell(self._informer.again(asker))
 
     def _watch(self, message: Watch) -> list[ServerEffect]:
         self._watchers.setdefault(message.lock_id, {})[message.watcher] = None

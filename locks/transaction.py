@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from locks.agent import Agent
+from locks.agent import Agent, check_timeout
 from locks.agent_machine import Object
 from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, MisuseError
 from locks.model import Deadlock, Mode, check_lock_id, check_mode
@@ -43,11 +43,7 @@ class Transaction:
                 f'on_deadlock={on_deadlock!r} is unknown; use "abort" or "surrender"',
                 value=repr(on_deadlock),
             )
-        if timeout is not None and not timeout >= 0:
-            raise InvalidOption(
-                f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
-                timeout=timeout,
-            )
+        check_timeout(timeout)
         self._timeout = timeout
         self._abort = on_deadlock == "abort"
         self._created = created
