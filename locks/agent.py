@@ -145,6 +145,7 @@ class Agent(InlineActor):
         """The machine has ended; so does the actor."""
         if self._monitor is not None:
             self._monitor.cancel()
+            self._monitor = None  # or the two would keep each other in memory
         watch = self.ended()
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason

@@ -192,10 +192,10 @@ class AgentMachine:
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction; everything is released, and whoever waits is told the reason."""
         if self.ended is None:
-            error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
-            for wait in self._waits:
-                self._out.append(Answer(wait, error))
-            self._waits.clear()
+            if self._waits:
+                error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
+                self._out += [Answer(wait, error) for wait in self._waits]
+                self._waits.clear()
             self._claims.end()
             self._resolver.cease()
             self.ended = Ended(reason)
@@ -297,6 +297,15 @@ class AgentMachine:
             )
         return claim.granted.since
 
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        return lock_id in self._claims.wishes
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not self._claims.wishes
+
     def holds(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for and is held."""
         wish = self._claims.wishes.get(lock_id)
@@ -318,18 +327,14 @@ class AgentMachine:
 
     def _told(self, message: Told) -> None:
         me = self.id
-        others = []
-        if any(record.agent == me and record.state == "waiting" for record in message.records):
+        others = [record for record in message.records if record.agent != me]
+        for record in message.records:
+            if record.agent == me and self._claims.told(record) and self.notify:
+                self._out.append(Notify(Notification(me, "lock_info", record)))
+        if others and not self._idle():
             self._resolver.begin()
         for record in message.records:
-            if record.agent == me:
-                if self._claims.told(record) and self.notify:
-                    self._out.append(Notify(Notification(self.id, "lock_info", record)))
-            else:
-                others.append(record)
-        if others and not self._idle():
-            for record in others:
-                self._resolver.learn(record)
+            self._resolver.learn(record)
 
     def _surrendered(self, message: Surrendered) -> None:
         self._resolver.surrendered(message)
@@ -360,14 +365,13 @@ class AgentMachine:
 
     def _answer(self) -> None:
         claims = self._claims
-        upto = min((wish.seq - 1 for wish in claims.open.values()), default=claims.seq)
-        done = [wait for wait, waiting in self._waits.items() if waiting.upto <= upto]
-        if done:
-            result = LockResult("have_all_locks" if claims.wishes else "no_locks", self._reports())
-            for wait in done:
+        for wait, waiting in list(self._waits.items()):
+            upto = waiting.upto
+            if not any(wish.seq <= upto for wish in claims.open.values()):
                 del self._waits[wait]
-                self._out.append(Answer(wait, result))
-            self._claims.claim(upto)
+                status: Status = "have_all_locks" if claims.wishes else "no_locks"
+                self._out.append(Answer(wait, LockResult(status, self._reports())))
+                claims.claim(upto)
 
     def _reports(self) -> tuple[Deadlock, ...]:
         return tuple(self.deadlocks)
@@ -381,6 +385,9 @@ class AgentMachine:
         self._out.append(Notify(Notification(self.id, status, value)))
 
     def _flush(self) -> list[AgentEffect]:
-        out = self._out[:]
-        self._out.clear()
-        return out
+        out = self._out
+        if not out:
+            return []
+        effects = out[:]
+        out.clear()
+        return effects

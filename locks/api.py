@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from locks.agent import Agent, Notified
+from locks.agent import Agent, Notified, check_timeout
 from locks.agent_machine import Flag, Object
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning, NotHeld
 from locks.model import (
@@ -74,6 +74,7 @@ def begin_transaction(
         LockTimeout: Time ran out.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
     """
+    check_timeout(timeout)
     wanted = [_object(default_node(), pattern) for pattern in objects]
     agent = spawn_agent(**options)
     if not wanted:
@@ -112,18 +113,23 @@ def spawn_agent(
         The agent.
 
     Raises:
-        InvalidOption: An option is unknown or has a wrong value.
+        InvalidOption: An option has a wrong value.
     """
-    flags = {
-        "link": link,
-        "abort_on_deadlock": abort_on_deadlock,
-        "await_nodes": await_nodes,
-        "monitor_nodes": monitor_nodes,
-    }
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise InvalidOption(f"option {name}={value!r} is neither True nor False", option=name)
-    return default_node().spawn_agent(client, notify=notify, **flags)
+    for value in (link, abort_on_deadlock, await_nodes, monitor_nodes):
+        if value is not False and value is not True:
+            raise InvalidOption(
+                f"an option has the value {value!r}; link, abort_on_deadlock, await_nodes and "
+                "monitor_nodes are True or False",
+                value=repr(value),
+            )
+    return default_node().spawn_agent(
+        client,
+        link=link,
+        notify=notify,
+        abort_on_deadlock=abort_on_deadlock,
+        await_nodes=await_nodes,
+        monitor_nodes=monitor_nodes,
+    )
 
 
 def end_transaction(agent: Agent) -> None:

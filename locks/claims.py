@@ -188,7 +188,6 @@ class Claims:
             self.waiting[record.key] = None
         else:
             self.waiting.pop(record.key, None)
-        self._resolver.learn(record)
         self._weigh(wish)
         return True
 

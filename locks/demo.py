@@ -190,18 +190,19 @@ def _run_command(options: argparse.Namespace) -> int:
     if not options.json:
         console.print(
             f"A bank: {options.clients} clients transfer money between {options.accounts} "
-            f"accounts for {options.seconds:g} seconds, 2 auditors check it.\n"
+            f"accounts for {options.seconds:g} seconds, 2 auditors check it.\n",
+            soft_wrap=True,
         )
     report = run(options.clients, options.accounts, options.seconds, options.seed, console)
     locks.stop()
     slowly = console.is_terminal and not options.json
     if not options.json:
-        console.print(_summary(report) + "\n")
+        console.print(_summary(report) + "\n", soft_wrap=True)
     story = []
     for line in tell_story():
         story.append(line)
         if not options.json:
-            console.print(line)
+            console.print(line, soft_wrap=True)
             if slowly:
                 gevent.sleep(0.4)
     if options.json:

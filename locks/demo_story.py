@@ -29,6 +29,7 @@ class _Teller:
     def __init__(self) -> None:
         self.names: dict[AgentId, str] = {}
         self.heard: list[tuple[Any, Any, Any]] = []
+        self.told_before: set[object] = set()
 
     def hear(self, sender: Any, receiver: Any, message: Any) -> None:
         self.heard.append((sender, receiver, message))
@@ -80,14 +81,16 @@ class _Teller:
             yield f"{sender} is done and lets go of everything."
 
     def told(self, receiver: str, message: Told) -> Iterator[str]:
-        others = []
+        others: list[RequestRecord] = []
         for record in message.records:
-            if record.client != receiver:
+            state = (record.key, record.state, record.since)
+            if record.client != receiver or state in self.told_before:
                 others.append(record)
             elif record.state == "granted":
                 yield f"The lock server grants {show(record.lock_id)} to {receiver}."
             else:
                 yield f"The lock server lets {receiver} wait for {show(record.lock_id)}."
+        self.told_before.update((r.key, r.state, r.since) for r in message.records)
         if others:
             facts = ", ".join(self.fact(record) for record in others)
             yield f"The lock server tells {receiver} what concerns it: {facts}."

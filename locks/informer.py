@@ -30,7 +30,7 @@ Whoever was told of a request is told its changes, for as long as it waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from locks.lock_table import LockTable
@@ -64,11 +64,14 @@ class Informer:
         self._node = node
         self._closers: dict[Asker, None] = {}  # they may lie on a cycle
 
-    def after(self, changed: list[Entry], asker: Asker | None = None) -> News:
+    def after(
+        self, changed: list[Entry], new: Sequence[Entry] = (), asker: Asker | None = None
+    ) -> News:
         """Work out what to tell after one step.
 
         Args:
             changed: The entries that the step changed.
+            new: Those of them that came in, or were put last: they may close a cycle.
             asker: An asker whose standing elsewhere changed.
 
         Returns:
@@ -87,7 +90,13 @@ class Informer:
                 self._tell(entry.asker, entry, news)
             if entry.told_to:
                 self._tell_change(entry, news)
-        self._look_for_cycles(askers, news)
+        if asker is not None:
+            self._closers[asker] = None
+        for entry in new:
+            if self._may_close_a_cycle(entry):
+                self._closers[entry.asker] = None
+        if self._closers:
+            self._look_for_cycles(news)
         return news
 
     def again(self, asker: Asker) -> News:
@@ -96,17 +105,27 @@ class Informer:
         if asker.waits:
             self._table.version += 1
             asker.turned = self._table.version
-            self._look_for_cycles((asker,), news)
+            self._closers[asker] = None
+            self._look_for_cycles(news)
         return news
 
-    def _look_for_cycles(self, askers: Iterable[Asker], news: News) -> None:
-        """Tell what lies on a cycle through these askers, or those that closed one before."""
-        for each in askers:
-            if each.total > 1 or each.requests_elsewhere:
-                self._closers[each] = None
-        for each in list(self._closers):
-            if not self._look_for_cycle(each, news):
-                del self._closers[each]
+    def _may_close_a_cycle(self, entry: Entry) -> bool:
+        """Whether a new entry may bring a path to its asker together with one away from it."""
+        asker = entry.asker
+        if not asker.waits or (asker.total == 1 and not asker.requests_elsewhere):
+            return False
+        if entry.granted:
+            return any(
+                not other.granted and other.asker is not asker and (other.write or entry.write)
+                for other in self._table.related(entry.slot.lock_id)
+            )
+        return next(self._edges_of(entry), None) is not None
+
+    def _look_for_cycles(self, news: News) -> None:
+        """Tell what lies on a cycle through an asker that may have closed one, now or before."""
+        for asker in list(self._closers):
+            if not self._look_for_cycle(asker, news):
+                del self._closers[asker]
 
     def _turn(self, asker: Asker, news: News) -> None:
         """An asker begins or ceases to wait: that is part of what is known of its requests."""
@@ -190,23 +209,27 @@ class Informer:
             yield _Edge(asker, _ELSEWHERE)
         if not asker.waiting:
             return
-        for waiter in asker.all():
-            if waiter.granted:
-                continue
-            here = waiter.slot
-            write = waiter.write
-            alone = write and all(own is waiter for own in asker.around(here))
-            for slot in (*here.path(), *here.subtree(writes_only=not write)):
-                for holder in slot.entries() if write else slot.writes:
-                    by = holder.asker
-                    if by is asker or not by.waits:
+        for entry in asker.all():
+            if not entry.granted:
+                yield from self._edges_of(entry)
+
+    def _edges_of(self, waiter: Entry) -> Iterator[_Edge]:
+        """The edges that go out from one waiting entry to askers that wait, too."""
+        asker = waiter.asker
+        here = waiter.slot
+        write = waiter.write
+        alone = write and all(own is waiter for own in asker.around(here))
+        for slot in (*here.path(), *here.subtree(writes_only=not write)):
+            for holder in slot.entries() if write else slot.writes:
+                by = holder.asker
+                if by is asker or not by.waits:
+                    continue
+                if not holder.granted:
+                    if holder.place > waiter.place:
                         continue
-                    if not holder.granted:
-                        if holder.place > waiter.place:
-                            continue
-                        if alone and slot is here and by.waiting == 1 and not by.waits_elsewhere:
-                            continue  # what blocks it blocks the waiter, too
-                    yield _Edge(asker, by, waiter, holder)
+                    if alone and slot is here and by.waiting == 1 and not by.waits_elsewhere:
+                        continue  # what blocks it blocks the waiter, too
+                yield _Edge(asker, by, waiter, holder)
 
     def _introduce(self, asker: Asker, entry: Entry, news: News) -> None:
         """Tell an asker of an entry that it may not know."""

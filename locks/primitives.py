@@ -68,7 +68,7 @@ class Lock:
         if agent is None or not agent.is_alive():
             agent = node.spawn_agent(client, abort_on_deadlock=True)
             node.holders[client] = agent
-        elif self._asked(agent):
+        elif agent.machine.asks_for(self.lock_id):
             if not blocking:
                 return False
             raise MisuseError(
@@ -138,9 +138,6 @@ class Lock:
                     lock_id=self.lock_id,
                 ) from lost
 
-    def _asked(self, agent: Agent) -> bool:
-        return any(info.lock_id == self.lock_id for info in agent.lock_info())
-
 
 class RWLock:
     """A lock on one id for many readers or one writer.
@@ -166,5 +163,5 @@ class RWLock:
 
 def _end_if_idle(agent: Agent) -> None:
     """End the transaction of a client that holds nothing by `Lock`s any more."""
-    if agent.is_alive() and not agent.lock_info():
+    if agent.is_alive() and agent.machine.empty:
         agent.end()

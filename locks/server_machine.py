@@ -7,7 +7,7 @@ actor around it is `locks.server`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from locks.informer import Informer, News
@@ -97,7 +97,8 @@ class ServerMachine:
 
     def _request(self, message: Request) -> list[ServerEffect]:
         agent, client, lock_id, mode = message
-        return self._changed(self.table.request(agent, client, lock_id, mode))
+        changed = self.table.request(agent, client, lock_id, mode)
+        return self._changed(changed, changed)
 
     def _release(self, message: Release) -> list[ServerEffect]:
         agent, lock_id, mode = message
@@ -120,7 +121,7 @@ class ServerMachine:
         effects: list[ServerEffect] = []
         if changed and report is not None:
             effects += [ToAgent(member, Resolved(report)) for member in report.agents]
-        effects += self._changed(changed)
+        effects += self._changed(changed, [entry for entry in changed if entry.asker.id == agent])
         edge = (self.table.entry(end[0]) for end in (waiter, holder) if end is not None)
         records = tuple(entry.record(self.node) for entry in edge if entry is not None)
         answer = Surrendered(self.node, message, bool(changed), records, self.table.version)
@@ -133,7 +134,7 @@ class ServerMachine:
             return []
         asker.requests_elsewhere = message.requests_elsewhere
         asker.waits_elsewhere = message.waits_elsewhere
-        return self._tell(self._informer.after([], asker))
+        return self._tell(self._informer.after([], asker=asker))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
         asker = self.table.askers.get(message.agent)
@@ -153,10 +154,10 @@ class ServerMachine:
 
     # --- Telling --------------------------------------------------------------------------------
 
-    def _changed(self, changed: list[Entry]) -> list[ServerEffect]:
+    def _changed(self, changed: list[Entry], new: Sequence[Entry] = ()) -> list[ServerEffect]:
         if not changed:
             return []
-        effects = self._tell(self._informer.after(changed))
+        effects = self._tell(self._informer.after(changed, new))
         if self._watchers:
             effects += self._views(changed)
         return effects

@@ -1,0 +1,53 @@
+"""The benchmarks run. How fast anything is, is not tested: machines differ."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FIGURES = {"transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the benchmarks as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def test_a_quick_run_has_each_figure() -> None:
+    """`--quick --json -` finishes, with rows in each context of each figure."""
+    done = run("--quick", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["figures"]
+    assert set(found) == FIGURES
+    for name, figure in found.items():
+        for context, report in figure["contexts"].items():
+            assert report["rows"], f"{name} ({context}) has no rows"
+            assert all(row["value"] >= 0 for row in report["rows"])
+            for skipped in report["skipped"]:  # seen with -s
+                print(skipped)
+
+
+def test_only_some_are_run_and_written(tmp_path: Path) -> None:
+    """`--only` leaves the others out; the tables stay on the standard output beside a file."""
+    file = tmp_path / "figures.json"
+    done = run("--quick", "--only", "rings", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "ring of 3" in done.stdout
+    assert set(json.loads(file.read_text(encoding="utf-8"))["figures"]) == {"rings"}
+
+
+def test_unknown_figures_are_refused() -> None:
+    """A wrong name is an error of the command line, which lists the right ones."""
+    done = run("--only", "nonsense")
+    assert done.returncode == 2
+    assert "rings" in done.stderr
