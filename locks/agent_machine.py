@@ -160,7 +160,7 @@ class AgentMachine:
         wish = self._claims.wish(lock_id)
         for node in nodes:
             claim = wish.claims.get(node)
-            if claim is None or claim.granted is None:
+            if claim is None or claim.grant(wish.mode) is None:
                 raise NotHeld(
                     f"{show(lock_id)} on {node} is not held by {self.id}: there is nothing to "
                     f"surrender to {other}",
@@ -215,7 +215,7 @@ class AgentMachine:
                 self._surrendered(message)
             elif type(message) is Resolved:
                 self.deadlocks.append(message.report)
-                self._resolver.forget(dict.fromkeys(node for node, _ in self._claims.waiting))
+                self._resolver.forget(self._claims.nodes)
             elif type(message) is Released:
                 self._claims.released(message)
         return self._conclude()
@@ -290,12 +290,13 @@ class AgentMachine:
                 lock_id=lock_id,
             )
         (claim,) = wish.claims.values()
-        if not wish.held or claim.granted is None:
+        grant = claim.grant(wish.mode)
+        if grant is None:
             raise NotHeld(
                 f"{show(lock_id)} is asked for but not held: it has no fencing token yet",
                 lock_id=lock_id,
             )
-        return claim.granted.since
+        return grant.since
 
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""

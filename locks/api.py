@@ -117,10 +117,15 @@ def spawn_agent(
     """
     for value in (link, abort_on_deadlock, await_nodes, monitor_nodes):
         if value is not False and value is not True:
+            flags = {
+                "link": link,
+                "abort_on_deadlock": abort_on_deadlock,
+                "await_nodes": await_nodes,
+                "monitor_nodes": monitor_nodes,
+            }
+            name = next(name for name, each in flags.items() if each is value)
             raise InvalidOption(
-                f"an option has the value {value!r}; link, abort_on_deadlock, await_nodes and "
-                "monitor_nodes are True or False",
-                value=repr(value),
+                f"option {name}={value!r} is neither True nor False", option=name
             )
     return default_node().spawn_agent(
         client,

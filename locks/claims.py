@@ -74,7 +74,7 @@ class Claims:
         self._unclaimed: dict[LockId, Wish] = {}
         self._unanswered: dict[tuple[str, LockId, Mode], None] = {}
         self._releasing: dict[tuple[str, LockId], int] = {}
-        self._used: dict[str, int] = {}  # the nodes that are asked, and how many claims are there
+        self._used: dict[str, int] = {}  # the nodes that were asked, by the number of claims
         self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
 
     def check(self, wanted: Object, await_nodes: bool) -> None:
@@ -117,7 +117,6 @@ class Claims:
         for node in nodes:
             if node not in wish.claims:
                 claim = wish.claims[node] = Claim(node)
-                self._used[node] = self._used.get(node, 0) + 1
                 self._request(wish, claim)
         self._weigh(wish)
         if not wish.claimed:
@@ -130,11 +129,9 @@ class Claims:
         if wish is not None:
             self.open.pop(lock_id, None)
             self._unclaimed.pop(lock_id, None)
-            for node, claim in wish.claims.items():
+            for claim in wish.claims.values():
                 self._release(wish, claim)
-                self._used[node] -= 1
-                if not self._used[node]:
-                    del self._used[node]
+                self._unused(claim)
 
     def end(self) -> None:
         """Forget and release everything."""
@@ -164,6 +161,7 @@ class Claims:
                     self.waiting.pop(record.key, None)
                 for mode in MODES:
                     self._unanswered.pop((node, wish.lock_id, mode), None)
+                self._unused(claim)
                 wish.claims[node] = Claim(node)
                 self._weigh(wish)
 
@@ -229,6 +227,11 @@ class Claims:
     # --- Questions ------------------------------------------------------------------------------
 
     @property
+    def nodes(self) -> list[str]:
+        """The nodes that are asked for anything."""
+        return list(self._used)
+
+    @property
     def idle(self) -> bool:
         """Whether no request waits, or may turn out to wait."""
         return not (self.waiting or self._unanswered)
@@ -263,6 +266,8 @@ class Claims:
         """Ask a node for what the wish wants there, unless it is down or still releasing."""
         node = claim.node
         if node in self.alive and (node, wish.lock_id) not in self._releasing:
+            if claim.asked is None:
+                self._used[node] = self._used.get(node, 0) + 1
             claim.asked = wish.mode
             self._unanswered[node, wish.lock_id, wish.mode] = None
             request = Request(self._agent, self._client, wish.lock_id, wish.mode)
@@ -279,6 +284,13 @@ class Claims:
             slot = (claim.node, wish.lock_id)
             self._releasing[slot] = self._releasing.get(slot, 0) + 1
             self._out.append(ToServer(claim.node, Release(self._agent, wish.lock_id, mode)))
+
+    def _unused(self, claim: Claim) -> None:
+        """A claim is no more."""
+        if claim.asked is not None:
+            self._used[claim.node] -= 1
+            if not self._used[claim.node]:
+                del self._used[claim.node]
 
     def _downgrade(self, lock_id: LockId) -> None:
         """Withdraw an upgrade: what was read before is still wanted, and kept where granted."""

@@ -243,13 +243,16 @@ def first_waiting_for(asker: Asker, slot: Slot, write: bool) -> Entry | None:
     for other in slots:
         if not other.waiting(writes_only=not write):
             continue
-        own = list(asker.around(other))
-        if not own:
+        if next(asker.around(other), None) is None:
             continue
         for w in other.entries() if write else other.writes:
             if w.granted or w.asker is asker or (first and first.place <= w.place):
                 continue
-            if any((w.write or e.write) and (e.granted or e.place < w.place) for e in own):
+            # Not as a list: the first own entry mostly decides, and there may be thousands.
+            if any(
+                (w.write or own.write) and (own.granted or own.place < w.place)
+                for own in asker.around(other)
+            ):
                 first = w
     return first
 

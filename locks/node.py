@@ -298,8 +298,14 @@ def default_node() -> Node:
 def _forget_node() -> None:
     """In a forked child there is no node: its agents' clients are in the parent."""
     global _default, _starting
-    _default = None
+    node, _default = _default, None
     _starting = native_lock()
+    if node is not None:
+        node.running = False
+        for agent in list(node.agents.values()):
+            text = f"transaction {agent.id} lives in the parent process"
+            agent.machine.end(AgentEnded(text, agent=agent.id))
+            agent.ended()
 
 
 os.register_at_fork(after_in_child=_forget_node)

@@ -26,12 +26,11 @@ class Claim:
         self.read: RequestRecord | None = None
         self.write: RequestRecord | None = None
 
-    @property
-    def granted(self) -> RequestRecord | None:
-        """The grant that serves the claim, if there is one."""
+    def grant(self, mode: Mode) -> RequestRecord | None:
+        """The grant that serves a wish of this mode, if there is one."""
         if self.write is not None and self.write.state == "granted":
             return self.write
-        if self.asked == "read" and self.read is not None and self.read.state == "granted":
+        if mode == "read" and self.read is not None and self.read.state == "granted":
             return self.read
         return None
 
@@ -70,9 +69,9 @@ class Wish:
         claims = self.claims
         if len(claims) == 1:
             (claim,) = claims.values()
-            self.held = claim.granted is not None
+            self.held = claim.grant(self.mode) is not None
         else:
-            granted = sum(claim.granted is not None for claim in claims.values())
+            granted = sum(claim.grant(self.mode) is not None for claim in claims.values())
             self.held = granted >= needed(self.require, claims, alive)
         return self.held
 
@@ -83,7 +82,7 @@ class Wish:
             self.mode,
             tuple(self.claims),
             self.require,
-            tuple(node for node, claim in self.claims.items() if claim.granted),
+            tuple(node for node, claim in self.claims.items() if claim.grant(self.mode)),
             self.held,
             self.claimed,
         )

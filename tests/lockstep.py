@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import cast
 
@@ -26,7 +27,11 @@ def key(entry: Entry) -> Key:
 def written(a_key: Key) -> str:
     """A request as it is written in the tests: `1 write a/2`."""
     who, lock_id, mode = a_key
-    return f"{who.serial} {mode} {'/'.join(map(str, lock_id))}"
+    return f"{who.serial} {mode} {_path(lock_id)}"
+
+
+def _path(lock_id: LockId) -> str:
+    return "/".join(map(str, lock_id))
 
 
 class Lockstep:
@@ -61,7 +66,8 @@ class Lockstep:
         if wish in self.turns:
             assert self.table.version == before, "a repeated request has changed the version"
             known = self.wishes[entry.number]
-            assert known.key in ((who, lock_id, mode), (who, lock_id, "write"))
+            same = (who, lock_id, mode)
+            assert known.key == (same if same in self._keys() else (who, lock_id, "write"))
             assert known.turn == self.turns[known]
             changed = []
         else:
@@ -138,9 +144,13 @@ class Lockstep:
         """Which agent waits for which."""
         return {(w[0].agent.serial, h[0].agent.serial) for w, h in self.edges}
 
-    def run_out(self) -> None:
-        """Who waits for nothing ends; of a deadlock the largest yields; nobody waits in the end."""
-        surrenders = 0
+    def run_out(self) -> list[str]:
+        """Who waits for nothing ends; of a deadlock the largest yields; nobody waits in the end.
+
+        Returns:
+            The surrenders that were needed, such as `2 surrender a/1`.
+        """
+        surrenders: list[str] = []
         while self.table.askers:
             free = [asker.id for asker in self.table.askers.values() if not asker.waiting]
             if free:
@@ -150,9 +160,13 @@ class Lockstep:
             yielding = max(holder[0].agent for _, holder in cycle)
             edge = next(edge for edge in cycle if edge[1][0].agent == yielding)
             assert self.surrender(yielding, edge[0][0].lock_id, edge)
-            surrenders += 1
-            assert surrenders < 1000, "the deadlocks never end"
+            surrenders.append(f"{yielding.serial} surrender {_path(edge[0][0].lock_id)}")
+            assert len(surrenders) < 1000, "the deadlocks never end"
         assert slots(cast(Slot, self.table.find(()))) == [self.table.find(())]
+        return surrenders
+
+    def _keys(self) -> set[Key]:
+        return {wish.key for wish in self.turns}
 
     def _cycle(self) -> list[tuple[End, End]]:
         """A cycle of agents that wait for each other, when no agent waits for nothing."""
@@ -228,9 +242,9 @@ class Lockstep:
                     assert (a.place < b.place) == ahead, f"{key(a)}, {key(b)}: the order differs"
         for lock_id in {entry.slot.lock_id for entry in entries}:
             view = self.table.view(lock_id)
-            assert {key(e) for e in view} == {
+            assert Counter(key(e) for e in view) == Counter(
                 w.key for w in places if w.lock_id[: len(lock_id)] == lock_id[: len(w.lock_id)]
-            }
+            )
             assert [e.place for e in view] == sorted(e.place for e in view)
 
     def _note_edges(self, entries: list[Entry]) -> None:
@@ -285,7 +299,7 @@ def check_structure(table: LockTable) -> None:
         assert slot.writes_below == sum(e.write for e in below)
         assert slot.waiting() == sum(not e.granted for e in own)
         assert slot.waiting(writes_only=True) == sum(e.write and not e.granted for e in own)
-        assert [slot.granted_write] == ([e for e in slot.writes if e.granted] or [None])
+        assert slot.granted_write is next((e for e in slot.writes if e.granted), None)
         assert set(slot.granted_reads) == {e for e in slot.reads if e.granted}
         assert set(slot.counting) == {e for e in own if e.pending >= 0}
         for write, queue in ((True, slot.writes), (False, slot.reads)):

@@ -397,10 +397,42 @@ class World:
             self.pace[choice[1]] = 10 ** rng.uniform(-2.5, 0)
         return self.pace[choice[1]]
 
-    def calm(self, rng: random.Random) -> None:
-        """Carry on until only clients can do anything."""
+    def calm(self, rng: random.Random, quiet: bool = False) -> None:
+        """Carry on until only clients can do anything; `quiet` is the policy of that name."""
         while choices := [c for c in self.choices() if c[0] in ("deliver", "settle")]:
-            self.do(rng.choice(choices))
+            self.do(self.pick(rng, "quiet" if quiet else "any", choices))
+
+    def deliver(self, *parties: int | str) -> None:
+        """Deliver messages, the oldest first, as long as there are any to these parties.
+
+        Without any parties, to all; agents look at what they know when all has arrived. Parties
+        are nodes, or numbers of clients.
+        """
+
+        def wanted(receiver: Party) -> bool:
+            number = receiver if isinstance(receiver, str) else receiver.serial % SERIALS
+            return not parties or number in parties
+
+        while True:
+            links = [link for link in self.channels if wanted(link[1])]
+            settling = [n for n in self.unsettled if not parties or n in parties]
+            if links:
+                self.do(("deliver", min(links, key=lambda link: self.channels[link][0][0])))
+            elif settling:
+                self.do(("settle", settling[0]))
+            else:
+                return
+
+    def deliver_one(self, sender: int | str, receiver: int | str) -> None:
+        """Deliver the next message of one party to another; parties as for `deliver`."""
+        names = [party if isinstance(party, str) else str(party) for party in (sender, receiver)]
+        (link,) = [link for link in self.channels if [name(party) for party in link] == names]
+        self.do(("deliver", link))
+
+    def step(self, *numbers: int) -> None:
+        """Let clients take their next steps."""
+        for number in numbers:
+            self.do(("step", number))
 
     def run(self, rng: random.Random, policy: Policy = "any", limit: int = 200_000) -> None:
         """Carry on until nothing can happen any more; then all must be finished and clean."""
@@ -560,13 +592,11 @@ def check_clean(server: ServerMachine) -> None:
         "slots": list(root.children),
         "below": root.below,
         "writes below": root.writes_below,
-        "candidates": root.candidates,
-        "exits": root.exits,
         "waiting": table.statistics().waiting,
         "entries": table.statistics().entries,
     }
     if any(left.values()):
-        raise Violation(f"left in {server.node}: {({k: v for k, v in left.items() if v})}")
+        raise Violation(f"left in {server.node}: { ({k: v for k, v in left.items() if v}) }")
 
 
 def granted(server: ServerMachine) -> dict[tuple[int, int], Entry]:
@@ -594,6 +624,7 @@ def edges_of(server: ServerMachine) -> list[Edge]:
 
 
 def keys(edge: Edge) -> tuple[Any, Any]:
+    """What identifies an edge: its waiting request and the one it waits for."""
     return (edge.waiter.key, edge.holder.key)
 
 

@@ -1,0 +1,1 @@
+"""How fast locks is, beside yardsticks measured in the same run: `python -m benchmarks`."""

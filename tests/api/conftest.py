@@ -1,0 +1,86 @@
+"""Fixtures for the tests of the public API: each script runs with clients of every kind.
+
+The contexts are plain threads, greenlets, `ThreadingActor`s and `GeventActor`s, in a program that
+is not monkey-patched. The same files run once more in a process that is (test_patched.py); there
+`LOCKS_PATCHED=1` is set.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import locks
+from tests.api.clients import KINDS, Run, left_nothing_behind
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+PATCHED = os.environ.get("LOCKS_PATCHED") == "1"
+
+
+@pytest.fixture(params=list(KINDS))
+def run(request: pytest.FixtureRequest) -> Run:
+    """The context that the test runs in, once for each kind of client."""
+    return Run(request.param, PATCHED)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test with the fixture `run` is played in its context."""
+    played = pyfuncitem.funcargs.get("run")
+    if not isinstance(played, Run):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments = {name: pyfuncitem.funcargs[name] for name in names}
+    played.play(lambda: pyfuncitem.obj(**arguments))
+    return True
+
+
+@pytest.fixture(autouse=True)
+def clean(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each test leaves nothing behind; those with `run` have looked already, in their context."""
+    yield
+    if "run" not in request.fixturenames:
+        try:
+            left_nothing_behind()
+        finally:
+            locks.stop()
+
+
+@pytest.fixture
+def run_script() -> Callable[..., str]:
+    """Run a script in a fresh interpreter and return what it printed; it must not fail.
+
+    A script that prints "ready" can be sent SIGINT then: `run_script(text, interrupt=True)`.
+    """
+
+    def run_it(script: str, *, interrupt: bool = False) -> str:
+        with subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(script)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            try:
+                if interrupt:
+                    assert process.stdout.readline() == "ready\n"
+                    process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+            except BaseException:
+                process.kill()
+                raise
+        assert process.returncode == 0, err
+        # In a hub gevent reports a Ctrl-C before it raises it in the main greenlet.
+        assert err == "" or interrupt
+        return out
+
+    return run_it

@@ -1,0 +1,775 @@
+"""Clients that die or give up, what they may be told, and the life of the node."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+import greenlet
+import pykka
+import pytest
+
+import locks
+from tests.api.clients import Client, Run
+from tests.helpers import eventually
+
+A, B = ("a",), ("b",)
+
+PATCHED = os.environ.get("LOCKS_PATCHED") == "1"
+
+
+# --- Clients that die ---------------------------------------------------------------------------
+
+
+def finish(run: Run, client: Client) -> None:
+    run.stop(client)
+
+
+def crash(run: Run, client: Client) -> None:
+    """The client is hit by an exception that ends it."""
+    run.clients.remove(client)
+    if "actors" in run.kind:
+        client.subject.tell(_Bomb())
+    else:
+        answer = client.do(_raise, SystemExit)
+        with pytest.raises(SystemExit):
+            answer.get()
+
+
+def kill(run: Run, client: Client) -> None:
+    """The client is killed from outside, whatever it is doing."""
+    if run.kind not in ("greenlets", "gevent_actors"):
+        pytest.skip("a thread can't be killed")
+    run.clients.remove(client)
+    if run.kind == "gevent_actors":
+        locks.kill(client.subject)
+    else:
+        client.subject.kill(block=False)
+
+
+class _Bomb:
+    def __call__(self) -> None:
+        raise KeyError("crashed on purpose")
+
+
+def _raise(error: type[BaseException]) -> None:
+    raise error
+
+
+def quiet_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `SystemExit` of a greenlet goes to its hub's main greenlet, which is the test: not here."""
+    monkeypatch.setattr(gevent.hub.Hub, "handle_system_error", lambda *args: None)
+
+
+ENDS = pytest.mark.parametrize("end", [finish, crash, kill])
+
+
+@ENDS
+def test_death_frees_all_locks(
+    run: Run, end: Callable[[Run, Client], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a client ends, its locks are free and whoever waits gets them."""
+    quiet_hub(monkeypatch)
+    one, two = run.begin(2)
+    one.lock(A).get()
+    one.lock(("b", 1), "read").get()
+    one.call(locks.Lock(("c",)).acquire)
+    answer = two.lock(A)
+    run.until_waiting(two, A)
+    end(run, one)
+    assert answer.get().status == "have_all_locks"
+    eventually(lambda: not one.agent.is_alive())
+    assert not locks.holders(B)
+    eventually(lambda: not locks.holders(("c",)))
+
+
+@ENDS
+def test_death_takes_back_requests(
+    run: Run, end: Callable[[Run, Client], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However a client ends, what it waited for is not waited for any more."""
+    quiet_hub(monkeypatch)
+    one, two, three = run.begin(3)
+    one.lock(A, "read").get()
+    two.lock_nowait(A, "write")
+    answer = three.lock(A, "read")
+    run.until_waiting(three, A)
+    end(run, two)
+    assert answer.get().status == "have_all_locks"  # the writer stood between them
+    assert not locks.queue(A).waiting
+
+
+def test_death_in_a_blocking_call(run: Run) -> None:
+    """A client that is killed while it waits leaves no contender behind."""
+    one, two, three = run.begin(3)
+    one.lock(A, "read").get()
+    two.lock(A, "write")
+    run.until_waiting(two, A)
+    answer = three.lock(A, "read")
+    run.until_waiting(three, A)
+    kill(run, two)
+    assert answer.get().status == "have_all_locks"
+    assert len(locks.queue(A).requests) == 2
+
+
+def test_killed_in_the_middle_of_a_message(run: Run) -> None:
+    """A `GeventActor` that is killed in the middle of a message takes nobody with it."""
+    if run.kind != "gevent_actors":
+        pytest.skip("only a GeventActor")
+    one, two, three = run.begin(3)
+    one.lock(A).get()
+    answer = two.lock(A)
+    run.until_waiting(two, A)
+    run.clients.remove(two)
+    locks.kill(two.subject, "enough")
+    with pytest.raises(pykka.ActorDeadError):
+        answer.get()
+    eventually(lambda: not two.agent.is_alive())
+    assert one.subject.is_alive()
+    assert three.subject.is_alive()
+    assert one.agent.is_alive()
+    assert not locks.queue(A).waiting
+    one.end()
+    assert three.lock(A).get().status == "have_all_locks"
+
+
+def test_client_that_is_dead_already(run: Run) -> None:
+    """A transaction of a client that has ended is over before anything happens in it."""
+    one, two = run.client(), run.client()
+    subject = one.subject
+    run.stop(one)
+    agent = two.call(locks.spawn_agent, client=subject)
+    eventually(lambda: not agent.is_alive())
+
+
+# --- Waits that are given up ----------------------------------------------------------------------
+
+
+GIVE_UP = [
+    lambda agent: locks.lock(agent, A, "write", timeout=0.02),
+    lambda agent: locks.lock(agent, A, "write", timeout=0),
+    lambda agent: locks.begin_transaction([(B, "read"), (A, "write")], timeout=0.02),
+    lambda agent: locks.begin_transaction([(A, "write")], timeout=0),
+    lambda agent: _transaction(agent),
+]
+
+
+def _transaction(agent: locks.Agent) -> None:
+    with locks.transaction(timeout=0.02) as tx:
+        tx.lock(A)
+
+
+@pytest.mark.parametrize("wait", GIVE_UP)
+def test_timeout_leaves_no_contender(run: Run, wait: Callable[[locks.Agent], Any]) -> None:
+    """A wait that runs out of time withdraws its request, and only that."""
+    one, two, three = run.begin(3)
+    one.lock(A, "read").get()
+    two.lock(("mine",)).get()
+    with pytest.raises(locks.LockTimeout) as caught:
+        two.call(wait, two.agent)
+    assert caught.value.lock_ids == [A]
+    assert [c.agent for c in caught.value.holders] == [one.agent.id]
+    assert one.agent.machine.client in str(caught.value)
+    assert [c.agent for c in locks.queue(A).requests] == [one.agent.id]
+    assert not locks.queue(B).requests
+    assert two.holds(("mine",))
+    assert three.lock(A, "read").get().status == "have_all_locks"
+
+
+def test_timeout_of_gevent_leaves_no_contender(run: Run) -> None:
+    """The same for a wait that `gevent.Timeout` ends."""
+    if not run.can_kill:
+        pytest.skip("gevent.Timeout needs a hub")
+    one, two = run.begin(2)
+    one.lock(A).get()
+
+    def work() -> str:
+        with gevent.Timeout(0.02, False):
+            locks.lock(two.agent, A)
+        with gevent.Timeout(0.02, False):
+            locks.Lock(A).acquire()
+        with gevent.Timeout(0.02, False), locks.transaction() as tx:
+            tx.lock(A)
+        return "given up"
+
+    assert two.call(work) == "given up"
+    assert not locks.queue(A).waiting
+    assert locks.statistics().agents == 2
+
+
+def test_wait_of_a_killed_greenlet_leaves_no_contender(run: Run) -> None:
+    """The same for a greenlet that is killed in its wait but goes on living."""
+    if run.kind != "greenlets":
+        pytest.skip("only a greenlet")
+    one, two = run.begin(2)
+    one.lock(A).get()
+
+    def work() -> str:
+        try:
+            locks.lock(two.agent, A)
+        except gevent.GreenletExit:
+            return "survived"
+        return "granted"
+
+    answer = two.do(work)
+    run.until_waiting(two, A)
+    two.subject.kill(block=False)
+    assert answer.get() == "survived"
+    assert not locks.queue(A).waiting
+    assert two.agent.is_alive()
+
+
+def test_timeout_of_lock_leaves_earlier_requests(run: Run) -> None:
+    """Only what the wait itself asked for is withdrawn; earlier requests without waiting stay."""
+    one, two = run.begin(2)
+    one.lock(A).get()
+    two.lock_nowait(A)
+    with pytest.raises(locks.LockTimeout):
+        two.lock(B, timeout=0).get()  # b is free, but a is to be granted first
+    assert two.waits(A)
+    assert not locks.queue(B).requests
+    one.end()
+    assert two.await_all().get().status == "have_all_locks"
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e10, threading.TIMEOUT_MAX])
+def test_very_long_timeouts(run: Run, timeout: float) -> None:
+    """A very long limit is as good as none."""
+    one, two = run.begin(2)
+    one.lock(A).get()
+    answer = two.lock(A, timeout=timeout)
+    run.until_waiting(two, A)
+    run.pause()
+    assert not answer.ready
+    one.end()
+    assert answer.get().status == "have_all_locks"
+
+
+SIGINT = """
+    {prelude}
+    import threading, locks
+    from gevent.monkey import get_original
+    from locks.runtime import Gate
+
+    def other():
+        with locks.transaction() as tx:
+            tx.lock(("a",))
+            held.open()
+            done.wait()
+
+    held, done = Gate(), Gate()
+    {spawn}
+    held.wait()
+    def ready():
+        while not locks.queue(("a",)).waiting:
+            get_original("time", "sleep")(0.001)
+        print("ready", flush=True)
+    # In a native thread of its own: the signal is to come while the main one waits.
+    get_original("_thread", "start_new_thread")(ready, ())
+    agent, _ = locks.begin_transaction([(("b",), "read")])
+    try:
+        {wait}
+        print("granted")
+    except KeyboardInterrupt:
+        print(len(locks.queue(("a",)).requests), "asked")
+    print(agent.is_alive(), len(locks.holders(("b",))), locks.statistics().agents)
+    done.open()
+    {join}
+    locks.lock(agent, ("a",))
+    locks.end_transaction(agent)
+    print(locks.statistics().agents)
+"""
+
+PROGRAMS = {
+    "plain": {
+        "prelude": "import time",
+        "spawn": "t = threading.Thread(target=other); t.start()",
+        "join": "t.join()",
+    },
+    "gevent": {
+        "prelude": "import gevent",
+        "spawn": "g = gevent.spawn(other)",
+        "join": "g.join()",
+    },
+    "patched": {
+        "prelude": "from gevent import monkey; monkey.patch_all(); import time",
+        "spawn": "t = threading.Thread(target=other); t.start()",
+        "join": "t.join()",
+    },
+}
+
+WAITS = {
+    "lock": "locks.lock(agent, ('a',))",
+    "lock_with_timeout": "locks.lock(agent, ('a',), timeout=60)",
+    "Lock": "locks.Lock(('a',)).acquire()",
+    "transaction": "locks.run_transaction(lambda tx: tx.lock(('a',)))",
+}
+
+
+@pytest.mark.skipif(PATCHED, reason="has its own processes")
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_ctrl_c_leaves_no_contender(
+    run_script: Callable[..., str], program: str, wait: str
+) -> None:
+    """Ctrl-C ends a wait, takes the request back, and the program may go on."""
+    out = run_script(SIGINT.format(**PROGRAMS[program], wait=WAITS[wait]), interrupt=True)
+    assert out.splitlines() == ["1 asked", "True 1 2", "0"]
+
+
+# --- Options --------------------------------------------------------------------------------------
+
+
+def test_client_may_be_named(run: Run) -> None:
+    """A transaction may be begun for another client: that one uses it, and it ends with that one."""
+    one, two, three = run.client(), run.client(), run.client().begin()
+    agent = one.call(locks.spawn_agent, client=two.subject)
+    with pytest.raises(locks.NotClient):
+        one.call(locks.lock, agent, A)
+    assert two.call(locks.lock, agent, A).status == "have_all_locks"
+    run.stop(one)
+    assert agent.is_alive()
+    answer = three.lock(A)
+    run.until_waiting(three, A)
+    run.stop(two)
+    assert answer.get().status == "have_all_locks"
+
+
+def test_client_that_is_a_thread_object(run: Run) -> None:
+    """A client may be named by the `threading.Thread` that it is."""
+    if run.kind != "threads":
+        pytest.skip("only a thread")
+    one, two = run.client(), run.client()
+    agent = one.call(locks.spawn_agent, client=two._thread)
+    assert two.call(locks.lock, agent, A).status == "have_all_locks"
+    two.call(locks.end_transaction, agent)
+
+
+def test_link_stops_the_client(run: Run) -> None:
+    """With `link` a transaction that ends abnormally takes its client with it; a normal end not."""
+    client, other = run.client(), run.client()
+    if run.kind == "threads" and not run.patched:
+        with pytest.raises(locks.InvalidOption, match="can't be linked"):
+            client.call(locks.spawn_agent, link=True)
+        return
+    if run.kind == "threads":
+        pytest.skip("a greenlet")
+    client.begin(link=True)
+    client.end()
+    client.begin(link=True)
+    client.agent.stop()
+    client.begin(link=True)
+    assert client.call(lambda: 1) == 1
+    other.begin(link=True)
+    other.lock(A).get()
+    run.clients.remove(client)
+    client.agent.kill("broken")
+    subject = client.subject
+    eventually(subject.ready if run.kind == "greenlets" else lambda: not subject.is_alive())
+    assert other.holds(A)
+
+
+def test_abort_does_stop_a_linked_client(run: Run) -> None:
+    """An abort to resolve a deadlock is abnormal: a linked client is stopped by it."""
+    if "gevent_actors" not in run.kind:
+        pytest.skip("shown with one kind")
+    one = run.client().begin()
+    two = run.client().begin(link=True, abort_on_deadlock=True)
+    reasons: list[Any] = []
+    locks.monitor(two.subject, lambda down: reasons.append(down.reason))
+    one.lock(A).get()
+    two.lock(B).get()
+    one.lock_nowait(B)
+    run.clients.remove(two)
+    two.lock(A)
+    eventually(lambda: reasons)
+    assert isinstance(reasons[0], locks.DeadlockAborted)
+    one.await_all().get()
+
+
+def test_notify_a_callable(run: Run) -> None:
+    """A callable is told status and lock infos, in order."""
+    told: list[locks.Notification] = []
+    other, client = run.client().begin(), run.client().begin(notify=told.append)
+    other.lock(A).get()
+    client.lock_nowait(A)
+    eventually(lambda: "waiting" in [n.kind for n in told])
+    other.end()
+    eventually(lambda: "have_all_locks" in [n.kind for n in told])
+    assert all(n.agent == client.agent.id for n in told)
+    statuses = [(n.kind, n.value) for n in told if n.kind != "lock_info"]
+    assert statuses == [("waiting", None), ("have_all_locks", ())]
+    infos = [n.value for n in told if n.kind == "lock_info"]
+    assert [(i.lock_id, i.state) for i in infos if i.agent == client.agent.id][-1] == (A, "granted")
+
+
+def test_notify_an_actor(run: Run) -> None:
+    """A client that is an actor gets notifications as messages."""
+    if "actors" not in run.kind:
+        pytest.skip("only an actor has an inbox")
+    client = run.client().begin(notify=True)
+    client.lock_nowait(A)
+
+    eventually(lambda: "have_all_locks" in [n.kind for n in _received(client)])
+    assert all(isinstance(n, locks.Notification) for n in _received(client))
+
+
+def _received(client: Any) -> list[Any]:
+    return list(client.ref.proxy().received.get(timeout=10))
+
+
+def test_change_flag_notify(run: Run) -> None:
+    """Switching `notify` on tells the present status at once; off, nothing more is told."""
+    told: list[locks.Notification] = []
+    (client,) = run.begin(1)
+    client.lock(A).get()
+    client.call(locks.change_flag, client.agent, "notify", told.append)
+    eventually(lambda: told)
+    assert [n.kind for n in told] == ["have_all_locks"]
+    client.lock(B).get()
+    eventually(lambda: len(told) > 1)
+    client.call(locks.change_flag, client.agent, "notify", False)
+    last: list[Any] = []
+    told.clear()
+    client.lock(("c",)).get()
+    locks.watch(("c",), watcher=last.append)  # comes after what was told
+    eventually(lambda: last)
+    locks.unwatch(("c",), watcher=last.append)
+    assert told == []
+
+
+def test_change_flag_abort_on_deadlock(run: Run) -> None:
+    """Whether a transaction is aborted may be changed while it runs, also while it waits."""
+    one, two = run.begin(2)
+    two.call(locks.change_flag, two.agent, "abort_on_deadlock", True)
+    one.lock(A).get()
+    two.lock(B).get()
+    one.lock_nowait(B)
+    with pytest.raises(locks.DeadlockAborted):
+        two.lock(A).get()
+    two.begin(abort_on_deadlock=True)
+    two.call(locks.change_flag, two.agent, "abort_on_deadlock", False)
+    two.lock(("c",)).get()
+    two.lock_nowait(A)
+    one.lock(("c",)).get()
+    assert one.status().deadlocks[-1].action == "surrendered"
+
+
+def test_notification_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A callable that raises is logged, and nobody else takes notice."""
+    client = run.client().begin(notify=lambda n: 1 // 0)
+    client.lock(A).get()
+    eventually(lambda: "ZeroDivisionError" in caplog.text)
+    told: list[Any] = []
+    client.call(locks.change_flag, client.agent, "notify", told.append)
+    eventually(lambda: told)
+
+
+def test_a_notified_callable_may_use_locks(run: Run) -> None:
+    """A callable that is told something may itself call `locks`."""
+    seen: list[Any] = []
+
+    def told(notification: locks.Notification) -> None:
+        if notification.kind == "have_all_locks":
+            seen.append([c.mode for c in locks.holders(A)])
+            with locks.transaction(timeout=5) as tx:
+                tx.lock(B)
+                seen.append("locked")
+
+    run.client().begin(notify=told).lock(A).get()
+    eventually(lambda: len(seen) == 2)
+    assert seen == [["write"], "locked"]
+
+
+def test_monitor_of_an_agent(run: Run) -> None:
+    """An agent can be monitored like any actor; `Down` says why it ended."""
+    downs: list[locks.Down] = []
+    one, two, three = run.begin(3, abort_on_deadlock=True)
+    watched = [one.agent, two.agent, three.agent]
+    for agent in watched:
+        locks.monitor(agent, downs.append)
+    cancelled = locks.monitor(one.agent, lambda down: downs.append("cancelled"))
+    cancelled.cancel()
+    one.end()
+    eventually(lambda: len(downs) == 1)
+    two.agent.kill("enough")
+    eventually(lambda: len(downs) == 2)
+    run.stop(three)
+    eventually(lambda: len(downs) == 3)
+    assert [down.subject for down in downs] == watched
+    assert downs[0].reason == "normal"
+    assert isinstance(downs[1].reason, locks.AgentEnded)
+    assert "enough" in str(downs[1].reason)
+    assert "ended with its client" in str(downs[2].reason)
+    locks.monitor(one.agent, downs.append)  # it has ended already
+    assert downs[3] == locks.Down(one.agent, "noproc")
+
+
+def test_agent_is_an_actor(run: Run) -> None:
+    """An agent is a Pykka reference: alive until it is stopped, by whoever has it."""
+    (client,) = run.begin(1)
+    agent = client.agent
+    client.lock(A).get()
+    assert isinstance(agent, pykka.ActorRef)
+    assert agent.is_alive()
+    assert agent == agent and len({agent, agent}) == 1
+    assert "agent-1@node@localhost" in repr(agent)
+    agent.stop()
+    assert not agent.is_alive()
+    assert not locks.queue(A).requests
+    agent.stop()  # once more does no harm
+    with pytest.raises(pykka.ActorDeadError):
+        agent.ask("anything")
+
+
+# --- Watching -------------------------------------------------------------------------------------
+
+
+def test_watch(run: Run) -> None:
+    """A watcher is told the view of an id now, and after each change of it, above or below."""
+    views: list[locks.View] = []
+    one, two = run.begin(2)
+    locks.watch(A, watcher=views.append)
+    assert locks.watchers(A) == [views.append]
+    assert locks.watchers(("a", 1)) == []
+    eventually(lambda: len(views) == 1)
+    one.lock(("a", 1)).get()
+    two.lock_nowait(A)
+    one.end()
+    eventually(lambda: len(views) == 4)
+    two.end()
+    eventually(lambda: len(views) == 5)
+    assert all(view.lock_id == A for view in views)
+    shown = [[(c.agent, c.lock_id, c.granted) for c in view.requests] for view in views]
+    first, second = one.agent.id, two.agent.id
+    assert shown == [
+        [],
+        [(first, ("a", 1), True)],
+        [(first, ("a", 1), True), (second, A, False)],
+        [(second, A, True)],
+        [],
+    ]
+    locks.unwatch(A, watcher=views.append)
+    assert locks.watchers(A) == []
+
+
+def test_unwatch(run: Run) -> None:
+    """After `unwatch` nothing is told; to end what was not begun does no harm."""
+    views: list[locks.View] = []
+    others: list[locks.View] = []
+    (one,) = run.begin(1)
+    locks.watch(A, watcher=views.append)
+    locks.watch(A, watcher=views.append)  # once more is the same as once
+    locks.watch(A, watcher=others.append)
+    assert locks.watchers(A) == [views.append, others.append]
+    eventually(lambda: len(others) == 1)
+    locks.unwatch(A, watcher=views.append)
+    locks.unwatch(B, watcher=views.append)
+    told = len(views)
+    one.lock(A).get()
+    eventually(lambda: len(others) == 2)
+    assert len(views) == told
+    locks.unwatch(A, watcher=others.append)
+
+
+def test_watcher_that_is_an_actor(run: Run) -> None:
+    """An actor gets the views as messages; when it dies it is a watcher no more."""
+    if "actors" not in run.kind:
+        pytest.skip("only an actor has an inbox")
+    one, watcher = run.client().begin(), run.client()
+    watcher.call(locks.watch, A)
+    watcher.call(locks.watch, B)
+    one.lock(A).get()
+    eventually(lambda: [bool(view.holders) for view in _received(watcher)] == [False, False, True])
+    run.stop(watcher)
+    eventually(lambda: not locks.watchers(A) and not locks.watchers(B))
+    one.end()
+
+
+def test_watcher_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """A watcher that raises is logged; locks are granted and other watchers are told all the same."""
+    views: list[locks.View] = []
+    (one,) = run.begin(1)
+
+    def bad(view: locks.View) -> None:
+        raise ValueError("bad watcher")
+
+    locks.watch(A, watcher=bad)
+    locks.watch(A, watcher=views.append)
+    one.lock(A).get()
+    eventually(lambda: len(views) == 2)
+    assert "bad watcher" in caplog.text
+    locks.unwatch(A, watcher=bad)
+    locks.unwatch(A, watcher=views.append)
+
+
+# --- Mixed and many -------------------------------------------------------------------------------
+
+
+def test_every_kind_of_client_together(run: Run) -> None:
+    """Threads, greenlets and actors contend for the same locks, each as what it is."""
+    if run.kind != "greenlets":
+        pytest.skip("once, where all kinds can live")
+    counter = [0]
+
+    def increment(tx: locks.Transaction) -> None:
+        tx.lock(A)
+        value = counter[0]
+        run.pause()
+        counter[0] = value + 1
+
+    def work() -> int:
+        for _ in range(50):
+            locks.run_transaction(increment)
+        return 50
+
+    others = [Run(kind, run.patched).client() for kind in ("threads", "threading_actors")]
+    run.clients += others
+    run.clients.append(Run("gevent_actors", run.patched).client())
+    run.client()
+    answers = [client.do(work) for client in run.clients]
+    assert sum(answer.get() for answer in answers) == counter[0] == 200
+
+
+def test_raw_greenlet_is_a_client(run: Run) -> None:
+    """A greenlet that is not gevent's may have a transaction, too."""
+    if run.kind != "greenlets":
+        pytest.skip("once")
+
+    def work() -> str:
+        with locks.transaction() as tx:
+            tx.lock(A)
+            return tx.agent.machine.client
+
+    assert "greenlet" in greenlet.greenlet(work).switch()
+
+
+def test_ten_thousand_agents(run: Run) -> None:
+    """10,000 transactions live on one node, each with a lock, and end with their client."""
+    number = 10_000
+    one, two = run.client(), run.client()
+
+    def begin_all() -> list[locks.Agent]:
+        agents = []
+        for i in range(number):
+            agent = locks.spawn_agent()
+            locks.lock(agent, ("row", i))
+            agents.append(agent)
+        return agents
+
+    agents = one.call(begin_all)
+    assert locks.statistics().agents == number
+    assert len(locks.holders(("row",))) == number
+    two.begin()
+    answer = two.lock(("row",))
+    run.until_waiting(two, ("row",))
+    run.stop(one)
+    assert answer.get().status == "have_all_locks"
+    assert not any(agent.is_alive() for agent in agents)
+
+
+# --- The node -------------------------------------------------------------------------------------
+
+
+def test_start_and_stop(run: Run) -> None:
+    """A node starts with the first use, or by name; to start it again is no harm; it can be stopped."""
+    node = locks.start()
+    assert node.name == "node@localhost"
+    assert locks.start() is node is locks.start("node@localhost")
+    locks.stop()
+    locks.stop()
+    assert not node.running
+    with pytest.raises(locks.NodeNotRunning, match="locks.start()"):
+        node.spawn_agent()
+    other = locks.start("other@here")
+    assert locks.start() is other
+    with pytest.raises(locks.MisuseError, match="other@here runs already"):
+        locks.start("node@localhost")
+    assert locks.statistics().name == "other@here"
+    (client,) = run.begin(1)
+    client.lock(A).get()
+    assert client.agent.id.node == "other@here"
+    assert locks.queue(A).node == "other@here"
+    locks.stop()
+    assert run.client().begin().agent.id.node == "node@localhost"  # the first use starts it
+
+
+def test_stop_wakes_those_who_wait(run: Run) -> None:
+    """Stopping the node ends all transactions; whoever waits is told so, and nobody gets a lock."""
+    one, two, three, four = run.begin(4)
+    node = locks.start()
+    one.lock(A).get()
+    two_waits = two.lock(A)
+    run.until_waiting(two, A)
+    three.lock_nowait(A)
+    three_waits = three.await_all()
+    four_waits = four.do(locks.Lock(A).acquire)
+    eventually(lambda: len(locks.queue(A).waiting) == 3)
+    downs: list[locks.Down] = []
+    for client in (one, two):
+        locks.monitor(client.agent, downs.append)
+    locks.stop()
+    for answer in (two_waits, three_waits, four_waits):
+        with pytest.raises(locks.AgentEnded, match="node@localhost was stopped"):
+            answer.get()
+    with pytest.raises(locks.AgentEnded):
+        one.lock(B).get()
+    eventually(lambda: len(downs) == 2)
+    assert not node.view(A).requests
+    assert not any(client.agent.is_alive() for client in (one, two, three, four))
+    assert not four.call(locks.Lock(A).owned)
+
+
+def test_clients_outlive_the_node(run: Run) -> None:
+    """Clients of a node that was stopped end in peace, and begin anew with the next one."""
+    one, two = run.begin(2)
+    one.lock(A).get()
+    locks.stop()
+    one.begin().lock(A).get()
+    run.stop(two)
+    assert one.holds(A)
+    run.stop(one)
+    eventually(lambda: not locks.queue(A).requests)
+
+
+FORK = """
+    {prelude}
+    import os, sys, threading, time, locks
+
+    agent, _ = locks.begin_transaction([(("a",), "write")])
+    held = locks.Lock(("b",))
+    held.acquire()
+    child = os.fork()
+    if not child:
+        assert not locks.holders(("a",)), "the child starts afresh"
+        assert not held.locked()
+        with locks.transaction(timeout=5) as tx:
+            tx.lock(("a",))
+        assert held.acquire(timeout=5)
+        held.release()
+        try:
+            locks.lock(agent, ("c",), timeout=5)
+        except (locks.AgentEnded, locks.NotClient):
+            print("refused", flush=True)
+        locks.stop()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(locks.holders(("a",))) == 1
+    assert held.owned()
+    held.release()
+    locks.end_transaction(agent)
+    assert locks.statistics().agents == 0
+    print("parent")
+"""
+
+
+@pytest.mark.skipif(PATCHED, reason="has its own processes")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_fork(run_script: Callable[..., str], program: str) -> None:
+    """A forked child starts afresh; the parent goes on; the parent's agents are dead in the child."""
+    out = run_script(FORK.format(prelude=PROGRAMS[program]["prelude"]))
+    assert out.splitlines() == ["refused", "parent"]

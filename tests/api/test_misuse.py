@@ -1,0 +1,615 @@
+"""Bad calls: each is refused by a specific, helpful error, and changes nothing."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pykka
+import pytest
+
+import locks
+from tests.api.clients import Client, Run
+from tests.helpers import eventually
+
+A = ("a",)
+
+Bad = Callable[[locks.Agent, locks.Agent], Any]
+
+
+class Scene:
+    """Client one holds a and b, client two waits for a: nothing of it may change."""
+
+    def __init__(self, run: Run) -> None:
+        self.one, self.two = run.begin(2)
+        self.one.lock(A, "write").get()
+        self.one.lock(("b",), "read").get()
+        self.two.lock_nowait(A, "write")
+
+    def state(self) -> Any:
+        node = locks.statistics()
+        return (
+            [locks.queue(lock_id) for lock_id in (A, ("b",), ("c",))],
+            [locks.lock_info(client.agent) for client in (self.one, self.two)],
+            [locks.transaction_status(client.agent) for client in (self.one, self.two)],
+            [locks.watchers(lock_id) for lock_id in (A, ("b",), ("c",))],
+            node,
+        )
+
+
+def refused(
+    scene: Scene, caller: Client, bad: Callable[[], Any], error: type[Exception], *words: str
+) -> Exception:
+    """Check that the call raises this very error with these words in it, and changes nothing."""
+    before = scene.state()
+    with pytest.raises(error) as caught:
+        caller.call(bad)
+    assert type(caught.value) is error
+    for word in words:
+        assert word in str(caught.value)
+    assert scene.state() == before
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is error
+    assert str(copy) == str(caught.value)
+    return caught.value
+
+
+IDS = [
+    ("a", "plain str", "('a',)"),
+    (b"a", "plain bytes", "(b'a',)"),
+    ((), "at least one key element", "()"),
+    ([], "at least one key element", "()"),
+    (([1],), "([1],)", "can't be a dictionary key"),
+    (("a", {"b": 1}), "{'b': 1}", "can't be a dictionary key"),
+    (None, "None", 'such as ("db", "users", 17)'),
+    (17, "17", "tuple or list"),
+    ({"a"}, "{'a'}", "tuple or list"),
+]
+
+CALLS: dict[str, Callable[[locks.Agent, Any], Any]] = {
+    "lock": locks.lock,
+    "lock_nowait": locks.lock_nowait,
+    "lock_objects": lambda agent, i: locks.lock_objects(agent, [(("c",), "read"), (i, "write")]),
+    "begin_transaction": lambda agent, i: locks.begin_transaction([(("c",), "read"), (i, "read")]),
+    "unlock": locks.unlock,
+    "fencing_token": locks.fencing_token,
+    "surrender_nowait": lambda agent, i: locks.surrender_nowait(agent, i, agent),
+    "holders": lambda agent, i: locks.holders(i),
+    "queue": lambda agent, i: locks.queue(i),
+    "watch": lambda agent, i: locks.watch(i, watcher=print),
+    "unwatch": lambda agent, i: locks.unwatch(i, watcher=print),
+    "watchers": lambda agent, i: locks.watchers(i),
+    "Lock": lambda agent, i: locks.Lock(i),
+    "RWLock": lambda agent, i: locks.RWLock(i),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_bad_lock_ids(run: Run, call: Callable[[locks.Agent, Any], Any]) -> None:
+    """Every function that takes a lock id refuses each bad one, and says what is wrong with it."""
+    scene = Scene(run)
+    agent = scene.one.agent
+    for bad, *words in IDS:
+        error = refused(scene, scene.one, lambda i=bad: call(agent, i), locks.InvalidLockId, *words)
+        assert isinstance(error, ValueError)
+
+
+def test_bad_lock_ids_in_a_transaction(run: Run) -> None:
+    """So do the methods of a transaction; an id given instead of a list of ids is noticed, too."""
+    scene = Scene(run)
+
+    def work() -> None:
+        with locks.transaction() as tx:
+            before = scene.state()
+            for bad, *words in IDS:
+                for call in (
+                    tx.lock,
+                    tx.read_lock,
+                    tx.write_lock,
+                    tx.unlock,
+                    tx.token,
+                    lambda i: tx.lock_all([("c",), i]),
+                    lambda i: tx.lock_all(read=[("c",), i]),
+                ):
+                    with pytest.raises(locks.InvalidLockId) as caught:
+                        call(bad)
+                    assert all(word in str(caught.value) for word in words)
+            with pytest.raises(locks.InvalidLockId, match="plain str"):
+                tx.lock_all(write=("c", "d"))
+            assert scene.state() == before
+            assert locks.lock_info(tx.agent) == []
+
+    scene.one.call(work)
+
+
+OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
+    (
+        "mode",
+        lambda agent, other: locks.lock(agent, ("c",), "exclusive"),
+        locks.InvalidOption,
+        ["'exclusive'", '"read" or "write"'],
+    ),
+    (
+        "mode of an object",
+        lambda agent, other: locks.lock_objects(agent, [(("c",), "read"), (("d",), None)]),
+        locks.InvalidOption,
+        ["None", '"read" or "write"'],
+    ),
+    (
+        "mode of a Lock",
+        lambda agent, other: locks.Lock(("c",), "w"),
+        locks.InvalidOption,
+        ["'w'", '"read" or "write"'],
+    ),
+    (
+        "require",
+        lambda agent, other: locks.lock(agent, ("c",), "write", None, "most"),
+        locks.InvalidOption,
+        ["'most'", "all, any, majority, all_alive, majority_alive"],
+    ),
+    (
+        "no nodes",
+        lambda agent, other: locks.lock_nowait(agent, ("c",), "write", []),
+        locks.InvalidOption,
+        ["list of nodes is empty"],
+    ),
+    (
+        "a node instead of nodes",
+        lambda agent, other: locks.lock(agent, ("c",), "write", "a@b"),
+        locks.InvalidOption,
+        ["'a@b'", "list of node names"],
+    ),
+    (
+        "nodes that are no names",
+        lambda agent, other: locks.lock(agent, ("c",), "write", [1]),
+        locks.InvalidOption,
+        ["[1]", "list of node names"],
+    ),
+    (
+        "node that does not run",
+        lambda agent, other: locks.lock(agent, ("c",), "write", ["x@nowhere"]),
+        locks.CannotServe,
+        ["c", "x@nowhere does not run", "await_nodes=True"],
+    ),
+    (
+        "nodes that do not run",
+        lambda agent, other: locks.lock_objects(
+            agent, [(("c",), "read"), (("d",), "read", ["x@y", "z@y"], "any")]
+        ),
+        locks.CannotServe,
+        ["d", "x@y, z@y do not run"],
+    ),
+    (
+        "surrender on a node that does not run",
+        lambda agent, other: locks.surrender_nowait(agent, A, other, ["x@y"]),
+        locks.NodeNotRunning,
+        ["x@y"],
+    ),
+    (
+        "watch on a node that does not run",
+        lambda agent, other: locks.watch(("c",), ["x@y"], watcher=print),
+        locks.NodeNotRunning,
+        ["x@y"],
+    ),
+    (
+        "object pattern",
+        lambda agent, other: locks.lock_objects(agent, [(("c",), "read"), (("d",),)]),
+        locks.InvalidOption,
+        ["(('d',),)", "(lock_id, mode, nodes, require)"],
+    ),
+    (
+        "object pattern that is a string",
+        lambda agent, other: locks.lock_objects(agent, "cd"),
+        locks.InvalidOption,
+        ["'c'", "(lock_id, mode)"],
+    ),
+    (
+        "requirement of an object",
+        lambda agent, other: locks.lock_objects(agent, [(("c",), "read", None, "some")]),
+        locks.InvalidOption,
+        ["'some'", "majority_alive"],
+    ),
+    (
+        "negative timeout",
+        lambda agent, other: locks.lock(agent, ("c",), timeout=-1),
+        locks.InvalidOption,
+        ["timeout -1", ">= 0", "None to wait for ever"],
+    ),
+    (
+        "timeout that is no number",
+        lambda agent, other: locks.lock(agent, ("c",), timeout="1"),
+        locks.InvalidOption,
+        ["timeout '1'", "seconds"],
+    ),
+    (
+        "timeout that is not a number",
+        lambda agent, other: locks.await_all_locks(agent, timeout=float("nan")),
+        locks.InvalidOption,
+        ["timeout nan"],
+    ),
+    (
+        "timeout of a transaction",
+        lambda agent, other: locks.transaction(timeout=-0.5),
+        locks.InvalidOption,
+        ["timeout -0.5"],
+    ),
+    (
+        "timeout of begin_transaction",
+        lambda agent, other: locks.begin_transaction([(("c",), "read")], timeout=[]),
+        locks.InvalidOption,
+        ["timeout []"],
+    ),
+    (
+        "timeout of run_transaction",
+        lambda agent, other: locks.run_transaction(print, timeout="soon"),
+        locks.InvalidOption,
+        ["timeout 'soon'"],
+    ),
+    (
+        "retries",
+        lambda agent, other: locks.run_transaction(print, retries=-1),
+        locks.InvalidOption,
+        ["retries=-1"],
+    ),
+    (
+        "retries that are no number",
+        lambda agent, other: locks.run_transaction(print, retries=None),
+        locks.InvalidOption,
+        ["retries=None"],
+    ),
+    (
+        "on_deadlock",
+        lambda agent, other: locks.transaction(on_deadlock="wait"),
+        locks.InvalidOption,
+        ["'wait'", '"abort" or "surrender"'],
+    ),
+    (
+        "flag",
+        lambda agent, other: locks.change_flag(agent, "color", True),
+        locks.InvalidOption,
+        ["'color'", "abort_on_deadlock, await_nodes, monitor_nodes, notify"],
+    ),
+    (
+        "flag that can't be changed",
+        lambda agent, other: locks.change_flag(agent, "link", True),
+        locks.InvalidOption,
+        ["'link'"],
+    ),
+    (
+        "value of a flag",
+        lambda agent, other: locks.change_flag(agent, "await_nodes", 1),
+        locks.InvalidOption,
+        ["'await_nodes'", "1", "True or False"],
+    ),
+    (
+        "value of notify",
+        lambda agent, other: locks.change_flag(agent, "notify", "yes"),
+        locks.InvalidOption,
+        ["notify", "'yes'"],
+    ),
+    (
+        "value of monitor_nodes",
+        lambda agent, other: locks.change_flag(agent, "monitor_nodes", print),
+        locks.InvalidOption,
+        ["monitor_nodes", "True or False"],
+    ),
+    (
+        "option",
+        lambda agent, other: locks.spawn_agent(abort_on_deadlock="no"),
+        locks.InvalidOption,
+        ["abort_on_deadlock='no'", "True nor False"],
+    ),
+    (
+        "option of begin_transaction",
+        lambda agent, other: locks.begin_transaction(await_nodes=None),
+        locks.InvalidOption,
+        ["await_nodes=None"],
+    ),
+    (
+        "option notify",
+        lambda agent, other: locks.spawn_agent(notify="me"),
+        locks.InvalidOption,
+        ["notify='me'", "callable"],
+    ),
+    (
+        "unknown option",
+        lambda agent, other: locks.begin_transaction(color="red"),
+        TypeError,
+        ["color"],
+    ),
+    (
+        "client",
+        lambda agent, other: locks.spawn_agent(client="me"),
+        locks.InvalidOption,
+        ["'me'", "actor's ref, a greenlet or a thread"],
+    ),
+    (
+        "thread that was not started",
+        lambda agent, other: locks.spawn_agent(client=NOT_STARTED),
+        locks.InvalidOption,
+        ["not started"],
+    ),
+    (
+        "link to a thread",
+        lambda agent, other: locks.spawn_agent(client=threading.main_thread(), link=True),
+        locks.InvalidOption,
+        ["a thread can't be linked", "link=False"],
+    ),
+    (
+        "no inbox to be notified in",
+        lambda agent, other: locks.spawn_agent(client=threading.main_thread(), notify=True),
+        locks.InvalidOption,
+        ["MainThread", "no inbox", "notify=function"],
+    ),
+    (
+        "no inbox to be told of nodes in",
+        lambda agent, other: locks.spawn_agent(client=threading.main_thread(), monitor_nodes=True),
+        locks.InvalidOption,
+        ["no inbox", "notify=function"],
+    ),
+    (
+        "not an agent",
+        lambda agent, other: locks.lock((agent, None), ("c",)),
+        locks.MisuseError,
+        ["is not an agent", "pair (agent, result)"],
+    ),
+    (
+        "None is not an agent",
+        lambda agent, other: locks.end_transaction(None),
+        locks.MisuseError,
+        ["None is not an agent"],
+    ),
+    (
+        "watcher",
+        lambda agent, other: locks.watch(("c",), watcher=17),
+        locks.InvalidOption,
+        ["17", "neither an actor's reference nor a callable", "watcher=function"],
+    ),
+    (
+        "unlock of what is not held",
+        lambda agent, other: locks.unlock(agent, ("c", 1)),
+        locks.NotHeld,
+        ["c/1", "neither held nor asked for by agent-1@"],
+    ),
+    (
+        "unlock of a part",
+        lambda agent, other: locks.unlock(agent, ("a", 1)),
+        locks.NotHeld,
+        ["a/1"],
+    ),
+    (
+        "token of what is not held",
+        lambda agent, other: locks.fencing_token(agent, ("c",)),
+        locks.NotHeld,
+        ["c is neither held nor asked for"],
+    ),
+    (
+        "token of what is asked for",
+        lambda agent, other: locks.fencing_token(other, A),
+        locks.NotHeld,
+        ["a is asked for but not held"],
+    ),
+    (
+        "surrender of what nobody waits for",
+        lambda agent, other: locks.surrender_nowait(agent, ("b",), other),
+        locks.NotHeld,
+        ["b", "agent-2@", "does not wait"],
+    ),
+    (
+        "surrender of what is not held",
+        lambda agent, other: locks.surrender_nowait(agent, ("a", 1), other),
+        locks.NotHeld,
+        ["a/1"],
+    ),
+    (
+        "surrender to no agent",
+        lambda agent, other: locks.surrender_nowait(agent, A, "agent-2"),
+        locks.MisuseError,
+        ["'agent-2' is not an agent"],
+    ),
+    (
+        "other requirement",
+        lambda agent, other: locks.lock(agent, A, "write", None, "any"),
+        locks.ConflictingRequest,
+        ["a was asked for before", "require='all'", "require='any'"],
+    ),
+    (
+        "other nodes for an upgrade",
+        lambda agent, other: locks.lock_objects(
+            agent, [(("c",), "read"), (("b",), "write", ["x@y"], "all_alive")]
+        ),
+        locks.ConflictingRequest,
+        ["b was asked for before on", "x@y"],
+    ),
+    (
+        "lock through another one's transaction",
+        lambda agent, other: locks.lock(other, ("c",)),
+        locks.NotClient,
+        ["agent-2@", "belongs to", "can't use it", "client=..."],
+    ),
+    (
+        "begin for another client and lock",
+        lambda agent, other: locks.lock_objects(other, [(("c",), "read")]),
+        locks.NotClient,
+        ["agent-2@"],
+    ),
+    (
+        "wait in another one's transaction",
+        lambda agent, other: locks.await_all_locks(other),
+        locks.NotClient,
+        ["agent-2@"],
+    ),
+    (
+        "end another one's transaction",
+        lambda agent, other: locks.end_transaction(other),
+        locks.NotClient,
+        ["agent-2@"],
+    ),
+    (
+        "unlock in another one's transaction",
+        lambda agent, other: locks.unlock(other, A),
+        locks.NotClient,
+        ["agent-2@"],
+    ),
+    (
+        "change another one's flag",
+        lambda agent, other: locks.change_flag(other, "notify", print),
+        locks.NotClient,
+        ["agent-2@"],
+    ),
+    (
+        "surrender for another one",
+        lambda agent, other: locks.surrender_nowait(other, A, agent),
+        locks.NotClient,
+        ["agent-2@"],
+    ),
+    (
+        "node name",
+        lambda agent, other: locks.start("nameless"),
+        locks.MisuseError,
+        ["runs already", "locks.stop()", "nameless"],
+    ),
+    ("kill of what is no GeventActor", lambda agent, other: locks.kill(agent), TypeError, []),
+    (
+        "monitor of what does not live",
+        lambda agent, other: locks.monitor("me", print),
+        TypeError,
+        ["'me'"],
+    ),
+]
+NOT_STARTED = threading.Thread()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "words"),
+    [each[1:] for each in OPTIONS],
+    ids=[each[0].replace(" ", "_") for each in OPTIONS],
+)
+def test_bad_calls(run: Run, bad: Bad, error: type[Exception], words: list[str]) -> None:
+    """Each bad call raises its own error, which names the value and says what to do."""
+    scene = Scene(run)
+    agent, other = scene.one.agent, scene.two.agent
+    refused(scene, scene.one, lambda: bad(agent, other), error, *words)
+
+
+def test_a_refused_callable_is_not_used(run: Run) -> None:
+    """A callable that is refused for a flag does not take the place of the one given before."""
+    told: list[Any] = []
+    client = run.client()
+    client.begin(notify=told.append)
+    with pytest.raises(locks.InvalidOption):
+        client.call(locks.change_flag, client.agent, "monitor_nodes", lambda n: told.append("no"))
+    client.lock(A).get()
+    eventually(lambda: told)
+    client.end()
+    assert "no" not in told
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda agent: locks.lock(agent, ("c",)),
+        lambda agent: locks.lock(agent, ("c",), timeout=0),
+        lambda agent: locks.lock_nowait(agent, ("c",)),
+        lambda agent: locks.lock_objects(agent, [(("c",), "read")]),
+        lambda agent: locks.await_all_locks(agent),
+        lambda agent: locks.unlock(agent, A),
+        lambda agent: locks.fencing_token(agent, A),
+        lambda agent: locks.transaction_status(agent),
+        lambda agent: locks.lock_info(agent),
+        lambda agent: locks.change_flag(agent, "notify", print),
+        lambda agent: locks.end_transaction(agent),
+    ],
+)
+def test_ended_agents(run: Run, call: Callable[[locks.Agent], Any]) -> None:
+    """Whatever is asked of a transaction that has ended: `AgentEnded`, and what to do."""
+    scene = Scene(run)
+    ended = scene.one.call(locks.spawn_agent)
+    scene.one.call(locks.end_transaction, ended)
+    refused(scene, scene.one, lambda: call(ended), locks.AgentEnded, str(ended), "begin a new one")
+
+
+def test_begin_that_fails_begins_nothing(run: Run) -> None:
+    """When `begin_transaction` raises there is no transaction."""
+    scene = Scene(run)
+    agents = locks.statistics().agents
+    for objects, options in (
+        ([(A, "write")], {"timeout": 0}),
+        ([(A, "write")], {"timeout": -1}),
+        ([(("c",), "write", ["x@y"])], {}),
+        ([(("c",), "write"), ("d", "write")], {}),
+        ([], {"color": "red"}),
+        ([(("c",), "write")], {"client": scene.two.subject}),
+    ):
+        with pytest.raises((locks.LocksError, TypeError)):
+            scene.one.call(locks.begin_transaction, objects, **options)
+        assert locks.statistics().agents == agents
+        assert locks.statistics().table.entries == 3
+
+
+@pytest.mark.parametrize("name", ["", "node", "@", "a@", "@b", "a@b@c", 17, b"a@b"])
+def test_bad_node_names(name: Any) -> None:
+    """A node's name has the form name@host."""
+    with pytest.raises(locks.InvalidOption, match="is not of the form"):
+        locks.start(name)
+
+
+def test_a_dead_watcher_is_not_kept(run: Run) -> None:
+    """An actor that is dead already does not become a watcher."""
+    ref = pykka.ThreadingActor.start() if not run.in_hub else locks.GeventActor.start()
+    ref.stop()
+    locks.watch(A, watcher=ref)
+    assert locks.watchers(A) == []
+
+
+def test_the_caller_can_not_watch(run: Run) -> None:
+    """Where the caller is no actor, somebody who is told must be named."""
+    client = run.client()
+    if "actors" in run.kind:
+        client.call(locks.watch, A)
+        assert locks.watchers(A) == [client.subject]
+        client.call(locks.unwatch, A)
+    else:
+        with pytest.raises(locks.InvalidOption, match="watcher=function"):
+            client.call(locks.watch, A)
+    assert locks.watchers(A) == []
+
+
+HIERARCHY = {
+    locks.LocksError: Exception,
+    locks.MisuseError: locks.LocksError,
+    locks.InvalidLockId: locks.MisuseError,
+    locks.InvalidOption: locks.MisuseError,
+    locks.ConflictingRequest: locks.MisuseError,
+    locks.NotClient: locks.MisuseError,
+    locks.NotHeld: locks.MisuseError,
+    locks.OperatingError: locks.LocksError,
+    locks.NodeNotRunning: locks.OperatingError,
+    locks.CannotServe: locks.NodeNotRunning,
+    locks.LockTimeout: locks.OperatingError,
+    locks.AgentEnded: locks.OperatingError,
+    locks.LockLost: locks.OperatingError,
+    locks.DeadlockAborted: locks.LocksError,
+}
+
+
+@pytest.mark.parametrize("error", HIERARCHY, ids=lambda error: error.__name__)
+def test_hierarchy(error: type[locks.LocksError]) -> None:
+    """Every error is of one of three kinds, carries what it is about, and survives pickle."""
+    assert HIERARCHY[error] in error.__bases__
+    raised = error("what was wrong", lock_id=("a", 1), about_it=[1, "x"])
+    copy = pickle.loads(pickle.dumps(raised))
+    assert type(copy) is error
+    assert str(copy) == "what was wrong"
+    assert (copy.lock_id, copy.about_it) == (("a", 1), [1, "x"])
+
+
+def test_kinds_of_pythons_own() -> None:
+    """Wrong values are `ValueError`s and a timeout is a `TimeoutError`."""
+    assert issubclass(locks.InvalidLockId, ValueError)
+    assert issubclass(locks.InvalidOption, ValueError)
+    assert issubclass(locks.LockTimeout, TimeoutError)
+    exported = {e for e in vars(locks).values() if isinstance(e, type) and issubclass(e, Exception)}
+    assert exported == set(HIERARCHY)

@@ -1,0 +1,522 @@
+"""What goes wrong in the original goes right here, with real agents.
+
+The numbers are those of the list of faults found by running the original. Rings and clients that
+take several locks one by one (fault 1) are in test_rings.py; faults 12, 15 and 16 are about the
+leader.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import locks
+from locks.model import related
+from tests.api.clients import EXPLORE, Answer, Run
+from tests.helpers import eventually
+
+RECORDED = pathlib.Path(__file__).parents[1] / "conformance" / "original-breaks.jsonl"
+BREAKS = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+
+
+# --- The sequences in which the original breaks (faults 1 to 5) -------------------------------------
+
+
+class Replay:
+    """Runs one recorded sequence; after each step no two grants are in conflict."""
+
+    def __init__(self, run: Run, sequence: list[list[Any]]) -> None:
+        self.run = run
+        names = sorted(
+            {step[0] for step in sequence if step[0] not in ("watch", "end", "surrender")}
+        )
+        self.clients = dict(zip(names, run.begin(len(names)), strict=True))
+        self.answers: dict[str, list[Answer]] = {name: [] for name in names}
+        self.roots = {tuple(step[-1][:1]) for step in sequence if isinstance(step[-1], list)}
+        self.watched: list[tuple[Any, ...]] = []
+
+    def step(self, step: list[Any], *, blocking: bool) -> None:
+        if step[0] == "watch":
+            locks.watch(step[1], watcher=self._view)
+            self.watched.append(tuple(step[1]))
+        elif step[0] == "end":
+            self.end(step[1])
+        elif step[0] == "surrender":
+            self.surrender(step[1], tuple(step[2]))
+        elif blocking:
+            self.ask(step[0], tuple(step[2]), step[1])
+        else:
+            self.clients[step[0]].lock_nowait(step[2], step[1])
+        self.check()
+
+    def ask(self, name: str, lock_id: tuple[Any, ...], mode: str) -> None:
+        client = self.clients[name]
+        earlier = self.answers[name]
+        busy = bool(earlier) and not earlier[-1].ready
+        earlier.append(client.lock(lock_id, mode))
+        if not busy:
+            eventually(lambda: earlier[-1].ready or client.waits(lock_id))
+
+    def surrender(self, name: str, lock_id: tuple[Any, ...]) -> None:
+        """Surrender what the agent holds of these to somebody who waits, if anybody does."""
+        client = self.clients[name]
+        if self.answers[name] and not self.answers[name][-1].ready:
+            return  # it is blocked: it can't ask for that
+        held = [i.lock_id for i in locks.lock_info(client.agent) if i.held]
+        for own in [i for i in held if related(i, lock_id)]:
+            for other in self.clients.values():
+                if other is not client and any(
+                    c.agent == other.agent.id for c in locks.queue(own).waiting
+                ):
+                    client.call(locks.surrender_nowait, client.agent, own, other.agent)
+                    break
+
+    def end(self, name: str) -> None:
+        client = self.clients.pop(name)
+        answers = self.answers.pop(name)
+        if answers and not answers[-1].ready:
+            client.agent.stop()  # the client itself is blocked
+            with pytest.raises(locks.AgentEnded):
+                answers[-1].get()
+        else:
+            client.end()
+
+    def check(self) -> None:
+        """No two grants are in conflict."""
+        for root in self.roots:
+            for a, b in itertools.combinations(locks.holders(root), 2):
+                assert (
+                    a.agent == b.agent
+                    or a.mode == b.mode == "read"
+                    or not related(a.lock_id, b.lock_id)
+                ), (a, b)
+
+    def served(self, name: str) -> bool:
+        """Whether the client has been given all that it asked for."""
+        if any(not answer.ready for answer in self.answers[name]):
+            return False
+        return locks.transaction_status(self.clients[name].agent).status != "waiting"
+
+    def finish(self) -> None:
+        """As long as anybody is there, somebody has all it wants; it ends."""
+        while self.clients:
+            name = eventually(lambda: next((n for n in self.clients if self.served(n)), None))
+            for answer in self.answers[name]:
+                assert answer.get().status == "have_all_locks"
+            assert self.clients[name].await_all().get().status in ("have_all_locks", "no_locks")
+            self.check()
+            self.end(name)
+        for lock_id in self.watched:
+            locks.unwatch(lock_id, watcher=self._view)
+
+    def _view(self, view: locks.View) -> None:
+        """A watcher that does nothing."""
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["nowait", "blocking"])
+@pytest.mark.parametrize("case", BREAKS, ids=[case["name"] for case in BREAKS])
+def test_breaks(run: Run, case: dict[str, Any], blocking: bool) -> None:
+    """No two conflicting grants, deadlocks resolve by themselves, everybody is served in the end."""
+    replay = Replay(run, case["sequence"])
+    for step in case["sequence"]:
+        replay.step(step, blocking=blocking)
+    replay.finish()
+
+
+def test_checker_finds_conflicts(run: Run) -> None:
+    """The check of `Replay` fails when two grants are in conflict."""
+    replay = Replay(run, [["a1", "read", ["a"]], ["a2", "read", ["a"]]])
+    for name in ("a1", "a2"):
+        replay.step([name, "read", ["a"]], blocking=True)
+    table = locks.start().server.machine.table
+    entries = [entry for entry in table.view(("a",)) if entry.granted]
+    for entry in entries:
+        entry.write = True
+    with pytest.raises(AssertionError):
+        replay.check()
+    for entry in entries:
+        entry.write = False
+    replay.finish()
+
+
+# --- One by one -------------------------------------------------------------------------------------
+
+
+def test_fault_1_ring_of_four(run: Run) -> None:
+    """A ring of four that the original never resolves: the largest sits between two small ones."""
+    one, two, three, four = run.begin(4)
+    ring = [one, four, two, three]
+    for i, client in enumerate(ring):
+        client.lock(("ring", i)).get()
+    answers = [client.lock(("ring", (i + 1) % 4)) for i, client in enumerate(ring)]
+    pending = list(range(4))
+    while pending:
+        done = eventually(lambda: next((i for i in pending if answers[i].ready), None) is not None)
+        assert done
+        index = next(i for i in pending if answers[i].ready)
+        assert answers[index].get().deadlocks
+        ring[index].end()
+        pending.remove(index)
+    assert locks.statistics().table.surrenders == 1
+
+
+def test_fault_4_no_upgrade_is_lost(run: Run) -> None:
+    """Two clients read a counter under a read lock, upgrade and write it plus one: none is lost."""
+    counter = [0]
+    rounds = 50
+
+    def increment(tx: locks.Transaction) -> None:
+        tx.read_lock(("counter",))
+        value = counter[0]
+        run.pause()
+        tx.write_lock(("counter",))
+        counter[0] = value + 1
+
+    def work() -> None:
+        for _ in range(rounds):
+            locks.run_transaction(increment, retries=1000)
+
+    answers = [run.client().do(work) for _ in range(2)]
+    for answer in answers:
+        answer.get()
+    assert counter[0] == 2 * rounds
+
+
+def test_fault_4_a_surrender_is_told(run: Run) -> None:
+    """The same where locks are surrendered: a client that was told reads again, and none is lost."""
+    counter = [0]
+    rounds = 50
+
+    def work() -> None:
+        for _ in range(rounds):
+            with locks.transaction(on_deadlock="surrender") as tx:
+                tx.read_lock(("counter",))
+                value = counter[0]
+                run.pause()
+                tx.write_lock(("counter",))
+                if any(deadlock.agent == tx.agent.id for deadlock in tx.deadlocks):
+                    value = counter[0]
+                counter[0] = value + 1
+
+    answers = [run.client().do(work) for _ in range(2)]
+    for answer in answers:
+        answer.get()
+    assert counter[0] == 2 * rounds
+
+
+def test_fault_4_read_lock_stays_while_the_upgrade_waits(run: Run) -> None:
+    """A reader whose upgrade must wait goes on holding its read lock."""
+    one, two, three = run.begin(3)
+    one.lock(("a",), "read").get()
+    two.lock(("a",), "read").get()
+    three.lock_nowait(("a",), "write")
+    answer = one.lock(("a",), "write")
+    run.until_waiting(one, ("a",))
+    assert one.holds(("a",))
+    two.end()
+    answer.get()
+    assert not three.holds(("a",))
+    one.end()
+    three.await_all().get()
+
+
+def test_fault_5_siblings_do_not_wait_for_each_other(run: Run) -> None:
+    """After a table lock has come and gone, rows that have nothing in common don't wait."""
+    one, two, three = run.begin(3)
+    one.lock(("a", 1)).get()
+    two.lock_nowait(("a",))
+    two.end()
+    assert three.lock(("a", 2)).get().status == "have_all_locks"
+
+
+def test_fault_5_readers_join(run: Run) -> None:
+    """A reader that waits behind a writer joins the readers ahead when the writer goes."""
+    one, two, three = run.begin(3)
+    one.lock(("a",), "read").get()
+    two.lock_nowait(("a",), "write")
+    answer = three.lock(("a",), "read")
+    run.until_waiting(three, ("a",))
+    two.end()
+    answer.get()
+    assert one.holds(("a",))
+
+
+def test_fault_6_versions_never_go_back(run: Run) -> None:
+    """Versions rise when a lock was forgotten and is watched anew, and when the node restarts."""
+    views: list[locks.View] = []
+    tokens = []
+    client = run.client()
+    for _ in range(3):
+        client.begin()
+        client.lock(("a",)).get()
+        tokens.append(client.call(lambda: locks.fencing_token(client.agent, ("a",))))
+        client.end()
+        locks.watch(("a",), watcher=views.append)
+        locks.unwatch(("a",), watcher=views.append)
+    eventually(lambda: len(views) == 3)
+    locks.stop()
+    client.begin()
+    client.lock(("a",)).get()
+    tokens.append(client.call(lambda: locks.fencing_token(client.agent, ("a",))))
+    client.end()
+    assert tokens == sorted(set(tokens))
+    versions = [view.version for view in views]
+    assert versions == sorted(set(versions))
+    assert all(token <= version for token, version in zip(tokens, versions, strict=False))
+
+
+def test_fault_7_a_client_that_also_watches(run: Run) -> None:
+    """A client that watches the lock that it surrenders crashes nothing; it sees each view."""
+    a, b = ("a",), ("b",)
+    views: list[locks.View] = []
+    one, two = run.begin(2)
+    two.call(locks.watch, b, watcher=views.append)
+    one.lock(a).get()
+    two.lock(b).get()
+    first = one.lock(b)
+    run.until_waiting(one, b)
+    second = two.lock(a)
+    first.get()
+    one.end()
+    second.get()
+    two.end()
+    eventually(lambda: views and not views[-1].requests)
+    holders = [[c.agent for c in view.holders] for view in views]
+    kept = [who for who, _ in itertools.groupby(holders)]
+    assert kept == [[], [two.agent.id], [one.agent.id], [two.agent.id], []]
+    locks.unwatch(b, watcher=views.append)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        lambda agent: locks.lock(agent, ("a",), "exclusive"),
+        lambda agent: locks.lock(agent, "a"),
+        lambda agent: locks.lock(agent, ()),
+        lambda agent: locks.lock(agent, ([],)),
+        lambda agent: locks.lock(agent, 17),
+        lambda agent: locks.lock(agent, ("a",), "write", [], "all"),
+        lambda agent: locks.lock(agent, ("a",), "write", None, "most"),
+        lambda agent: locks.lock_objects(agent, [(("b",), "write"), (("a",), "shared")]),
+        lambda agent: locks.unlock(agent, "held"),
+        lambda agent: locks.end_transaction("agent-1"),
+    ],
+)
+def test_fault_7_bad_requests_crash_nothing(run: Run, bad: Callable[[locks.Agent], Any]) -> None:
+    """A bad request is refused, and neither this transaction nor another one takes notice of it."""
+    one, two = run.begin(2)
+    one.lock(("held",)).get()
+    answer = two.lock(("held",))
+    run.until_waiting(two, ("held",))
+    before = locks.queue(("held",)), locks.lock_info(one.agent)
+    with pytest.raises(locks.MisuseError):
+        one.call(lambda: bad(one.agent))
+    assert (locks.queue(("held",)), locks.lock_info(one.agent)) == before
+    assert locks.statistics().table.entries == 2
+    one.end()
+    answer.get()
+
+
+@pytest.mark.parametrize("receiver", ["agent", "server"])
+def test_fault_7_garbage_messages_crash_nothing(run: Run, receiver: str) -> None:
+    """Whatever is sent to an agent or to the lock server, it goes on with its work."""
+    (one,) = run.begin(1)
+    one.lock(("a",)).get()
+    ref = one.agent if receiver == "agent" else locks.start().server
+    for garbage in (None, "garbage", {"a": 1}, ("lock", ("a",))):
+        ref.tell(garbage)
+        with pytest.raises(locks.MisuseError, match="message"):
+            ref.ask(garbage)
+    assert ref.is_alive()
+    assert one.lock(("b",)).get().status == "have_all_locks"
+
+
+@pytest.mark.parametrize("require", ["all", "any", "majority", "all_alive", "majority_alive"])
+def test_fault_8_every_requirement(run: Run, require: str) -> None:
+    """Each requirement works, also in a list of objects, where the original drops it."""
+    (one,) = run.begin(1)
+    here = one.agent.node.name
+    nodes = [here] if require in ("all", "majority") else [here, "down@nowhere"]
+    one.lock(("a",), "write", nodes, require).get()
+    one.call(locks.lock_objects, one.agent, [(("b",), "write", nodes, require)])
+    one.await_all().get()
+    assert [(i.require, i.nodes, i.held) for i in locks.lock_info(one.agent)] == [
+        (require, tuple(nodes), True)
+    ] * 2
+
+
+def test_fault_9_table_lock_over_many_rows(run: Run) -> None:
+    """A table lock over 1,000 rows of others is granted when they are released; so are all rows."""
+    rows = 1000
+    one, two, three = run.begin(3)
+    one.call(locks.lock_objects, one.agent, [(("t", i), "write") for i in range(rows)])
+    one.await_all().get()
+    table = two.lock(("t",))
+    run.until_waiting(two, ("t",))
+    three.call(locks.lock_objects, three.agent, [(("t", i), "read") for i in range(rows)])
+    last = three.await_all()
+    one.end()
+    table.get()
+    assert not last.ready
+    two.end()
+    last.get()
+    assert len(locks.holders(("t",))) == rows
+
+
+def test_fault_9_many_clients_of_one_lock(run: Run) -> None:
+    """200 transactions wait for one lock and get it in their order."""
+    order: list[int] = []
+    one, two = run.begin(2)
+    one.lock(("a",)).get()
+
+    def ask_all() -> list[locks.Agent]:
+        agents = []
+        for number in range(200):
+            agent = locks.spawn_agent(notify=lambda n, i=number: note(n, i))
+            locks.lock_nowait(agent, ("a",))
+            agents.append(agent)
+        return agents
+
+    def note(notification: locks.Notification, number: int) -> None:
+        if notification.kind == "have_all_locks":
+            order.append(number)
+            agents[number].stop()
+
+    agents = two.call(ask_all)
+    one.end()
+    eventually(lambda: len(order) == 200)
+    assert order == list(range(200))
+    eventually(lambda: not locks.queue(("a",)).requests)
+
+
+def count_objects() -> tuple[int, int]:
+    """Count the agents of this node that are still in memory, and all objects."""
+    node = locks.start()
+    gc.collect()
+    objects = gc.get_objects()
+    return sum(type(o) is locks.Agent and o.node is node for o in objects), len(objects)
+
+
+def test_fault_10_transactions_leave_nothing(run: Run) -> None:
+    """After 10,000 transactions in one client there are no more objects than after 1,000."""
+    (client,) = run.begin(1)
+
+    def work(number: int) -> None:
+        for i in range(number):
+            agent, _ = locks.begin_transaction([(("a", i % 7), "write")])
+            locks.lock(agent, ("b",))
+            locks.end_transaction(agent)
+
+    client.call(work, 1000)
+    agents, objects = count_objects()
+    client.call(work, 10_000)
+    agents_later, objects_later = count_objects()
+    assert agents_later == agents == 1
+    assert objects_later - objects < 1000
+
+
+def test_fault_10_primitives_leave_nothing(run: Run) -> None:
+    """Neither do 2,000 turns of a `Lock`, a `with` block that fails, and waits that run out."""
+    holder, client = run.begin(2)
+    holder.lock(("held",)).get()
+
+    def work(number: int) -> None:
+        lock = locks.Lock(("a",))
+        for _ in range(number):
+            with lock:
+                pass
+            with pytest.raises(KeyError), locks.transaction() as tx:
+                tx.lock(("b",))
+                raise KeyError
+            with pytest.raises(locks.LockTimeout), locks.transaction(timeout=0) as tx:
+                tx.lock(("held",))
+
+    client.call(work, 200)
+    agents, objects = count_objects()
+    client.call(work, 2000)
+    agents_later, objects_later = count_objects()
+    assert agents_later == agents == 2
+    assert objects_later - objects < 1000
+
+
+def test_fault_11_await_all_locks_of_nothing(run: Run) -> None:
+    """Waiting for all locks returns at once when none was asked for."""
+    (one,) = run.begin(1)
+    assert one.await_all().get() == ("no_locks", ())
+
+
+def test_fault_11_nobody_else_uses_a_transaction(run: Run) -> None:
+    """Somebody else can neither ask for locks through a transaction nor end it."""
+    one, two = run.begin(2)
+    for job in (
+        lambda: locks.lock(one.agent, ("a",)),
+        lambda: locks.lock_nowait(one.agent, ("a",)),
+        lambda: locks.end_transaction(one.agent),
+    ):
+        with pytest.raises(locks.NotClient, match="belongs to"):
+            two.call(job)
+    assert one.agent.is_alive()
+    assert locks.lock_info(one.agent) == []
+
+
+def test_fault_12_an_agent_that_is_killed_takes_nobody_along(run: Run) -> None:
+    """Killing one agent ends that transaction; the others and the lock server go on."""
+    one, two, three = run.begin(3)
+    one.lock(("a",)).get()
+    answer = two.lock(("a",))
+    run.until_waiting(two, ("a",))
+    one.agent.kill("for a test")
+    answer.get()
+    with pytest.raises(locks.AgentEnded, match="for a test"):
+        one.lock(("b",)).get()
+    assert three.lock(("b",)).get().status == "have_all_locks"
+
+
+def test_fault_13_no_wake_up_is_lost(run: Run) -> None:
+    """Many blocking calls of clients that contend, each transaction with several: all return."""
+    contenders, locks_each = 4, 5
+    transactions = (1_000_000 if EXPLORE else 20_000) // (contenders * locks_each)
+
+    def work() -> int:
+        served = 0
+        for i in range(transactions):
+            with locks.transaction() as tx:
+                for j in range(locks_each):
+                    tx.lock(("a", j, i % 3))
+                    served += 1
+        return served
+
+    answers = [run.client().do(work) for _ in range(contenders)]
+    limit = 3600.0 if EXPLORE else 60.0
+    assert [answer.get(limit) for answer in answers] == [transactions * locks_each] * contenders
+
+
+def test_fault_14_repeated_requests_return(run: Run) -> None:
+    """Asking again for what one has returns at once: write again, read after write, read again."""
+    (one,) = run.begin(1)
+    here = one.agent.node.name
+    one.lock(("a",), "write").get()
+    assert one.lock(("a",), "write").get().status == "have_all_locks"
+    assert one.lock(("a",), "read").get().status == "have_all_locks"
+    one.lock(("b",), "read").get()
+    assert one.lock(("b",), "read").get().status == "have_all_locks"
+    assert one.lock(("c",), "write", [here, here], "all").get().status == "have_all_locks"
+    assert len(locks.lock_info(one.agent)) == 3
+
+
+def test_fault_14_repeated_requests_that_wait(run: Run) -> None:
+    """Asking again for what one waits for returns when it is granted."""
+    one, two = run.begin(2)
+    one.lock(("a",)).get()
+    two.lock_nowait(("a",))
+    answer = two.lock(("a",))
+    run.until_waiting(two, ("a",))
+    one.end()
+    assert answer.get().status == "have_all_locks"
+    assert len(locks.queue(("a",)).requests) == 1

@@ -1,0 +1,140 @@
+"""Deadlocks of many: rings in every order, and clients that take several locks one by one.
+
+In the original rings of four stay deadlocked in four of six orders, and clients that take three
+locks one by one get stuck within 50 transactions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+import locks
+from tests.api.clients import EXPLORE, Client, Run
+from tests.helpers import eventually
+
+MODES = pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
+PACES = pytest.mark.parametrize("paced", [False, True], ids=["at_once", "one_by_one"])
+
+
+def resolve(
+    run: Run,
+    clients: Sequence[Client],
+    ages: Iterable[int],
+    order: Iterable[int],
+    abort: bool,
+    paced: bool,
+) -> None:
+    """One ring: client i holds lock i and asks for the next one's.
+
+    Args:
+        run: The context.
+        clients: The clients, in the order in which they stand in the ring.
+        ages: The clients in the order in which their transactions begin.
+        order: The clients in the order in which they ask.
+        abort: Whether the transactions are aborted on deadlock.
+        paced: Whether each waits before the next one asks.
+    """
+    size = len(clients)
+    before = locks.statistics()
+    for i in ages:
+        clients[i].begin(abort_on_deadlock=abort)
+    for i, client in enumerate(clients):
+        client.lock(("ring", i)).get()
+    youngest = max(client.agent.id for client in clients)
+
+    def finish(client: Client, lock_id: tuple[Any, ...]) -> tuple[locks.Deadlock, ...]:
+        try:
+            deadlocks = locks.lock(client.agent, lock_id).deadlocks
+        except locks.DeadlockAborted as error:
+            return (error.deadlock,)
+        locks.end_transaction(client.agent)
+        return deadlocks
+
+    answers = []
+    asked = 0
+    for i in order:
+        wanted = ("ring", (i + 1) % size)
+        answers.append(clients[i].do(finish, clients[i], wanted))
+        asked += 1
+        if paced and asked < size:
+            run.until_waiting(clients[i], wanted)
+    reports = [answer.get() for answer in answers]
+    after = locks.statistics()
+    # Exactly one yields, and all are told.
+    (report,) = set(itertools.chain(*reports))
+    assert reports == [(report,)] * size
+    assert report.action == ("aborted" if abort else "surrendered")
+    assert report.agent == youngest
+    assert set(report.agents) == {client.agent.id for client in clients}
+    assert after.deadlocks - before.deadlocks == 1
+    assert after.aborted - before.aborted == abort
+    assert after.table.surrenders - before.table.surrenders == (not abort)
+    eventually(lambda: locks.statistics().agents == 0)
+
+
+@MODES
+@PACES
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_small_rings_in_every_order(run: Run, size: int, abort: bool, paced: bool) -> None:
+    """Rings of two to four, in every order of ages (and of asking): one yields, all are told."""
+    clients = [run.client() for _ in range(size)]
+    everybody = range(size)
+    orders = itertools.permutations(everybody) if paced else [everybody]
+    for order in orders:
+        # Turning the whole ring changes nothing, so the oldest may always stand at the same place.
+        for ages in itertools.permutations(range(1, size)):
+            resolve(run, clients, (0, *ages), order, abort, paced)
+
+
+@MODES
+@PACES
+@pytest.mark.parametrize("size", [10, 20])
+def test_large_rings_in_random_orders(run: Run, size: int, abort: bool, paced: bool) -> None:
+    """Rings of ten and twenty, in some orders: one yields, all are told."""
+    clients = [run.client() for _ in range(size)]
+    for seed in range(100 if EXPLORE else 3):
+        chance = random.Random(seed)
+        ages, order = (chance.sample(range(size), size) for _ in range(2))
+        try:
+            resolve(run, clients, ages, order, abort, paced)
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {ages=} {order=}") from error
+
+
+@pytest.mark.parametrize("number", [5, 10, 20])
+@pytest.mark.parametrize("on_deadlock", ["abort", "surrender"])
+def test_clients_that_take_locks_one_by_one(run: Run, number: int, on_deadlock: Any) -> None:
+    """Clients that each take three of as many locks, one by one, all finish all transactions."""
+    transactions = 200 if EXPLORE else 20
+    holders: dict[tuple[Any, ...], int] = {}
+
+    def take(tx: locks.Transaction, chance: random.Random, me: int) -> None:
+        wanted = [("lock", i) for i in chance.sample(range(number), 3)]
+        for lock_id in wanted:
+            tx.lock(lock_id)
+            run.pause()
+        for lock_id in wanted:  # here nobody else has any of them
+            assert holders.setdefault(lock_id, me) == me
+        run.pause()
+        for lock_id in wanted:
+            assert holders.pop(lock_id) == me
+
+    def work(me: int) -> int:
+        chance = random.Random(me)
+        for _ in range(transactions):
+            if on_deadlock == "abort":
+                locks.run_transaction(lambda tx: take(tx, chance, me), retries=100)
+            else:
+                with locks.transaction(on_deadlock="surrender") as tx:
+                    take(tx, chance, me)
+        return transactions
+
+    answers = [run.client().do(work, me) for me in range(number)]
+    limit = 600.0 if EXPLORE else 60.0
+    assert [answer.get(limit) for answer in answers] == [transactions] * number
+    assert locks.statistics().deadlocks > 0

@@ -1,0 +1,824 @@
+"""What programs use most: transactions in `with` blocks, `run_transaction`, `Lock` and `RWLock`."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import locks
+from tests.api.clients import Client, Run
+from tests.helpers import eventually
+
+A, B, C = ("a",), ("b",), ("c",)
+
+
+class Held:
+    """A client that holds some locks in a `with` block until it is let go."""
+
+    def __init__(self, client: Client, *write: tuple[Any, ...], read: tuple[Any, ...] = ()) -> None:
+        self.client = client
+        self.tx = locks.transaction()
+        client.call(self.tx.__enter__)
+        client.call(lambda: self.tx.lock_all(write, read))
+        client.agent = self.tx.agent
+
+    def leave(self) -> None:
+        self.client.call(self.tx.__exit__, None, None, None)
+
+
+# --- The block ----------------------------------------------------------------------------------
+
+
+def test_block_holds_and_releases(run: Run) -> None:
+    """A transaction begins with its block, holds what it locked, and releases it at the end."""
+
+    def work() -> None:
+        with locks.transaction() as tx:
+            token = tx.write_lock(A)
+            assert tx.token(A) == token == locks.fencing_token(tx.agent, A)
+            tx.read_lock(["b", 1])
+            assert [c.mode for c in locks.holders(A)] == ["write"]
+            assert [c.mode for c in locks.holders(B)] == ["read"]
+            assert tx.deadlocks == ()
+            assert tx.agent.is_alive()
+        assert not tx.agent.is_alive()
+        assert locks.queue(A).requests == ()
+
+    run.client().call(work)
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt, locks.LockTimeout])
+def test_exception_in_the_body_goes_on(run: Run, error: type[BaseException]) -> None:
+    """An exception of the block releases everything and goes on unchanged."""
+    raised = error("of the body")
+
+    def work() -> None:
+        with pytest.raises(error) as caught, locks.transaction() as tx:
+            tx.lock(A)
+            raise raised
+        assert caught.value is raised
+        assert locks.queue(A).requests == ()
+
+    run.client().call(work)
+
+
+def test_only_within_its_block(run: Run) -> None:
+    """A transaction is of no use before its block, after it, and for a second one."""
+
+    def work() -> None:
+        tx = locks.transaction()
+        with pytest.raises(locks.MisuseError, match="with statement"):
+            tx.lock(A)
+        with tx:
+            with pytest.raises(locks.MisuseError, match="entered twice"), tx:
+                pass
+            tx.lock(A)
+        with pytest.raises(locks.AgentEnded, match="begin a new one"):
+            tx.lock(A)
+        with pytest.raises(locks.AgentEnded):
+            tx.unlock(A)
+        with pytest.raises(locks.AgentEnded):
+            tx.token(A)
+        with pytest.raises(locks.MisuseError, match="make a new one"), tx:
+            pass
+
+    run.client().call(work)
+
+
+def test_block_of_a_transaction_that_was_ended_from_outside(run: Run) -> None:
+    """A block whose transaction was stopped meanwhile raises `AgentEnded`: its locks were gone."""
+
+    def work() -> None:
+        with pytest.raises(locks.AgentEnded, match="stopped: enough"), locks.transaction() as tx:
+            tx.lock(A)
+            tx.agent.kill("enough")
+        with pytest.raises(KeyError), locks.transaction() as tx:
+            tx.agent.kill("enough")
+            raise KeyError  # the body's own exception is not hidden
+
+    run.client().call(work)
+
+
+def test_two_transactions_of_one_client(run: Run) -> None:
+    """A client may be in a second transaction while it is in the first; each ends on its own."""
+
+    def work() -> None:
+        with locks.transaction() as outer:
+            outer.lock(A)
+            with locks.transaction() as inner:
+                inner.lock(B)
+                assert outer.agent.id < inner.agent.id
+            assert locks.holders(A)
+            assert not locks.holders(B)
+
+    run.client().call(work)
+
+
+def test_nested_transaction_wants_what_the_outer_one_holds(run: Run) -> None:
+    """A client that waits for itself is told so when its time runs out."""
+
+    def work() -> None:
+        with locks.transaction() as outer:
+            outer.lock(A)
+            with locks.transaction(timeout=0) as inner:
+                with pytest.raises(locks.LockTimeout) as caught:
+                    inner.lock(A)
+                (holder,) = caught.value.holders
+                assert holder.agent == outer.agent.id
+                assert holder.client == inner.agent.machine.client
+
+    run.client().call(work)
+
+
+# --- Locking several, unlocking, time limits --------------------------------------------------------
+
+
+def test_lock_all_or_nothing(run: Run) -> None:
+    """When time runs out for one of several ids, none of them is locked or asked for any more."""
+    held = Held(run.client(), B)
+
+    def work() -> None:
+        with locks.transaction() as tx:
+            tx.lock(("before",))
+            with pytest.raises(locks.LockTimeout, match="b within 0.01 s; held by") as caught:
+                tx.lock_all(write=[A, B], read=[C, ("before",)], timeout=0.01)
+            assert caught.value.lock_ids == [B]
+            assert [c.agent for c in caught.value.holders] == [held.tx.agent.id]
+            assert [info.lock_id for info in locks.lock_info(tx.agent)] == [("before",)]
+            assert not locks.queue(A).requests
+            assert not locks.queue(C).requests
+            assert len(locks.queue(B).requests) == 1
+            tx.lock_all(write=[A], read=[C])
+            assert tx.token(A) != tx.token(C)
+
+    run.client().call(work)
+    held.leave()
+
+
+def test_lock_all_waits_for_all(run: Run) -> None:
+    """Several ids are asked for at once; the call returns when the last one is granted."""
+    first, second = Held(run.client(), A), Held(run.client(), B)
+    client = run.client()
+
+    def work() -> int:
+        with locks.transaction(timeout=30) as tx:
+            tx.lock_all([A, B, C])
+            return len(locks.holders(A) + locks.holders(B) + locks.holders(C))
+
+    answer = client.do(work)
+    eventually(lambda: locks.queue(A).waiting and locks.queue(B).waiting)
+    assert locks.holders(C)
+    second.leave()
+    eventually(lambda: not locks.queue(B).waiting)
+    assert not answer.ready
+    first.leave()
+    assert answer.get() == 3
+
+
+def test_lock_all_of_nothing(run: Run) -> None:
+    """Locking no ids returns at once."""
+
+    def work() -> None:
+        with locks.transaction() as tx:
+            tx.lock_all()
+            tx.lock_all([], read=[])
+
+    run.client().call(work)
+
+
+def test_time_limit_of_the_transaction(run: Run) -> None:
+    """The limit of a transaction holds for each of its waits; that of a call comes first."""
+    held = Held(run.client(), A)
+
+    def work() -> None:
+        with locks.transaction(timeout=0) as tx:
+            with pytest.raises(locks.LockTimeout, match="within 0 s"):
+                tx.lock(A)
+            with pytest.raises(locks.LockTimeout, match="within 0 s"):
+                tx.lock_all([A])
+            with pytest.raises(locks.LockTimeout, match=r"within 0\.02 s"):
+                tx.lock(A, timeout=0.02)
+            with pytest.raises(TimeoutError):  # Python's own
+                tx.read_lock(A)
+            tx.lock(B)  # the transaction goes on
+
+    run.client().call(work)
+    held.leave()
+
+
+def test_upgrade_that_runs_out_of_time_keeps_the_read_lock(run: Run) -> None:
+    """An upgrade that is withdrawn leaves the read lock as it was, with the same token."""
+    held = Held(run.client(), read=(A,))
+
+    def work() -> None:
+        with locks.transaction() as tx:
+            token = tx.read_lock(A)
+            with pytest.raises(locks.LockTimeout):
+                tx.write_lock(A, timeout=0.01)
+            assert tx.token(A) == token
+            assert [info.mode for info in locks.lock_info(tx.agent)] == ["read"]
+            assert not locks.queue(A).waiting
+
+    run.client().call(work)
+    held.leave()
+
+
+def test_await_all_locks_that_runs_out_of_time(run: Run) -> None:
+    """When `await_all_locks` runs out of time the requests stay, and the message says so."""
+    held = Held(run.client(), A)
+    (client,) = run.begin(1)
+    client.lock_nowait(A)
+    with pytest.raises(locks.LockTimeout, match="the requests stay"):
+        client.await_all(timeout=0).get()
+    assert client.waits(A)
+    held.leave()
+    assert client.await_all(timeout=30).get().status == "have_all_locks"
+
+
+def test_unlock(run: Run) -> None:
+    """A lock that is released within the block goes to the next one; the others stay."""
+    held = Held(run.client(), A, B)
+    client = run.client()
+    answer = client.do(_lock_and_end, A)
+    eventually(lambda: locks.queue(A).waiting)
+    held.client.call(held.tx.unlock, A)
+    answer.get()
+    assert locks.holders(B)
+    with pytest.raises(locks.NotHeld, match="a is neither held nor asked for"):
+        held.client.call(held.tx.unlock, A)
+    held.client.call(held.tx.lock, A)
+    held.leave()
+
+
+def _lock_and_end(*write: tuple[Any, ...]) -> int:
+    with locks.transaction() as tx:
+        tx.lock_all(write)
+        return tx.token(write[0])
+
+
+def test_unlock_of_a_parent_keeps_the_children(run: Run) -> None:
+    """Releasing a table keeps the locks on its rows."""
+
+    def work() -> None:
+        with locks.transaction() as tx:
+            tx.lock(("t", 1))
+            tx.lock(("t",))
+            tx.unlock(("t",))
+            assert [c.lock_id for c in locks.holders(("t",))] == [("t", 1)]
+
+    run.client().call(work)
+
+
+def test_tokens_rise_from_holder_to_holder(run: Run) -> None:
+    """Each holder of a lock has a larger fencing token than all before it; so has an upgrade."""
+    clients = [run.client() for _ in range(3)]
+    tokens = [client.call(_lock_and_end, A) for _ in range(3) for client in clients]
+    assert tokens == sorted(set(tokens))
+
+    def upgrade() -> None:
+        with locks.transaction() as tx:
+            read = tx.read_lock(A)
+            assert tx.write_lock(A) > read > tokens[-1]
+
+    clients[0].call(upgrade)
+
+
+def test_token_after_a_surrender(run: Run) -> None:
+    """A lock that was surrendered and came back has a new, larger token."""
+    one, two = run.begin(2)
+    one.lock(A).get()
+    two.lock(B).get()
+    before = locks.fencing_token(two.agent, B)
+    first = one.lock(B)
+    run.until_waiting(one, B)
+    second = two.lock(A)
+    first.get()
+    with pytest.raises(locks.NotHeld, match="not held"):
+        two.agent.token(B)
+    between = locks.fencing_token(one.agent, B)
+    one.end()
+    second.get()
+    assert before < between < locks.fencing_token(two.agent, B)
+
+
+# --- Deadlocks ----------------------------------------------------------------------------------
+
+
+def cross(run: Run, older: Client, younger: Client, **options: Any) -> tuple[Any, Any]:
+    """Two transactions in a deadlock; return what came of each: a result or an error."""
+    transactions = [locks.transaction(**options) for _ in range(2)]
+    for client, tx, lock_id in zip((older, younger), transactions, (A, B), strict=True):
+        client.call(tx.__enter__)
+        client.call(tx.lock, lock_id)
+        client.agent = tx.agent
+
+    def lock_and_leave(tx: locks.Transaction, lock_id: tuple[Any, ...]) -> Any:
+        try:
+            tx.lock(lock_id)
+        except locks.DeadlockAborted as error:
+            tx.__exit__(type(error), error, None)
+            return error
+        deadlocks = tx.deadlocks
+        tx.__exit__(None, None, None)
+        return deadlocks
+
+    answer = older.do(lock_and_leave, transactions[0], B)
+    run.until_waiting(older, B)
+    other = younger.do(lock_and_leave, transactions[1], A)
+    return answer.get(), other.get()
+
+
+def test_deadlock_aborts_the_younger(run: Run) -> None:
+    """In a deadlock the younger transaction is aborted, by default; its error has the report."""
+    older, younger = run.client("older"), run.client("younger")
+    deadlocks, error = cross(run, older, younger)
+    assert isinstance(error, locks.DeadlockAborted)
+    report = error.deadlock
+    assert deadlocks == (report,)
+    assert (report.agent, report.action, report.lock_id) == (younger.agent.id, "aborted", B)
+    assert report.agents == (older.agent.id, younger.agent.id)
+    assert [str(edge.waiter.agent) in str(report) for edge in report.cycle] == [True, True]
+    assert "waits for write b" in str(report)
+    assert "waits for write a" in str(error)
+    assert "largest" in report.rule
+    assert locks.statistics().aborted == 1
+    assert locks.statistics().deadlocks == 1
+
+
+def test_deadlock_aborted_survives_pickle(run: Run) -> None:
+    """The error of an aborted transaction travels between processes with its report."""
+    _, error = cross(run, run.client(), run.client())
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is locks.DeadlockAborted
+    assert str(copy) == str(error)
+    assert copy.deadlock == error.deadlock
+    assert [type(edge) for edge in copy.deadlock.cycle] == [locks.Edge, locks.Edge]
+
+
+def test_deadlock_with_surrender(run: Run) -> None:
+    """With `on_deadlock="surrender"` both go on, and both are told of it."""
+    older, younger = run.client(), run.client()
+    deadlocks, others = cross(run, older, younger, on_deadlock="surrender")
+    assert deadlocks == others
+    assert [(d.agent, d.action) for d in deadlocks] == [(younger.agent.id, "surrendered")]
+
+
+def test_upgrade_deadlock_aborts(run: Run) -> None:
+    """Two readers who both upgrade: the younger one was told that it reads, so it is aborted.
+
+    It must not be made to surrender: what it has read would be outdated and it would not know.
+    """
+    clients = [run.client(), run.client()]
+    transactions = [locks.transaction() for _ in clients]
+    for client, tx in zip(clients, transactions, strict=True):
+        client.call(tx.__enter__)
+        client.call(tx.read_lock, A)
+    answer = clients[0].do(transactions[0].write_lock, A)
+    eventually(lambda: locks.queue(A).waiting)
+    with pytest.raises(locks.DeadlockAborted) as caught:
+        clients[1].call(transactions[1].write_lock, A)
+    assert caught.value.deadlock.action == "aborted"
+    answer.get()
+    clients[0].call(transactions[0].__exit__, None, None, None)
+
+
+def test_upgrade_of_rows_to_their_table_aborts(run: Run) -> None:
+    """The same when the holders of two rows both lock the table."""
+    clients = [run.client(), run.client()]
+    transactions = [locks.transaction() for _ in clients]
+    for i, (client, tx) in enumerate(zip(clients, transactions, strict=True)):
+        client.call(tx.__enter__)
+        client.call(tx.write_lock, ("t", i))
+    answer = clients[0].do(transactions[0].write_lock, ("t",))
+    eventually(lambda: locks.queue(("t",)).waiting)
+    with pytest.raises(locks.DeadlockAborted):
+        clients[1].call(transactions[1].write_lock, ("t",))
+    answer.get()
+    clients[0].call(transactions[0].__exit__, None, None, None)
+
+
+def test_deadlock_before_anything_was_granted_is_not_aborted(run: Run) -> None:
+    """Locks that a client was not told of yet are surrendered even where it would be aborted."""
+    holder = Held(run.client(), ("x",))
+    one, two = run.begin(2, abort_on_deadlock=True)
+    one.call(locks.lock_objects, one.agent, [(("x",), "write"), (A, "write")])
+    two.call(locks.lock_objects, two.agent, [(B, "write"), (A, "write")])
+    one.lock_nowait(B)
+    holder.leave()
+    assert one.await_all().get().status == "have_all_locks"
+    assert one.status().deadlocks
+    one.end()
+    assert two.await_all().get().status == "have_all_locks"
+    assert locks.statistics().aborted == 0
+
+
+def test_body_that_hides_the_abort(run: Run) -> None:
+    """A block that catches `DeadlockAborted` and goes on as if nothing were gets it at its end."""
+    older, younger = run.client(), run.client()
+    held = Held(older, A)
+    step: list[int] = []
+
+    def work() -> None:
+        with pytest.raises(locks.DeadlockAborted), locks.transaction() as tx:
+            tx.lock(B)
+            step.append(1)
+            with pytest.raises(locks.DeadlockAborted):
+                tx.lock(A)
+            with pytest.raises(locks.DeadlockAborted):
+                tx.lock(C)
+            step.append(2)
+
+    answer = younger.do(work)
+    eventually(lambda: locks.queue(A).waiting)
+    older.call(held.tx.lock, B)
+    answer.get()
+    assert step == [1, 2]
+    held.leave()
+
+
+# --- run_transaction --------------------------------------------------------------------------------
+
+
+def test_run_transaction_returns_the_value(run: Run) -> None:
+    """What the function returns is returned, and its exceptions go on; it is run once."""
+    client = run.client()
+    calls = []
+
+    def work(tx: locks.Transaction) -> int:
+        calls.append(tx)
+        return tx.lock(A)
+
+    assert client.call(locks.run_transaction, work) > 0
+    with pytest.raises(ZeroDivisionError):
+        client.call(locks.run_transaction, lambda tx: 1 // 0)
+    assert len(calls) == 1
+    assert not calls[0].agent.is_alive()
+
+
+def test_run_transaction_runs_again(run: Run) -> None:
+    """An aborted function is run again in a new transaction of the same age."""
+    older, younger = run.client(), run.client()
+    held = Held(older, A)
+    tries: list[locks.AgentId] = []
+
+    def work(tx: locks.Transaction) -> str:
+        tries.append(tx.agent.id)
+        tx.lock(B)
+        tx.lock(A)
+        return "done"
+
+    answer = younger.do(locks.run_transaction, work)
+    eventually(lambda: locks.queue(A).waiting)
+    older.call(held.tx.lock, B)
+    held.leave()
+    assert answer.get() == "done"
+    assert len(tries) == 2
+    assert tries[0].created == tries[1].created
+    assert tries[0] < tries[1]
+
+
+def test_run_transaction_keeps_its_age(run: Run) -> None:
+    """A transaction that is run again becomes the oldest of all: it can't be aborted for ever."""
+    first, client, third = run.client(), run.client(), run.client()
+    held = Held(first, A)
+    tries: list[locks.AgentId] = []
+
+    def work(tx: locks.Transaction) -> str:
+        tries.append(tx.agent.id)
+        tx.lock(B)
+        tx.lock(A)
+        return "done"
+
+    answer = client.do(locks.run_transaction, work)
+    eventually(lambda: locks.queue(A).waiting)
+    younger = locks.transaction()  # begun before the second try
+    third.call(younger.__enter__)
+    third.call(younger.lock, C)
+    first.call(held.tx.lock, B)  # the first try is aborted
+    eventually(lambda: len(tries) == 2)
+    assert tries[1] < younger.agent.id
+    held.leave()
+    assert answer.get() == "done"
+    third.call(younger.__exit__, None, None, None)
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_run_transaction_gives_up(run: Run, retries: int) -> None:
+    """After so many retries the error goes to the caller."""
+    client, rival = run.client(), run.client()
+    tries = []
+
+    def work(tx: locks.Transaction) -> None:
+        tries.append(tx)
+        raise locks.DeadlockAborted("as if", deadlock=_report(tx))
+
+    with pytest.raises(locks.DeadlockAborted, match="as if"):
+        client.call(locks.run_transaction, work, retries=retries)
+    assert len(tries) == retries + 1
+    assert rival.call(locks.statistics).agents == 0
+
+
+def _report(tx: locks.Transaction) -> locks.Deadlock:
+    agent = tx.agent
+    return locks.Deadlock(agent.id, A, agent.node.name, "aborted", (), "for a test")
+
+
+def test_run_transaction_within_another(run: Run) -> None:
+    """An inner transaction does not run again because an outer one was aborted: that one must."""
+    older, younger = run.client(), run.client()
+    held = Held(older, A)
+    tries: list[str] = []
+
+    def inner(tx: locks.Transaction, outer: locks.Transaction) -> None:
+        tries.append("inner")
+        tx.lock(C)
+        outer.lock(A)
+
+    def outer(tx: locks.Transaction) -> str:
+        tries.append("outer")
+        tx.lock(B)
+        locks.run_transaction(lambda own: inner(own, tx))
+        return "done"
+
+    answer = younger.do(locks.run_transaction, outer)
+    eventually(lambda: locks.queue(A).waiting)
+    older.call(held.tx.lock, B)
+    held.leave()
+    assert answer.get() == "done"
+    assert tries == ["outer", "inner"] * 2
+
+
+def test_run_transaction_time_limit(run: Run) -> None:
+    """The time limit is that of each wait; a timeout is not retried."""
+    held = Held(run.client(), A)
+    tries = []
+
+    def work(tx: locks.Transaction) -> None:
+        tries.append(tx)
+        tx.lock(A)
+
+    with pytest.raises(locks.LockTimeout):
+        run.client().call(locks.run_transaction, work, timeout=0)
+    assert len(tries) == 1
+    held.leave()
+
+
+# --- Lock and RWLock --------------------------------------------------------------------------------
+
+
+def test_lock_like_threading_lock(run: Run) -> None:
+    """A `Lock` is acquired and released; all `Lock`s of an id are the same lock."""
+    lock, same = locks.Lock(A), locks.Lock(["a"])
+
+    def work() -> None:
+        assert not lock.locked()
+        assert not lock.owned()
+        assert lock.acquire() is True
+        assert lock.locked()
+        assert same.owned()
+        assert same.locked()
+        assert lock.token() == same.token()
+        same.release()
+        assert not lock.locked()
+        assert not lock.owned()
+        assert locks.statistics().agents == 0
+
+    run.client().call(work)
+    assert repr(lock) == "<Lock write a>"
+
+
+def test_lock_in_a_with_statement(run: Run) -> None:
+    """A `with` block holds the lock; an exception in it releases it and goes on."""
+
+    def work() -> None:
+        with locks.Lock(A) as lock:
+            assert lock.owned()
+        with pytest.raises(KeyError), locks.Lock(A) as lock:
+            raise KeyError
+        assert not lock.locked()
+
+    run.client().call(work)
+
+
+def test_lock_waits(run: Run) -> None:
+    """Who acquires a lock that another one holds waits until it is released; others see it."""
+    lock = locks.Lock(A)
+    one, two = run.client(), run.client()
+    one.call(lock.acquire)
+    answer = two.do(lock.acquire)
+    eventually(lambda: locks.queue(A).waiting)
+    assert lock.locked()
+    assert not lock.owned()
+    one.call(lock.release)
+    assert answer.get() is True
+    assert two.call(lock.owned)
+    assert not one.call(lock.owned)
+    two.call(lock.release)
+
+
+def test_lock_blocking_and_timeout(run: Run) -> None:
+    """`blocking` and `timeout` mean what they mean for a `threading.Lock`."""
+    lock = locks.Lock(A)
+    one, two = run.client(), run.client()
+    assert one.call(lock.acquire, False) is True
+
+    def work() -> None:
+        assert lock.acquire(False) is False
+        assert lock.acquire(blocking=False) is False
+        assert lock.acquire(timeout=0) is False
+        assert lock.acquire(timeout=0.01) is False
+        assert lock.acquire(True, 0.01) is False
+        for bad in ({"blocking": False, "timeout": 1}, {"timeout": -2}, {"timeout": "1"}):
+            with pytest.raises(locks.InvalidOption, match="timeout"):
+                lock.acquire(**bad)
+        assert len(locks.queue(A).requests) == 1
+        assert locks.statistics().agents == 1
+
+    two.call(work)
+    one.call(lock.release)
+    assert two.call(lock.acquire, timeout=-1) is True
+    two.call(lock.release)
+    assert two.call(lock.acquire, timeout=None) is True
+    two.call(lock.release)
+    assert two.call(lock.acquire, timeout=1e12) is True
+    two.call(lock.release)
+
+
+def test_lock_is_not_reentrant(run: Run) -> None:
+    """Acquiring a lock twice is an error instead of a wait for ever, and changes nothing."""
+    lock = locks.Lock(A)
+
+    def work() -> None:
+        with lock:
+            with pytest.raises(locks.MisuseError, match="not re-entrant"):
+                lock.acquire()
+            with pytest.raises(locks.MisuseError, match="a is held by the caller"):
+                lock.acquire(timeout=1)
+            with pytest.raises(locks.MisuseError, match="not re-entrant"):
+                locks.Lock(A, "read").acquire()
+            assert lock.acquire(blocking=False) is False
+            assert lock.owned()
+        assert not lock.locked()
+
+    run.client().call(work)
+
+
+def test_lock_is_released_by_its_owner_only(run: Run) -> None:
+    """A lock that the caller doesn't hold can't be released."""
+    lock = locks.Lock(A)
+    one, two = run.client(), run.client()
+    with pytest.raises(locks.NotHeld, match="a is not held by the caller"):
+        one.call(lock.release)
+    one.call(lock.acquire)
+    with pytest.raises(locks.NotHeld, match="a is not held by the caller"):
+        two.call(lock.release)
+    with pytest.raises(locks.NotHeld):
+        two.call(lock.token)
+    assert one.call(lock.owned)
+    one.call(lock.release)
+    with pytest.raises(locks.NotHeld):
+        one.call(lock.release)
+
+
+def test_locks_of_a_client_that_ends(run: Run) -> None:
+    """A client that ends without releasing frees its locks."""
+    lock = locks.Lock(A)
+    one, two = run.client(), run.client()
+    one.call(lock.acquire)
+    answer = two.do(lock.acquire)
+    eventually(lambda: locks.queue(A).waiting)
+    run.stop(one)
+    assert answer.get() is True
+    two.call(lock.release)
+
+
+def test_deadlock_between_locks(run: Run) -> None:
+    """Of two clients that acquire two `Lock`s crosswise the younger is told and holds none."""
+    a, b = locks.Lock(A), locks.Lock(B)
+    one, two = run.client(), run.client()
+    one.call(a.acquire)
+    two.call(b.acquire)
+    answer = one.do(b.acquire)
+    eventually(lambda: locks.queue(B).waiting)
+    with pytest.raises(locks.DeadlockAborted):
+        two.call(a.acquire)
+    assert answer.get() is True
+    assert not two.call(b.owned)
+    with pytest.raises(locks.NotHeld):
+        two.call(b.release)
+    one.call(a.release)
+    one.call(b.release)
+    assert two.call(a.acquire)  # it may begin again
+    two.call(a.release)
+
+
+def test_deadlock_goes_through_with_blocks(run: Run) -> None:
+    """`DeadlockAborted` comes out of nested `with` blocks of `Lock`s as it is."""
+    a, b = locks.Lock(A), locks.Lock(B)
+    one, two = run.client(), run.client()
+    one.call(a.acquire)
+
+    def work() -> None:
+        with b, a:
+            pass
+
+    answer = two.do(work)
+    eventually(lambda: locks.queue(A).waiting)
+    one.call(b.acquire)
+    with pytest.raises(locks.DeadlockAborted):
+        answer.get()
+    one.call(a.release)
+    one.call(b.release)
+
+
+def test_block_that_hides_the_loss_of_its_lock(run: Run) -> None:
+    """A block that hides `DeadlockAborted` is told `LockLost` where it ends."""
+    a, b = locks.Lock(A), locks.Lock(B)
+    one, two = run.client(), run.client()
+    one.call(a.acquire)
+
+    def work() -> None:
+        with (
+            pytest.raises(locks.LockLost, match="b was lost"),
+            b,
+            pytest.raises(locks.DeadlockAborted),
+        ):
+            a.acquire()
+
+    answer = two.do(work)
+    eventually(lambda: locks.queue(A).waiting)
+    one.call(b.acquire)
+    answer.get()
+    one.call(a.release)
+    one.call(b.release)
+
+
+def test_several_locks_of_one_client(run: Run) -> None:
+    """What a client holds by `Lock`s belongs to one transaction, from the first to the last."""
+
+    def work() -> None:
+        with locks.Lock(A), locks.Lock(B):
+            assert locks.statistics().agents == 1
+            assert locks.holders(A)[0].agent == locks.holders(B)[0].agent
+            with locks.Lock(("a", "row")) as row:
+                assert row.token()
+        assert locks.statistics().agents == 0
+
+    run.client().call(work)
+
+
+def test_lock_below_another(run: Run) -> None:
+    """A lock covers what is below it: `locked` says so, and others wait."""
+    table, row = locks.Lock(("t",)), locks.Lock(("t", 1))
+    one, two = run.client(), run.client()
+    one.call(table.acquire)
+    assert row.locked()
+    assert two.call(row.acquire, False) is False
+    one.call(table.release)
+    two.call(row.acquire)
+    assert not table.locked()  # somebody holds a part of it only
+    assert one.call(table.acquire, False) is False
+    two.call(row.release)
+
+
+def test_rwlock(run: Run) -> None:
+    """An `RWLock` has many readers or one writer."""
+    lock = locks.RWLock(A)
+    one, two, three = run.client(), run.client(), run.client()
+    one.call(lock.read_lock().acquire)
+    assert two.call(lock.read_lock().acquire, False) is True
+    assert three.call(lock.write_lock().acquire, False) is False
+    answer = three.do(lock.write_lock().acquire)
+    eventually(lambda: locks.queue(A).waiting)
+    one.call(lock.read_lock().release)
+    two.call(lock.read_lock().release)
+    assert answer.get() is True
+    assert one.call(lock.read_lock().acquire, timeout=0.01) is False
+    three.call(lock.write_lock().release)
+    assert repr(lock) == "<RWLock a>"
+
+
+def test_rwlock_in_with_statements(run: Run) -> None:
+    """Its two sides are used in `with` statements; they can't be nested by one client."""
+    lock = locks.RWLock(A)
+
+    def work() -> None:
+        with lock.read_lock() as reading:
+            assert reading.owned()
+            with pytest.raises(locks.MisuseError, match="not re-entrant"):
+                lock.write_lock().acquire()
+        with lock.write_lock():
+            assert [c.mode for c in locks.holders(A)] == ["write"]
+
+    run.client().call(work)
+
+
+@pytest.mark.parametrize("make", [locks.Lock, locks.RWLock])
+@pytest.mark.parametrize("bad", ["a", (), ([],), None])
+def test_locks_of_bad_ids(make: Callable[[Any], Any], bad: Any) -> None:
+    """A lock of a bad id can't be made."""
+    with pytest.raises(locks.InvalidLockId, match="lock id"):
+        make(bad)

@@ -1,0 +1,577 @@
+"""The lock table: in lockstep with the naive oracle, and by example."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from locks import lock_table, lock_tree
+from locks.lock_table import LockTable
+from locks.lock_tree import Asker, Entry, Slot
+from locks.model import LockId, Mode
+from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
+
+EXPLORE = 20 if os.environ.get("LOCKS_EXPLORE") == "1" else 1
+
+WHO = st.integers(0, 5)
+IDS = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map(tuple)
+MODES: st.SearchStrategy[Mode] = st.sampled_from(["read", "write"])
+INDEX = st.integers(0, 10**6)
+
+
+# --- In lockstep with the oracle ----------------------------------------------------------------
+
+
+class TableAndOracle(RuleBasedStateMachine):
+    """All that can be done to a table, done to the oracle as well (`Lockstep` compares)."""
+
+    @initialize(agents=st.integers(2, 6), first_version=st.integers(0, 2**62))
+    def begin(self, agents: int, first_version: int) -> None:
+        self.agents = agents
+        self.both = Lockstep(LockTable(first_version))
+
+    @rule(who=WHO, lock_id=IDS, mode=MODES)
+    def request(self, who: int, lock_id: LockId, mode: Mode) -> None:
+        self.both.request(agent(who % self.agents), lock_id, mode)
+
+    @rule(who=WHO, lock_id=IDS, mode=MODES)
+    def request_again(self, who: int, lock_id: LockId, mode: Mode) -> None:
+        """More requests than anything else, so that there is something to compare."""
+        self.both.request(agent(who % self.agents), lock_id, mode)
+
+    @precondition(lambda self: self.both.wishes)
+    @rule(index=INDEX, mode=st.sampled_from(["read", "write", None]))
+    def release(self, index: int, mode: Mode | None) -> None:
+        """Of an id that somebody has or had."""
+        wishes = list(self.both.wishes.values())
+        wish = wishes[index % len(wishes)]
+        self.both.release(wish.agent, wish.lock_id, mode)
+
+    @rule(who=WHO)
+    def remove(self, who: int) -> None:
+        self.both.remove(agent(who % self.agents))
+
+    @rule(who=WHO, lock_id=IDS)
+    def surrender(self, who: int, lock_id: LockId) -> None:
+        self.both.surrender(agent(who % self.agents), lock_id)
+
+    @precondition(lambda self: self.both.edges)
+    @rule(index=INDEX)
+    def surrender_for_an_edge(self, index: int) -> None:
+        edge = self.both.edges[index % len(self.both.edges)]
+        assert self.both.surrender(edge[1][0].agent, edge[0][0].lock_id, edge)
+
+    @precondition(lambda self: self.both.sightings)
+    @rule(index=INDEX, other=INDEX, crossed=st.booleans())
+    def surrender_for_what_was_seen(self, index: int, other: int, crossed: bool) -> None:
+        """For an edge that was there once, or for the ends of two such edges."""
+        seen = list(self.both.sightings)
+        edge = seen[index % len(seen)]
+        if crossed:
+            mixed = (edge[0], seen[other % len(seen)][1])
+            self.both.sightings.setdefault(
+                mixed,
+                (self.both.sightings[edge][0], self.both.sightings[seen[other % len(seen)]][1]),
+            )
+            edge = mixed
+        self.both.surrender(edge[1][0].agent, edge[0][0].lock_id, edge)
+
+    def teardown(self) -> None:
+        """Everybody is granted in the end, and nothing is left over."""
+        if hasattr(self, "both") and self.both.sound:
+            self.both.run_out()
+
+
+class TestTableAndOracle(TableAndOracle.TestCase):  # type: ignore[valid-type,misc]
+    settings = settings(max_examples=200 * EXPLORE, stateful_step_count=40)
+
+
+@pytest.mark.parametrize("seed", range(30 * EXPLORE))
+def test_long_lives_agree_with_the_oracle(seed: int) -> None:
+    """Table and oracle agree over lives that are longer than those that Hypothesis tries."""
+    walk(Lockstep(), Random(seed), 150)
+
+
+def _walks(number: int) -> None:
+    for seed in range(number):
+        walk(Lockstep(), Random(seed), 100)
+
+
+def _nothing(*_: Any) -> None:
+    return None
+
+
+def _last(table: LockTable, entry: Entry, _: Entry | None = None) -> None:
+    table._last_place += 1
+    entry.place = table._last_place
+
+
+BREAKS: dict[str, tuple[Any, str, Any]] = {
+    "no conversion": (lock_table, "first_waiting_for", _nothing),
+    "nobody stands ahead": (lock_table, "last_ahead", _nothing),
+    "nothing below counts": (lock_table, "counts_against", lambda *_: False),
+    "any edge will do": (LockTable, "edge_stands", lambda *_: True),
+    "no edge will do": (LockTable, "edge_stands", lambda *_: False),
+    "new entries are not counted above": (LockTable, "_count_in", _nothing),
+    "nobody is granted later": (LockTable, "_consider", _nothing),
+    "empty slots stay": (LockTable, "_prune", _nothing),
+    "conversions stand last": (LockTable, "_place", _last),
+    "changes in any order": (lock_table, "version_of", lambda entry: -entry.version),
+    "everything is granted": (LockTable, "_look", lambda s, e: s._grant(e)),
+    "room is never used up": (lock_table, "WHOLE", lock_tree.WHOLE * 10),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_lockstep_notices_a_broken_table(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: it finds each of these mistakes in the table."""
+    monkeypatch.setattr(*BREAKS[broken])
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        _walks(200)
+
+
+# --- Waiting and being granted ------------------------------------------------------------------
+
+
+def test_readers_share_and_a_writer_excludes() -> None:
+    """Reads of one id are granted together; a write is granted alone."""
+    both = Lockstep()
+    both.play("1 read a", "2 read a", "3 write a")
+    assert both.held == {"1 read a", "2 read a"}
+    both.play("1 end")
+    assert both.waiting == ["3 write a"]
+    both.play("2 end")
+    assert both.held == {"3 write a"}
+
+
+def test_a_reader_does_not_overtake_a_writer() -> None:
+    """A read that comes after a waiting write waits: readers can't starve a writer."""
+    both = Lockstep()
+    both.play("1 read a", "2 write a", "3 read a")
+    assert both.waiting == ["2 write a", "3 read a"]
+    assert both.waits == {(2, 1), (3, 2)}
+
+
+def test_readers_that_become_neighbours_join() -> None:
+    """When the writer between two reads goes, the second read joins the first."""
+    both = Lockstep()
+    both.play("1 read a", "2 write a", "3 read a", "4 read a/1")
+    changed = both.play("2 end")
+    assert both.held == {"1 read a", "3 read a", "4 read a/1"}
+    assert [(e.asker.id.serial, e.gone) for e in changed] == [(2, True), (3, False), (4, False)]
+
+
+def test_siblings_have_nothing_to_do_with_each_other() -> None:
+    """Neither does an id with one that only begins in the same way."""
+    both = Lockstep()
+    both.play("1 write a/1", "2 write a/2", "3 write ab", "4 write a/11")
+    assert both.waiting == []
+
+
+@pytest.mark.parametrize("deep", ["a/b", "a/b/c/d/e/f/g"])
+def test_parent_and_descendant_exclude_each_other(deep: str) -> None:
+    """In both orders, however deep."""
+    for first, second in (("a", deep), (deep, "a")):
+        both = Lockstep()
+        both.play(f"1 write {first}", f"2 write {second}")
+        assert both.held == {f"1 write {first}"}
+        both.play("1 end")
+        assert both.held == {f"2 write {second}"}
+
+
+def test_a_table_waits_for_all_its_rows() -> None:
+    """It is granted with the last one; a row that comes later waits for the table."""
+    both = Lockstep()
+    both.play("1 write a/1", "2 read a/2/x", "3 write a", "4 write a/3")
+    assert both.waits == {(3, 1), (3, 2), (4, 3)}
+    both.play("2 end")
+    assert both.waiting == ["3 write a", "4 write a/3"]
+    both.play("1 end")
+    assert both.held == {"3 write a"}
+
+
+def test_rows_are_independent_once_the_table_has_gone() -> None:
+    """After a table lock has come and gone, rows do not wait for each other."""
+    both = Lockstep()
+    both.play("1 write a/1", "2 write a", "3 write a/2", "4 write a/3", "2 end")
+    assert both.held == {"1 write a/1", "3 write a/2", "4 write a/3"}
+
+
+def test_a_repeated_request_changes_nothing() -> None:
+    """Neither in the same nor in a weaker mode, granted or waiting."""
+    both = Lockstep()
+    first = both.request(agent(1), ("a",), "write")
+    waiting = both.request(agent(2), ("a",), "write")
+    before = both.table.statistics()
+    for mode in ("read", "write"):
+        assert both.table.request(agent(1), "c", ("a",), mode) == [first]
+        assert both.table.request(agent(2), "c", ("a",), mode) == [waiting]
+    assert both.table.statistics() == before
+
+
+# --- Cover --------------------------------------------------------------------------------------
+
+
+def test_a_row_of_an_own_table_is_granted_with_it() -> None:
+    """Although others already wait for the table."""
+    both = Lockstep()
+    both.play("1 write a", "2 write a/1", "3 write a", "1 write a/1", "1 read a/1/x")
+    assert both.held == {"1 write a", "1 write a/1", "1 read a/1/x"}
+
+
+def test_a_row_of_a_waiting_table_stands_at_its_place() -> None:
+    """Ahead of those who came after the table, and granted together with it."""
+    both = Lockstep()
+    both.play("1 write a", "2 write a", "3 write a/1", "2 write a/1")
+    assert both.waiting == ["2 write a", "2 write a/1", "3 write a/1"]
+    both.play("1 end")
+    assert both.held == {"2 write a", "2 write a/1"}
+
+
+def test_a_read_covers_no_write() -> None:
+    """A write below an own read has to wait for another one's read."""
+    both = Lockstep()
+    both.play("1 read a", "2 read a", "1 write a/1")
+    assert both.waiting == ["1 write a/1"]
+    assert both.waits == {(1, 2)}
+
+
+def test_a_covered_row_outlives_its_table() -> None:
+    """When the table is released the row is still held."""
+    both = Lockstep()
+    both.play("1 write a", "1 write a/1", "2 write a", "3 write a/2", "1 release a")
+    assert both.held == {"1 write a/1"}
+    assert both.waits == {(2, 1), (3, 2)}
+
+
+def test_what_a_granted_request_covers_is_granted_whoever_stands_ahead() -> None:
+    """A conversion may stand ahead of a granted request; what that one covers is granted still.
+
+    Otherwise somebody who asks for a part of what he holds would be in a deadlock by that.
+    """
+    both = Lockstep()
+    both.play("1 write a/1/x", "2 read a/1", "3 read a/2", "1 write a")
+    assert both.waiting[0] == "1 write a"
+    assert both.waits == {(1, 3), (2, 1)}
+    both.play("3 read a/2/k")
+    assert "3 read a/2/k" in both.held
+    assert both.waits == {(1, 3), (2, 1)}
+    both.play("3 release a/2")
+    assert both.waits == {(1, 3), (2, 1)}
+    both.play("3 end")
+    assert both.held == {"1 write a/1/x", "1 write a"}
+
+
+# --- Conversion ---------------------------------------------------------------------------------
+
+
+def test_an_upgrade_does_not_wait_for_who_waits_for_it() -> None:
+    """From read to write: a waiting writer and the readers behind it stand behind the upgrade."""
+    both = Lockstep()
+    both.play("1 read a", "2 write a", "3 read a", "1 write a")
+    assert both.held == {"1 read a", "1 write a"}
+    assert both.waits == {(2, 1), (3, 1), (3, 2)}
+
+
+def test_an_upgrade_that_waits_keeps_its_read() -> None:
+    """Nothing is lost silently; the upgrade waits for the other reader only."""
+    both = Lockstep()
+    both.play("1 read a", "3 read a", "2 write a", "1 write a")
+    assert both.held == {"1 read a", "3 read a"}
+    assert both.waiting == ["1 write a", "2 write a"]
+    assert (1, 2) not in both.waits
+
+
+def test_rows_to_table_does_not_wait_for_who_waits_for_the_rows() -> None:
+    """Neither for one who waits for a row, nor for one who waits for the table."""
+    both = Lockstep()
+    both.play("1 write a/1", "1 write a/2", "2 write a/2", "3 write a", "4 read a/1/x")
+    both.play("1 write a")
+    assert both.held == {"1 write a/1", "1 write a/2", "1 write a"}
+    both.play("1 end")
+    assert both.held == {"2 write a/2"}
+
+
+def test_a_new_row_does_not_wait_for_who_waits_for_the_other_rows() -> None:
+    """Somebody waits for the table because of my row: I may take more rows."""
+    both = Lockstep()
+    both.play("1 write a/1", "2 write a", "1 write a/2", "3 write a/3")
+    assert both.held == {"1 write a/1", "1 write a/2"}
+    assert both.waits == {(2, 1), (3, 2)}
+
+
+def test_a_conversion_overtakes_nobody_else() -> None:
+    """It stands directly ahead of the first that waits for its agent: who came earlier stays so.
+
+    Agent 2 waits for 1 on one row and is overtaken there; the table request of 3 is ahead of that
+    waiting request alone, and not of the older one on another row.
+    """
+    both = Lockstep()
+    both.play("1 read a/1", "3 read a/1", "4 read a/2", "5 write a/2", "2 write a/1", "1 write a/1")
+    assert both.waiting == ["5 write a/2", "1 write a/1", "2 write a/1"]
+    both.play("3 write a")
+    assert both.waiting == ["5 write a/2", "3 write a", "1 write a/1", "2 write a/1"]
+    assert (3, 5) in both.waits
+
+
+def test_later_conversions_stand_closer() -> None:
+    """Two conversions ahead of the same request, and one ahead of a conversion, keep their order."""
+    both = Lockstep()
+    both.play("1 read a", "2 read a", "3 read a", "9 write a")
+    both.play("1 write a")
+    assert both.waiting == ["1 write a", "9 write a"]
+    both.play("2 write a")
+    assert both.waiting == ["2 write a", "1 write a", "9 write a"]
+    both.play("3 write a/x")
+    assert both.waiting == ["3 write a/x", "2 write a", "1 write a", "9 write a"]
+    both.run_out()
+
+
+@given(st.lists(st.one_of(st.none(), INDEX), max_size=40))
+def test_places_keep_the_order_of_a_line(line: list[int | None]) -> None:
+    """Put last, or directly ahead of whichever entry, all places together are in that order."""
+    table = LockTable()
+    standing: list[Entry] = []
+    for number, index in enumerate(line):
+        entry = Entry(number, Asker(agent(number), "c"), Slot(("a",), None), True)
+        if index is None or not standing:
+            table._place(entry)
+            standing.append(entry)
+        else:
+            at = index % len(standing)
+            table._place(entry, standing[at])
+            standing.insert(at, entry)
+    places = [entry.place for entry in standing]
+    assert places == sorted(set(places))
+
+
+def test_two_upgrades_are_a_deadlock_that_one_surrender_resolves() -> None:
+    """Both keep their reads until one yields; then each gets its write, with a rising token."""
+    both = Lockstep()
+    both.play("1 read a", "2 read a", "1 write a", "2 write a")
+    assert both.waits == {(1, 2), (2, 1)}
+    both.surrender(agent(2), ("a",), both.edge("1 write a", "2 read a"))
+    assert both.held == {"1 read a", "1 write a"}
+    assert both.waiting == ["2 read a", "2 write a"]
+    both.play("1 end")
+    assert both.held == {"2 read a", "2 write a"}
+
+
+# --- Surrender ----------------------------------------------------------------------------------
+
+
+def test_surrender_gives_up_what_is_related_and_nothing_else() -> None:
+    """Of a row: the row, what is below and the table above; the sibling row stays."""
+    both = Lockstep()
+    both.play("1 write a/1/x", "1 write a/2", "1 write a", "1 write b", "2 write a/1")
+    changed = both.play("1 surrender a/1")
+    assert [(e.asker.id.serial, e.slot.lock_id) for e in changed if not e.granted] == [
+        (1, ("a", "1", "x")),
+        (1, ("a",)),
+    ]
+    assert both.held == {"1 write a/2", "1 write b", "2 write a/1"}
+    both.play("2 end")
+    assert both.held == {"1 write a/1/x", "1 write a", "1 write a/2", "1 write b"}
+
+
+def test_surrender_of_a_table_gives_up_all_rows_in_their_order() -> None:
+    """Both rows for which a table waits are given up at once; they stand last, as they stood."""
+    both = Lockstep()
+    both.play("1 write a/1", "1 write a/2", "2 write a", "3 write a/1")
+    both.play("1 surrender a")
+    assert both.held == {"2 write a"}
+    assert both.waiting == ["3 write a/1", "1 write a/1", "1 write a/2"]
+
+
+def test_surrendered_requests_stay_behind_what_covers_them() -> None:
+    """Those that stood together stand in the order in which they were asked for."""
+    both = Lockstep()
+    both.play("1 read a/x", "2 read a", "1 write a", "1 write a/y", "1 write a/x", "1 surrender a")
+    assert both.waiting == ["1 write a", "1 write a/y", "1 write a/x"]
+    assert both.held == {"1 read a/x", "2 read a"}
+
+
+def test_surrender_without_rivals_keeps_the_locks_with_new_tokens() -> None:
+    """All lose their grant and get it again, under a larger version."""
+    both = Lockstep()
+    old = [both.request(agent(1), lock_id, "write").since for lock_id in (("a",), ("a", 1))]
+    changed = both.play("1 surrender a")
+    assert both.held == {"1 write a", "1 write a/1"}
+    assert min(entry.since for entry in changed) > max(old)
+
+
+def test_a_surrendered_request_goes_on_waiting() -> None:
+    """A waiting one too: it stands last, and is granted when its turn comes."""
+    both = Lockstep()
+    both.play("1 write a", "2 write a", "3 write a", "2 surrender a")
+    assert both.waiting == ["3 write a", "2 write a"]
+    both.play("1 end", "3 end")
+    assert both.held == {"2 write a"}
+
+
+def test_surrender_in_a_tree_breaks_rows_against_table() -> None:
+    """Two with a row each who both want the table: one surrender, then one after the other."""
+    both = Lockstep()
+    both.play("1 write a/1", "2 write a/2", "1 write a", "2 write a")
+    assert both.waits == {(1, 2), (2, 1)}
+    both.surrender(agent(2), ("a",), both.edge("1 write a", "2 write a/2"))
+    assert both.held == {"1 write a/1", "1 write a"}
+    both.play("1 end")
+    assert both.held == {"2 write a/2", "2 write a"}
+
+
+def test_newcomers_do_not_void_a_surrender() -> None:
+    """The edge is still there, whoever else has come to the lock meanwhile."""
+    both = Lockstep()
+    both.play("1 write a", "2 write a")
+    edge = both.edge("2 write a", "1 write a")
+    both.play("3 write a", "4 read a", "5 write a/1", "4 end")
+    assert both.surrender(agent(1), ("a",), edge)
+    assert both.held == {"2 write a"}
+
+
+OUTDATED = {
+    "the waiter has gone": (["2 end"], 1),
+    "the waiter has released it": (["2 release a"], 1),
+    "the waiter has asked anew": (["2 end", "2 write a"], 1),
+    "the waiter has surrendered": (["2 surrender a"], 1),
+    "the holder has gone": (["1 end"], 1),
+    "the holder has surrendered": (["1 surrender a"], 1),
+    "the holder has asked anew": (["1 end", "2 end", "1 write a", "2 write a"], 1),
+    "another agent surrenders": ([], 3),
+    "the waiter itself surrenders": ([], 2),
+    "an unknown agent surrenders": ([], 7),
+}
+
+
+@pytest.mark.parametrize("why", OUTDATED)
+def test_an_outdated_surrender_changes_nothing(why: str) -> None:
+    """The edge for which it is made is no longer there, or is not one of the agent's."""
+    lines, who = OUTDATED[why]
+    both = Lockstep()
+    both.play("1 write a", "2 write a", "3 write a")
+    edge = both.edge("2 write a", "1 write a")
+    both.play(*lines)
+    held, waiting = both.held, both.waiting
+    version = both.table.version
+    assert both.surrender(agent(who), ("a",), edge) == []
+    assert (both.held, both.waiting, both.table.version) == (held, waiting, version)
+    assert both.table.statistics().refused_surrenders == 1
+
+
+@pytest.mark.parametrize(
+    ("waiter", "holder"),
+    [
+        ("2 read a", "1 read a"),  # not in conflict
+        ("2 write a/1", "1 read b"),  # not related
+        ("1 write a", "1 read a"),  # the same agent
+        ("1 read a", "2 write a/1"),  # does not wait
+    ],
+)
+def test_what_is_no_edge_is_refused(waiter: str, holder: str) -> None:
+    """Two requests that are there as they are named, but of which the one never waits so."""
+    both = Lockstep()
+    both.play("1 read a", "2 read a", "1 read b", "2 write a/1", "1 write a")
+    ends = {written(key(entry)): entry for entry in both.table.view(())}
+    w, h = ends[waiter], ends[holder]
+    for who in (1, 2):
+        edge = ((w.number, w.since), (h.number, h.since))
+        assert both.table.surrender(agent(who), w.slot.lock_id, *edge) == []
+
+
+# --- Release, removal, questions ----------------------------------------------------------------
+
+
+def test_release_takes_out_exactly_this_id_and_mode() -> None:
+    """Not what is below or above it, and only the mode that is named."""
+    both = Lockstep()
+    both.play("1 read a", "1 write a", "1 write a/1", "1 write a/1/x", "1 release a write")
+    assert both.held == {"1 read a", "1 write a/1", "1 write a/1/x"}
+    both.play("1 release a/1")
+    assert both.held == {"1 read a", "1 write a/1/x"}
+    assert both.play("1 release a write") == []
+    assert both.play("1 release a/1/x/y") == []
+    assert both.play("2 release a") == []
+
+
+def test_a_downgrade_lets_readers_in() -> None:
+    """Who releases the write of its read and write goes on reading, together with others."""
+    both = Lockstep()
+    both.play("1 read a", "1 write a", "2 read a", "3 write a", "1 release a write")
+    assert both.held == {"1 read a", "2 read a"}
+    assert both.waiting == ["3 write a"]
+
+
+def test_a_cancelled_request_holds_up_nobody() -> None:
+    """A waiting request that is released lets those behind it go."""
+    both = Lockstep()
+    both.play("1 read a", "2 write a", "3 read a/1", "2 release a")
+    assert both.held == {"1 read a", "3 read a/1"}
+    both.play("2 write a/1", "4 read a/1/x", "2 release a/1")
+    assert both.waiting == []
+
+
+def test_removal_takes_out_everything_of_an_agent() -> None:
+    """Granted and waiting, on any id; a second removal finds nothing."""
+    both = Lockstep()
+    both.play("1 write a", "1 write b/1", "2 write c", "1 write c", "3 write c", "2 write a/1")
+    changed = both.play("1 end")
+    assert [entry.gone for entry in changed] == [True, True, True, False]
+    assert both.held == {"2 write c", "2 write a/1"}
+    assert both.play("1 end") == []
+
+
+def test_an_empty_table_has_nothing_left() -> None:
+    """Neither slots, nor agents, nor entries; its version goes on from where it was."""
+    both = Lockstep()
+    both.play("1 write a/b/c/d", "2 read a", "3 write a/b", "2 surrender a")
+    version = both.table.version
+    both.play("1 end", "2 end", "3 end")
+    root = both.table.find(())
+    assert root is not None
+    assert (root.children, root.below, root.writes_below) == ({}, 0, 0)
+    assert both.table.askers == {}
+    assert both.table.find(("a",)) is None
+    assert both.table.ids() == []
+    assert both.request(agent(4), ("a",), "write").since > version
+
+
+def test_versions_start_where_the_table_is_told() -> None:
+    """A later table of the node goes on above all versions of an earlier one."""
+    table = LockTable(first_version=2**40)
+    (entry,) = table.request(agent(1), "c", ("a",), "write")
+    assert entry.number == entry.since == entry.version == 2**40 + 1
+
+
+def test_views_and_ids() -> None:
+    """A view has the id's ancestors and descendants in their order, and no siblings."""
+    both = Lockstep()
+    both.play("1 read a", "2 write a/1", "3 write b", "4 read a/1/x", "5 read a/2", "1 write a/1")
+    view = both.table.view(("a", "1"))
+    assert [(e.asker.id.serial, e.mode) for e in view] == [
+        (1, "read"),
+        (1, "write"),
+        (2, "write"),
+        (4, "read"),
+    ]
+    assert both.table.view(("a", "9", "9")) == view[:1]
+    assert both.table.view(("nobody",)) == []
+    assert set(both.table.ids()) == {("a",), ("a", "1"), ("a", "1", "x"), ("a", "2"), ("b",)}
+    assert both.table.entry(view[0].number) is view[0]
+    assert both.table.entry(view[0].number - 1) is None
+
+
+def test_conflicting_grants_would_be_noticed() -> None:
+    """The check for exclusion, which stands on the records alone, can fail."""
+    table = LockTable()
+    (first,) = table.request(agent(1), "c", ("a",), "write")
+    (second,) = table.request(agent(2), "c", ("a", 1), "read")
+    second.granted = True
+    with pytest.raises(AssertionError, match="both are granted"):
+        check_exclusion([first.record("n"), second.record("n")])

@@ -1,0 +1,185 @@
+"""What the steps of the lock table cost, counted and not timed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from locks import lock_table, lock_tree
+from locks.lock_table import LockTable
+from locks.lock_tree import Entry
+from locks.model import LockId, Mode
+from tests.lockstep import agent
+
+
+class Looks:
+    """Counts how often the table looks for an entry's reason to wait."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        look = LockTable._look
+
+        def counted(table: LockTable, entry: Entry) -> None:
+            self.count += 1
+            look(table, entry)
+
+        monkeypatch.setattr(LockTable, "_look", counted)
+
+    def during(self, do: Callable[[], Any]) -> int:
+        before = self.count
+        do()
+        return self.count - before
+
+
+def work(do: Callable[[], Any]) -> int:
+    """How many lines of the lock table are carried out: the same on every machine."""
+    files = {lock_table.__file__, lock_tree.__file__}
+    lines = 0
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        do()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def table_with(*requests: tuple[int, LockId, Mode]) -> LockTable:
+    """A table with these requests, each by the agent of the number."""
+    table = LockTable()
+    for who, lock_id, mode in requests:
+        table.request(agent(who), "c", lock_id, mode)
+    return table
+
+
+@pytest.mark.parametrize("lock_id", [("a",), ("a", 1, 2)])
+def test_handing_a_lock_on_looks_at_one_waiter(
+    lock_id: LockId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 500 that wait for it, and the work is the same as with 1."""
+    looks = Looks(monkeypatch)
+    table = table_with(*((n, lock_id, "write") for n in range(501)))
+    assert looks.count == 501
+    costs = set()
+    for n in range(500):
+        before = looks.count
+        costs.add(work(partial(table.remove, agent(n))))
+        assert looks.count == before + 1
+    assert len(costs) == 1
+    assert [entry.granted for entry in table.view(lock_id)] == [True]
+
+
+def test_a_writer_that_goes_lets_all_readers_in_with_one_look_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the writer behind 500 readers is looked at once for each that goes, at most."""
+    looks = Looks(monkeypatch)
+    readers = range(1, 501)
+    table = table_with((0, ("a",), "write"), *((n, ("a",), "read") for n in readers))
+    table.request(agent(501), "c", ("a",), "write")
+    assert looks.during(lambda: table.remove(agent(0))) == 501
+    assert looks.during(lambda: [table.remove(agent(n)) for n in reversed(readers)]) <= 500
+    assert table.view(("a",))[0].granted
+
+
+def test_a_waiter_that_gives_up_disturbs_only_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Wherever in a queue of 500 it stands."""
+    looks = Looks(monkeypatch)
+    table = table_with(*((n, ("a",), "write") for n in range(500)))
+    for n in (1, 250, 400, 499):
+        assert looks.during(partial(table.release, agent(n), ("a",))) <= 1
+
+
+@pytest.mark.parametrize("owners", ["each its own", "all one's"])
+@pytest.mark.parametrize("rows", [1_000, 10_000])
+def test_a_table_lock_over_held_rows_costs_a_look_for_each_row(
+    rows: int, owners: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one for each pair of rows: it counts down to its grant."""
+    looks = Looks(monkeypatch)
+    many = owners == "each its own"
+    table = table_with(*((n if many else 0, ("a", n), "write") for n in range(rows)))
+    (entry,) = table.request(agent(rows), "c", ("a",), "write")
+    for n in range(rows):
+        assert not entry.granted
+        table.release(agent(n if many else 0), ("a", n))
+    assert entry.granted
+    assert looks.count <= rows + 2
+
+
+def _table_over_own_rows(rows: int) -> int:
+    """Everybody waits for a row of one agent, and that one then asks for the table, and ends."""
+    table = table_with(*((0, ("a", n), "write") for n in range(rows)))
+    for n in range(rows):
+        table.request(agent(n + 1), "c", ("a", n), "write")
+    cost = work(lambda: table.request(agent(0), "c", ("a",), "write"))
+    assert sum(entry.granted for entry in table.view(("a",))) == rows + 1
+    return cost + work(lambda: table.remove(agent(0)))
+
+
+def _table_with_rows_behind(rows: int) -> int:
+    """Rows wait behind a table, and a table behind the rows."""
+    table = table_with((0, ("a",), "write"), *((n + 1, ("a", n), "write") for n in range(rows)))
+    cost = work(lambda: table.request(agent(rows + 1), "c", ("a",), "write"))
+    cost += work(lambda: table.remove(agent(0)))
+    return cost + work(lambda: [table.remove(agent(n + 1)) for n in range(rows)])
+
+
+def _table_surrendered(rows: int) -> int:
+    """Rows of one agent are given up for a table that waits for them."""
+    table = table_with(*((0, ("a", n), "write") for n in range(rows)))
+    table.request(agent(1), "c", ("a",), "write")
+    cost = work(lambda: table.surrender(agent(0), ("a",)))
+    return cost + work(lambda: table.remove(agent(1)))
+
+
+@pytest.mark.parametrize(
+    "scene", [_table_over_own_rows, _table_with_rows_behind, _table_surrendered]
+)
+def test_tables_and_rows_cost_in_proportion_to_the_rows(scene: Callable[[int], int]) -> None:
+    """Ten times as many rows make ten times the work, not a hundred times."""
+    assert scene(1000) <= 11 * scene(100)
+
+
+def test_an_unrelated_id_costs_nothing_more_in_a_full_table() -> None:
+    """A request and its release are the same work in a table of 1,000 ids with waiters on each."""
+    rows = [(root, k) for root in ("a", "b") for k in range(500)]
+    full = table_with(*((n, row, "write") for n in range(3) for row in rows))
+    empty = table_with((0, ("c", 0), "write"))
+    full.request(agent(0), "c", ("c", 0), "write")
+
+    def request_and_release(table: LockTable, who: int) -> int:
+        request = work(lambda: table.request(agent(who), "c", ("c", 1, "x"), "write"))
+        return request + work(lambda: table.release(agent(who), ("c", 1, "x")))
+
+    assert request_and_release(full, 9) == request_and_release(empty, 9)
+    # The same for one who has requests elsewhere in the table.
+    assert request_and_release(full, 0) == request_and_release(empty, 0)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_one_more_row_costs_the_same_beside_many_own_ones(awaited: bool) -> None:
+    """Also while somebody waits for the table."""
+
+    def one_more(rows: int) -> int:
+        table = table_with(*((0, ("a", n), "write") for n in range(rows)))
+        if awaited:
+            table.request(agent(1), "c", ("a",), "write")
+        return work(lambda: table.request(agent(0), "c", ("a", "more"), "write"))
+
+    assert one_more(1000) == one_more(10)
