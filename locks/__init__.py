@@ -47,6 +47,7 @@ from locks.errors import (
     NotClient,
     NotHeld,
     OperatingError,
+    WaitsForItself,
 )
 from locks.model import (
     AgentId,
@@ -105,6 +106,7 @@ __all__ = [
     "Require",
     "Transaction",
     "View",
+    "WaitsForItself",
     "await_all_locks",
     "begin_transaction",
     "change_flag",

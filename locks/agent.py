@@ -8,11 +8,13 @@ raised into it, withdraws its requests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import gevent
 import pykka
+from gevent import monkey
 
 from locks.agent_machine import AgentMachine, Flag, Object
 from locks.errors import (
@@ -22,9 +24,10 @@ from locks.errors import (
     LockTimeout,
     MisuseError,
     NotClient,
+    WaitsForItself,
 )
 from locks.messages import AgentMessage, Ended
-from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, show
+from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, related, show
 from locks.runtime import Client, Down, Monitor, Waiter, current_client, exit_client, monitor
 from locks.runtime.inline import InlineActor
 
@@ -165,13 +168,21 @@ class Agent(InlineActor):
     def check_client(self) -> None:
         """Raise `NotClient` unless it is the client who calls."""
         client = current_client()
-        if client is not self.client and client != self.client:
+        if client is not self.client and client != self.client and not self._is_patched_thread():
             raise NotClient(
                 f"transaction {self.id} belongs to {self.machine.client}; "
                 f"{name_of(client)} can't use it. Begin a transaction of its own there, or name "
                 "the client when it begins (client=...)",
                 agent=self.id,
             )
+
+    def _is_patched_thread(self) -> bool:
+        """Whether the client is a thread that is a greenlet, and the caller is this greenlet."""
+        return (
+            isinstance(self.client, threading.Thread)
+            and monkey.is_module_patched("threading")
+            and threading.current_thread() is self.client
+        )
 
     def ask_for(self, objects: Sequence[Object]) -> None:
         """Ask for locks without waiting for them."""
@@ -214,6 +225,8 @@ class Agent(InlineActor):
     def status(self) -> LockResult:
         """Status and deadlocks so far."""
         self.machine.check_alive()
+        if current_client() != self.client:
+            return self.turn.ask(self.machine.result)
         return self.turn.ask(self.machine.tell_status)
 
     def lock_info(self) -> list[LockInfo]:
@@ -239,9 +252,14 @@ class Agent(InlineActor):
         try:
             self.turn.run(self.event, event, *args)
             if call.result is None:
+                own = self.node.clients.get(self.client, ())
+                if len(own) > 1:
+                    self._check_own(list(own))
                 call.waiter.wait(timeout)
         except MisuseError:
-            raise  # the machine refused: there is nothing to withdraw
+            if call.result is None:
+                self.turn.run(self.event, self.machine.abandon, call)
+            raise
         except BaseException:
             self.turn.run(self.event, self.machine.abandon, call)
             raise
@@ -255,6 +273,27 @@ class Agent(InlineActor):
         if isinstance(result, Exception):
             raise result
         return result
+
+    def _check_own(self, others: Iterable[Agent]) -> None:
+        """Raise `WaitsForItself` if another transaction of the same client is in the way."""
+        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+        for other in others:
+            if other is self:
+                continue
+            for held in self.turn.ask(other.machine.lock_info):
+                for info in wanted:
+                    if (
+                        held.granted
+                        and related(held.lock_id, info.lock_id)
+                        and "write" in (held.mode, info.mode)
+                    ):
+                        raise WaitsForItself(
+                            f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
+                            f"has {held.mode} {show(held.lock_id)} itself in another transaction "
+                            f"({other.id}), and would wait for ever. Take both in one transaction",
+                            lock_id=info.lock_id,
+                            holder=other.id,
+                        )
 
     def _timed_out(
         self, wanted: list[LockInfo], timeout: float | None, withdrawn: bool

@@ -263,12 +263,16 @@ class AgentMachine:
             return "have_all_locks"
         return "waiting" if self._claims.unservable() is None else "cannot_serve"
 
+    def result(self) -> LockResult:
+        """Status and deadlocks so far."""
+        return LockResult(self.status(), self._reports())
+
     def tell_status(self) -> LockResult:
-        """Status and deadlocks so far; a client that is told that it has all locks claims them."""
-        status = self.status()
-        if status == "have_all_locks":
+        """The same for the client; when it is told that it has all locks, it claims them."""
+        result = self.result()
+        if result.status == "have_all_locks":
             self._claims.claim(self._claims.seq)
-        return LockResult(status, self._reports())
+        return result
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
@@ -355,7 +359,7 @@ class AgentMachine:
     def _conclude(self) -> list[AgentEffect]:
         """After each event: answer those whose wait is over, and say what has changed."""
         if self.ended is None:
-            if self._idle():
+            if self._resolver.active and self._idle():
                 self._resolver.cease()
             if self._waits and not self._resolver.surrendering:
                 self._answer()

@@ -13,6 +13,7 @@ from locks.agent import Agent, Notified, check_timeout
 from locks.agent_machine import Flag, Object
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning, NotHeld
 from locks.model import (
+    AgentId,
     Contender,
     LockInfo,
     LockResult,
@@ -124,9 +125,7 @@ def spawn_agent(
                 "monitor_nodes": monitor_nodes,
             }
             name = next(name for name, each in flags.items() if each is value)
-            raise InvalidOption(
-                f"option {name}={value!r} is neither True nor False", option=name
-            )
+            raise InvalidOption(f"option {name}={value!r} is neither True nor False", option=name)
     return default_node().spawn_agent(
         client,
         link=link,
@@ -251,7 +250,7 @@ def lock_info(agent: Agent) -> list[LockInfo]:
 def surrender_nowait(
     agent: Agent,
     lock_id: Sequence[Any],
-    other: Agent,
+    other: Agent | AgentId,
     nodes: Sequence[str] | None = None,
 ) -> None:
     """Give up a lock to another agent that waits for it; this one stands last and waits again.
@@ -259,22 +258,23 @@ def surrender_nowait(
     Args:
         agent: The transaction's agent.
         lock_id: The lock id.
-        other: The agent that waits for it.
+        other: The agent that waits for it, or its id, as views and reports have it.
         nodes: The nodes; the own one by default.
 
     Raises:
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
     """
-    agent, other = _agent(agent), _agent(other)
+    agent = _agent(agent)
+    to = other if isinstance(other, AgentId) else _agent(other).id
     lock_id = check_lock_id(lock_id)
     nodes = _nodes(agent.node, nodes)
     agent.check_client()
-    if all(waiting.agent != other.id for waiting in agent.node.view(lock_id).waiting):
+    if all(waiting.agent != to for waiting in agent.node.view(lock_id).waiting):
         raise NotHeld(
-            f"{other.id} does not wait for {show(lock_id)}; it can't be surrendered to it",
+            f"{to} does not wait for {show(lock_id)}; it can't be surrendered to it",
             lock_id=lock_id,
         )
-    agent.surrender(lock_id, other.id, tuple(nodes))
+    agent.surrender(lock_id, to, nodes)
 
 
 def fencing_token(agent: Agent, lock_id: Sequence[Any]) -> int:

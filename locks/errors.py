@@ -29,6 +29,7 @@ __all__ = [
     "NotClient",
     "NotHeld",
     "OperatingError",
+    "WaitsForItself",
 ]
 
 
@@ -68,15 +69,47 @@ class InvalidOption(MisuseError, ValueError):
 
 
 class ConflictingRequest(MisuseError):
-    """The same lock id was asked for before with other terms."""
+    """The same lock id was asked for before with other terms.
+
+    Attributes:
+        lock_id: Which lock.
+    """
+
+    lock_id: Any = None
 
 
 class NotClient(MisuseError):
-    """Somebody other than the transaction's client tried to use it."""
+    """Somebody other than the transaction's client tried to use it.
+
+    Attributes:
+        agent: The transaction's `locks.AgentId`.
+    """
+
+    agent: Any = None
+
+
+class WaitsForItself(MisuseError):
+    """The caller asks for a lock that another transaction of its own holds.
+
+    It would wait for ever: nobody but the caller can end that transaction.
+
+    Attributes:
+        lock_id: What it asked for.
+        holder: The `locks.AgentId` of the other transaction.
+    """
+
+    lock_id: Any = None
+    holder: Any = None
 
 
 class NotHeld(MisuseError):
-    """The lock (or the place in its queue) that the call is about is not there."""
+    """The lock (or the place in its queue) that the call is about is not there.
+
+    Attributes:
+        lock_id: Which lock.
+    """
+
+    lock_id: Any = None
 
 
 class OperatingError(LocksError):
@@ -88,15 +121,39 @@ class NodeNotRunning(OperatingError):
 
 
 class CannotServe(NodeNotRunning):
-    """Too few of the nodes asked are up to meet the request's requirement."""
+    """Too few of the nodes asked are up to meet the request's requirement.
+
+    Attributes:
+        lock_id: What was asked for.
+        nodes: The nodes that are down.
+    """
+
+    lock_id: Any = None
+    nodes: Any = ()
 
 
 class LockTimeout(OperatingError, TimeoutError):
-    """A wait ran out. Requests that only this wait was for have been withdrawn."""
+    """A wait ran out. Requests that only this wait was for have been withdrawn.
+
+    Attributes:
+        lock_ids: What was waited for.
+        holders: Who held it, as `locks.Contender`s.
+        timeout: The time that was waited, in seconds.
+    """
+
+    lock_ids: Any = ()
+    holders: Any = ()
+    timeout: Any = None
 
 
 class AgentEnded(OperatingError):
-    """The transaction has ended: it was ended, its client died, or its node stopped."""
+    """The transaction has ended: it was ended, its client died, or its node stopped.
+
+    Attributes:
+        agent: The transaction's `locks.AgentId`.
+    """
+
+    agent: Any = None
 
 
 class LockLost(OperatingError):

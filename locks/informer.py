@@ -78,6 +78,11 @@ class Informer:
             For each agent the entries to tell it of, with their records. The state of its own
             changed entries is always among them, unless they are gone.
         """
+        if len(changed) == 1 and asker is None and not self._closers:
+            (entry,) = changed
+            own = entry.asker
+            if not (own.waited or own.waits or entry.told_to):  # the most frequent case
+                return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
         askers: dict[Asker, None] = {} if asker is None else {asker: None}
         for entry in changed:

@@ -81,6 +81,7 @@ class Node:
         # Versions go on rising across restarts: nothing makes a million changes a second.
         self.server = Server(self, time.time_ns() // 1000)
         self.agents: dict[AgentId, Agent] = {}
+        self.clients: dict[Client, dict[Agent, None]] = {}  # the transactions of each client
         self.holders: dict[Client, Agent] = {}  # the transactions of `locks.Lock`s
         self._queue: deque[tuple[Server | Agent, Any]] = deque()
         self._unsettled: dict[Agent, None] = {}
@@ -115,10 +116,12 @@ class Node:
         ref = AgentId(created or time.time_ns(), self.name, next(self._serial))
         agent = Agent(self, ref, client, **options)
         self.agents[ref] = agent
+        self.clients.setdefault(client, {})[agent] = None
         try:
             agent.start_monitoring()
         except (TypeError, ValueError) as error:
             del self.agents[ref]
+            self._forget(agent)
             raise InvalidOption(
                 f"client {client!r} can't have a transaction: {error}", client=repr(client)
             ) from error
@@ -179,9 +182,7 @@ class Node:
             effect.wait.answer(effect.result)
         elif kind is Ended:
             self.agents.pop(sender.id, None)
-            client = sender.client
-            if self.holders.get(client) is sender:
-                del self.holders[client]
+            self._forget(sender)
             self._unsettled.pop(sender, None)
             sender.has_ended(effect)
         elif kind is Notify:
@@ -192,6 +193,16 @@ class Node:
             self.home.run_soon(tell, effect.view)
         else:
             raise AssertionError(f"unknown effect {effect!r}")
+
+    def _forget(self, agent: Agent) -> None:
+        client = agent.client
+        own = self.clients.get(client)
+        if own is not None:
+            own.pop(agent, None)
+            if not own:
+                self.clients.pop(client, None)
+        if self.holders.get(client) is agent:
+            del self.holders[client]
 
     def _finish(self) -> None:
         queue = self._queue

@@ -47,6 +47,7 @@ class Resolver:
         out: Where effects are put.
 
     Attributes:
+        active: Whether the agent waits, and has been told something that may concern it.
         unsettled: Whether something was learned since it last settled.
     """
 
@@ -55,7 +56,7 @@ class Resolver:
         self._out = out
         self._graph = WaitGraph()
         self.unsettled = False
-        self._active = False  # whether the agent waits
+        self.active = False
         self._news: set[RequestKey] = set()  # changed since corrections were last sent
         self._surrendering: Counter[str] = Counter()  # unanswered surrenders, by node
         self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
@@ -68,32 +69,32 @@ class Resolver:
 
     def begin(self) -> None:
         """The agent waits, perhaps for some time already."""
-        if self._active:
+        if self.active:
             return
-        self._active = True
+        self.active = True
         for teller in self._tellers:
             self._out.append(ToAgent(teller, Knowledge(self._me, (), forgot=True)))
         self._tellers.clear()
 
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
-        if self._active:
+        if self.active:
             self._correct()
             self._knows.clear()
             self._graph.forget()
             self._news.clear()
-            self._active = self.unsettled = False
+            self.active = self.unsettled = False
 
     def forget(self, nodes: Iterable[str]) -> None:
         """A deadlock is resolved: what was known served it; be told again what still matters."""
-        if self._active:
+        if self.active:
             self.cease()
             self.begin()
             self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
 
     def learn(self, record: RequestRecord) -> None:
         """Take in what a lock server or another agent knows of a request."""
-        if self._active and self._graph.learn(record):
+        if self.active and self._graph.learn(record):
             self._news.add(record.key)
             self.unsettled = True
 
@@ -114,7 +115,7 @@ class Resolver:
         if not message.records:
             return
         self._tellers[sender] = None
-        if not self._active:
+        if not self.active:
             return
         knows = self._knows.setdefault(sender, {})
         for record in message.records:

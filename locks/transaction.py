@@ -169,12 +169,12 @@ def transaction(*, timeout: float | None = None, on_deadlock: OnDeadlock = "abor
 
 
 def run_transaction(
-    function: Callable[[Transaction], T], *, retries: int = 10, timeout: float | None = None
+    function: Callable[[Transaction], T], *, retries: int = 100, timeout: float | None = None
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
 
-    A transaction that is run again keeps its age: it gets older than those that come after it,
-    and the youngest yields, so it can't be aborted for ever.
+    A transaction that is run again keeps its age. The youngest of a deadlock yields, so it can be
+    aborted only by those that are older, and they end one after the other.
 
     Args:
         function: Called with the transaction; it must be fit to be run more than once.

@@ -7,7 +7,6 @@ is not monkey-patched. The same files run once more in a process that is (test_p
 
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
 import subprocess
@@ -18,11 +17,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import locks
-from tests.api.clients import KINDS, Run, left_nothing_behind
+from tests.api.clients import KINDS, PATCHED, Run, left_nothing_behind
 
 ROOT = pathlib.Path(__file__).parents[2]
-
-PATCHED = os.environ.get("LOCKS_PATCHED") == "1"
 
 
 @pytest.fixture(params=list(KINDS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -13,18 +12,17 @@ import pykka
 import pytest
 
 import locks
-from tests.api.clients import Client, Run
+from tests.api.clients import PATCHED, Client, Run
 from tests.helpers import eventually
 
 A, B = ("a",), ("b",)
-
-PATCHED = os.environ.get("LOCKS_PATCHED") == "1"
 
 
 # --- Clients that die ---------------------------------------------------------------------------
 
 
 def finish(run: Run, client: Client) -> None:
+    """The client ends as it should."""
     run.stop(client)
 
 
@@ -515,7 +513,7 @@ def test_agent_is_an_actor(run: Run) -> None:
     client.lock(A).get()
     assert isinstance(agent, pykka.ActorRef)
     assert agent.is_alive()
-    assert agent == agent and len({agent, agent}) == 1
+    assert len({agent, agent}) == 1
     assert "agent-1@node@localhost" in repr(agent)
     agent.stop()
     assert not agent.is_alive()
@@ -682,7 +680,7 @@ def test_start_and_stop(run: Run) -> None:
     locks.stop()
     locks.stop()
     assert not node.running
-    with pytest.raises(locks.NodeNotRunning, match="locks.start()"):
+    with pytest.raises(locks.NodeNotRunning, match=r"locks\.start\(\)"):
         node.spawn_agent()
     other = locks.start("other@here")
     assert locks.start() is other

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 import locks
+from tests.api.clients import PATCHED
 
 HERE = pathlib.Path(__file__).parent
 
@@ -20,7 +21,7 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.skipif(os.environ.get("LOCKS_PATCHED") == "1", reason="this is the patched process")
+@pytest.mark.skipif(PATCHED, reason="this is the patched process")
 @pytest.mark.parametrize(
     "name", sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched.py")
 )
@@ -43,4 +44,4 @@ def test_nothing_is_patched_by_importing_locks() -> None:
     from gevent import monkey
 
     assert locks.__version__
-    assert monkey.is_module_patched("threading") == (os.environ.get("LOCKS_PATCHED") == "1")
+    assert monkey.is_module_patched("threading") == PATCHED

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import locks
-from tests.api.clients import EXPLORE, Client, Run
+from tests.api.clients import EXPLORE, Client, Run, many
 from tests.helpers import eventually
 
 MODES = pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
@@ -56,11 +56,9 @@ def resolve(
         return deadlocks
 
     answers = []
-    asked = 0
-    for i in order:
+    for asked, i in enumerate(order, 1):
         wanted = ("ring", (i + 1) % size)
         answers.append(clients[i].do(finish, clients[i], wanted))
-        asked += 1
         if paced and asked < size:
             run.until_waiting(clients[i], wanted)
     reports = [answer.get() for answer in answers]
@@ -97,7 +95,7 @@ def test_small_rings_in_every_order(run: Run, size: int, abort: bool, paced: boo
 def test_large_rings_in_random_orders(run: Run, size: int, abort: bool, paced: bool) -> None:
     """Rings of ten and twenty, in some orders: one yields, all are told."""
     clients = [run.client() for _ in range(size)]
-    for seed in range(100 if EXPLORE else 3):
+    for seed in range(many(4, 100)):
         chance = random.Random(seed)
         ages, order = (chance.sample(range(size), size) for _ in range(2))
         try:
@@ -110,7 +108,7 @@ def test_large_rings_in_random_orders(run: Run, size: int, abort: bool, paced: b
 @pytest.mark.parametrize("on_deadlock", ["abort", "surrender"])
 def test_clients_that_take_locks_one_by_one(run: Run, number: int, on_deadlock: Any) -> None:
     """Clients that each take three of as many locks, one by one, all finish all transactions."""
-    transactions = 200 if EXPLORE else 20
+    transactions = many(20, 200)
     holders: dict[tuple[Any, ...], int] = {}
 
     def take(tx: locks.Transaction, chance: random.Random, me: int) -> None:

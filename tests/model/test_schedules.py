@@ -45,10 +45,9 @@ def test_standing_elsewhere_is_told_again_after_all_was_released() -> None:
     world.step(2)
     world.deliver_one(2, "n1")  # 2 stands behind 1 on n1
     world.deliver("n1")  # and gets it when 1's release comes
-    world.deliver_one(1, "n2")
-    world.deliver_one("n2", 1)  # released: 1 asks n2 again
-    world.deliver_one(1, "n2")
-    world.deliver_one(1, "n2")  # 1 has n2 again, before 2 comes there
+    world.deliver_between(1, "n2")
+    world.deliver_between("n2", 1)  # released: 1 asks n2 again
+    world.deliver_between(1, "n2")  # 1 has n2 again, before 2 comes there
     world.deliver()
     finish(world)
 

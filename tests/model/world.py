@@ -425,9 +425,15 @@ class World:
 
     def deliver_one(self, sender: int | str, receiver: int | str) -> None:
         """Deliver the next message of one party to another; parties as for `deliver`."""
-        names = [party if isinstance(party, str) else str(party) for party in (sender, receiver)]
+        names = [str(sender), str(receiver)]
         (link,) = [link for link in self.channels if [name(party) for party in link] == names]
         self.do(("deliver", link))
+
+    def deliver_between(self, sender: int | str, receiver: int | str) -> None:
+        """Deliver all that is on its way from one party to another; parties as for `deliver`."""
+        names = [str(sender), str(receiver)]
+        while any([name(party) for party in link] == names for link in self.channels):
+            self.deliver_one(sender, receiver)
 
     def step(self, *numbers: int) -> None:
         """Let clients take their next steps."""
