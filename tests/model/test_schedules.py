@@ -140,3 +140,24 @@ def test_two_agents_that_surrender_one_lock_node_by_node() -> None:
         for client, node in ((2, "n1"), (2, "n2"), (1, "n3")):
             world.deliver_one(client, node)
         world.run(random.Random(seed))
+
+
+def test_a_request_that_goes_ahead_of_others_closes_a_deadlock() -> None:
+    """A conversion stands ahead of one that its agent already waits for with another request.
+
+    1 stands behind 4's part of the table; then it asks for the whole table, ahead of 3, which waits
+    for 1, and so ahead of 4 as well. From now on 1 and 4 wait for each other.
+    """
+    x, y, part, other = ("a", 1, "x"), ("a", 2, "y"), ("a", 2), ("a", 1)
+    world = World(
+        [
+            [("ask", x, "read"), ("ask", y, "write"), ("lock", A, "write")],
+            [("ask", y, "read")],
+            [("lock", other, "write")],
+            [("ask", part, "write"), ("await",)],
+        ]
+    )
+    for number in (1, 3, 2, 4, 1, 1):
+        world.step(number)
+        world.deliver()
+    finish(world)
