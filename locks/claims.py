@@ -4,8 +4,9 @@ A client's wish for one lock id is a `Wish`; on each node that is asked it has a
 (`locks.wishes`). `Claims` are all wishes of one agent: it asks lock servers, takes in what they
 answer, and knows at any time which wishes are held.
 
-A lock server answers each `Release`. Until it has, nothing that it tells of that id is taken in,
-because it may be about the request that was released; and a new request for the id is held back.
+A lock server answers each `Release`. Until it has, what it tells of that id is taken in only if it
+is about a request that is known and still wanted, because it may be about the one that was released;
+and a new request for the id is held back.
 """
 
 from __future__ import annotations
@@ -172,12 +173,15 @@ class Claims:
         node, lock_id = record.node, record.lock_id
         wish = self.wishes.get(lock_id)
         claim = wish.claims.get(node) if wish is not None else None
-        if wish is None or claim is None or (node, lock_id) in self._releasing:
+        if wish is None or claim is None:
+            return False
+        known = claim.write if record.mode == "write" else claim.read
+        if known is None or known.number != record.number:
+            if (node, lock_id) in self._releasing:
+                return False  # it may be the one that was released
+        elif known.version > record.version:
             return False
         self._unanswered.pop((node, lock_id, record.mode), None)
-        known = claim.write if record.mode == "write" else claim.read
-        if known is not None and known.version > record.version:
-            return False
         if record.mode == "write":
             claim.write = record
         else:

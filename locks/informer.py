@@ -119,12 +119,16 @@ class Informer:
         asker = entry.asker
         if not asker.waits or (asker.total == 1 and not asker.requests_elsewhere):
             return False
-        if entry.granted:
-            return any(
-                not other.granted and other.asker is not asker and (other.write or entry.write)
-                for other in self._table.related(entry.slot.lock_id)
-            )
-        return next(self._edges_of(entry), None) is not None
+        if not entry.granted and next(self._edges_of(entry), None) is not None:
+            return True
+        # One that does not stand last may be in the way of somebody who came before.
+        return entry.place != self._table.last_place and any(
+            not other.granted
+            and other.place > entry.place
+            and other.asker is not asker
+            and (other.write or entry.write)
+            for other in self._table.related(entry.slot.lock_id)
+        )
 
     def _look_for_cycles(self, news: News) -> None:
         """Tell what lies on a cycle through an asker that may have closed one, now or before."""

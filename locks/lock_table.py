@@ -96,7 +96,7 @@ class LockTable:
         self.askers: dict[AgentId, Asker] = {}
         self._root = Slot((), None)
         self._entries: dict[int, Entry] = {}
-        self._last_place = 0
+        self.last_place = 0
         self._requests = self._grants = self._waits = 0
         self._surrenders = self._refused = 0
 
@@ -292,13 +292,13 @@ class LockTable:
 
     def _place(self, entry: Entry, ahead_of: Entry | None = None) -> None:
         """Give an entry its place: the last one, or the one directly ahead of another entry."""
-        self._last_place += 1
+        self.last_place += 1
         if ahead_of is None:
-            entry.place = self._last_place
+            entry.place = self.last_place
             entry.room = WHOLE
         else:
             # Those put ahead of the same entry before stand at `room / k` with a smaller `k`.
-            k = self._last_place
+            k = self.last_place
             entry.place = ahead_of.place - ahead_of.room / k
             entry.room = ahead_of.room / (k * (k - 1))
 

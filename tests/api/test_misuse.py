@@ -585,6 +585,7 @@ HIERARCHY = {
     locks.ConflictingRequest: locks.MisuseError,
     locks.NotClient: locks.MisuseError,
     locks.NotHeld: locks.MisuseError,
+    locks.WaitsForItself: locks.MisuseError,
     locks.OperatingError: locks.LocksError,
     locks.NodeNotRunning: locks.OperatingError,
     locks.CannotServe: locks.NodeNotRunning,

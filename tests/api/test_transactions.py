@@ -127,19 +127,28 @@ def test_two_transactions_of_one_client(run: Run) -> None:
 
 
 def test_nested_transaction_wants_what_the_outer_one_holds(run: Run) -> None:
-    """A client that waits for itself is told so when its time runs out."""
+    """A client that would wait for itself is told so, and the request is taken back."""
 
-    def work() -> None:
+    def wait_for_itself() -> None:
         with locks.transaction() as outer:
             outer.lock(A)
-            with locks.transaction(timeout=0) as inner:
-                with pytest.raises(locks.LockTimeout) as caught:
-                    inner.lock(A)
-                (holder,) = caught.value.holders
-                assert holder.agent == outer.agent.id
-                assert holder.client == inner.agent.machine.client
+            outer.read_lock(B)
+            with locks.transaction() as inner:
+                inner.lock(C)
+                for wanted in (A, ("a", 1)):
+                    with pytest.raises(locks.WaitsForItself, match="in another transaction") as it:
+                        inner.read_lock(wanted)
+                    assert it.value.holder == outer.agent.id
+                with pytest.raises(locks.WaitsForItself):
+                    inner.lock_all([("d",), B])
+                inner.read_lock(B)  # nothing against reading twice
+                assert {info.lock_id for info in locks.lock_info(inner.agent)} == {B, C}
+                with pytest.raises(locks.WaitsForItself):
+                    locks.Lock(A).acquire()
+            assert not locks.queue(A).waiting
+        assert locks.statistics().agents == 0
 
-    run.client().call(work)
+    run.client().call(wait_for_itself)
 
 
 # --- Locking several, unlocking, time limits --------------------------------------------------------
