@@ -120,8 +120,6 @@ class Claims:
                 claim = wish.claims[node] = Claim(node)
                 self._request(wish, claim)
         self._weigh(wish)
-        if not wish.claimed:
-            self._unclaimed[lock_id] = wish
         return undo
 
     def drop(self, lock_id: LockId) -> None:
@@ -212,7 +210,7 @@ class Claims:
     def claim(self, upto: int) -> None:
         """The client was told that it has all locks up to the wish numbered `upto`."""
         for wish in [w for w in self._unclaimed.values() if w.held and w.seq <= upto]:
-            wish.claimed = True
+            wish.claimed = wish.mode
             del self._unclaimed[wish.lock_id]
 
     def tell_standing(self) -> None:
@@ -260,7 +258,7 @@ class Claims:
         """Whether yielding for this edge takes something that the client was told it has."""
         node, lock_id = edge.waiter.node, edge.waiter.lock_id
         return any(
-            wish.claimed and node in wish.claims and related(wish.lock_id, lock_id)
+            wish.claimed is not None and node in wish.claims and related(wish.lock_id, lock_id)
             for wish in self.wishes.values()
         )
 
@@ -310,10 +308,12 @@ class Claims:
 
     def _weigh(self, wish: Wish) -> None:
         """Find out whether a wish is held, and keep account of it."""
-        if wish.weigh(self.alive):
+        wish.held = wish.serves(wish.mode, self.alive)
+        if wish.held:
             self.open.pop(wish.lock_id, None)
         else:
             self.open[wish.lock_id] = wish
-            if wish.claimed:
-                wish.claimed = False
-                self._unclaimed[wish.lock_id] = wish
+            if wish.claimed is not None and not wish.serves(wish.claimed, self.alive):
+                wish.claimed = None
+        if wish.claimed != wish.mode:
+            self._unclaimed[wish.lock_id] = wish

@@ -50,7 +50,8 @@ class Wish:
         seq: Its number in the order of the client's wishes.
         claims: The claims, by node.
         held: Whether enough of them are granted.
-        claimed: Whether the client was told so.
+        claimed: In which mode the client was told that it holds it, if it was, and still does: a
+            reader that waits for its upgrade has claimed it for reading.
     """
 
     __slots__ = ("claimed", "claims", "held", "lock_id", "mode", "require", "seq")
@@ -62,18 +63,16 @@ class Wish:
         self.seq = seq
         self.claims: dict[str, Claim] = {}
         self.held = False
-        self.claimed = False
+        self.claimed: Mode | None = None
 
-    def weigh(self, alive: Collection[str]) -> bool:
-        """Find out whether enough claims are granted, given the nodes that are up."""
+    def serves(self, mode: Mode, alive: Collection[str]) -> bool:
+        """Whether enough claims are granted for a mode, given the nodes that are up."""
         claims = self.claims
         if len(claims) == 1:
             (claim,) = claims.values()
-            self.held = claim.grant(self.mode) is not None
-        else:
-            granted = sum(claim.grant(self.mode) is not None for claim in claims.values())
-            self.held = granted >= needed(self.require, claims, alive)
-        return self.held
+            return claim.grant(mode) is not None
+        granted = sum(claim.grant(mode) is not None for claim in claims.values())
+        return granted >= needed(self.require, claims, alive)
 
     def info(self) -> LockInfo:
         """What users see of it."""
@@ -84,7 +83,7 @@ class Wish:
             self.require,
             tuple(node for node, claim in self.claims.items() if claim.grant(self.mode)),
             self.held,
-            self.claimed,
+            self.claimed == self.mode,
         )
 
 
