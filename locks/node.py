@@ -16,6 +16,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import pykka
@@ -133,6 +134,7 @@ class Node:
         if self.running:
             self.running = False
             self.turn.run(self._end_agents)
+        if self.server.is_alive():
             if self._shielded:
                 interrupts.uninstall()
             watch = self.server.ended()
@@ -140,12 +142,24 @@ class Node:
                 self.home.run_soon(watch.fire, self.server, "normal")
             self.home.stop(timeout=5)
 
-    def _end_agents(self) -> None:
+    def _end_agents(self, why: str = "was stopped") -> None:
         for agent in list(self.agents.values()):
-            reason = AgentEnded(
-                f"node {self.name} was stopped; transaction {agent.id} has ended", agent=agent.id
-            )
-            agent.event(agent.machine.end, reason)
+            text = f"node {self.name} {why}; transaction {agent.id} has ended"
+            agent.event(agent.machine.end, AgentEnded(text, agent=agent.id))
+
+    def _crashed(self, actor: Server | Agent, error: Exception) -> None:
+        """An actor broke down in the middle of a message; what it knows can't be trusted any more.
+
+        An agent goes alone. Without its lock server, a node can vouch for nothing.
+        """
+        self.home.run_soon(partial(logger.error, "%s has crashed", actor, exc_info=error))
+        if isinstance(actor, Agent):
+            text = f"transaction {actor.id} has crashed: {error!r}"
+            actor.event(actor.machine.end, AgentEnded(text, agent=actor.id))
+        else:
+            self.running = False
+            self._queue.clear()
+            self._end_agents("has lost its lock server")
 
     def check_running(self) -> None:
         """Raise `NodeNotRunning` when the node was stopped."""
@@ -210,7 +224,11 @@ class Node:
         while True:
             while queue:
                 receiver, message = queue.popleft()
-                receiver.handle(message)
+                try:
+                    receiver.handle(message)
+                except Exception as error:
+                    self._crashed(receiver, error)
+                    continue
                 if type(receiver) is Agent:
                     kind = type(message)
                     if kind is Knowledge:
@@ -224,7 +242,10 @@ class Node:
                 return
             agent = next(iter(unsettled))
             del unsettled[agent]
-            agent.settle()
+            try:
+                agent.settle()
+            except Exception as error:
+                self._crashed(agent, error)
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
@@ -286,6 +307,8 @@ def start(name: str | None = None, *, trace: Trace | None = None) -> Node:
                     node=_default.name,
                 )
             return _default
+        if _default is not None:
+            _default.stop()  # its lock server has crashed
         _default = Node("node@localhost" if name is None else name, trace)
         return _default
 

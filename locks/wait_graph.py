@@ -16,7 +16,8 @@ the whole cycle. So
 * otherwise for each pair of an agent `p` that reaches `me` and an agent `n` that is reached, both
   larger, the smaller one of them is to be told (`targets`) what was found (`edges`).
 
-A ring of K agents is found with K - 1 such messages.
+A ring of K agents is found with K - 1 such messages, if each agent looks after all that was on its
+way has arrived (on one node it does), and with a few more if not.
 
 Rejected: to tell all larger agents that occur (the same result with many more messages); to tell
 whole views of lock ids (outdated views hide newer ones); strongly connected components over all

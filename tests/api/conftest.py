@@ -8,6 +8,7 @@ is not monkey-patched. The same files run once more in a process that is (test_p
 from __future__ import annotations
 
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -71,6 +72,10 @@ def run_script() -> Callable[..., str]:
                 if interrupt:
                     assert process.stdout.readline() == "ready\n"
                     process.send_signal(signal.SIGINT)
+                    # Python and gevent miss a signal that comes in the very moment in which the
+                    # main thread goes to sleep; they notice it with the next one.
+                    while not select.select([process.stdout], [], [], 2)[0]:
+                        process.send_signal(signal.SIGINT)
                 out, err = process.communicate(timeout=60)
             except BaseException:
                 process.kill()
