@@ -116,8 +116,7 @@ class AgentMachine:
         """
         self.check_alive()
         objects = list(objects)
-        for wanted in objects:
-            self._claims.check(wanted, self.await_nodes)
+        self._claims.check(objects, self.await_nodes)
         undo = [self._claims.add(wanted) for wanted in objects]
         if wait is not None:
             self._waits[wait] = Wait(self._claims.seq, [u for u in undo if u is not None])

@@ -77,6 +77,13 @@ def begin_transaction(
     """
     check_timeout(timeout)
     wanted = [_object(default_node(), pattern) for pattern in objects]
+    client = options.get("client")
+    if wanted and client is not None and client != current_client():
+        raise InvalidOption(
+            f"objects can only be locked for the caller, not for client {client!r}; begin with "
+            "spawn_agent(client=...) and let the client lock",
+            client=repr(client),
+        )
     agent = spawn_agent(**options)
     if not wanted:
         return agent, LockResult("no_locks", ())

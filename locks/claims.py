@@ -78,26 +78,34 @@ class Claims:
         self._used: dict[str, int] = {}  # the nodes that were asked, by the number of claims
         self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
 
-    def check(self, wanted: Object, await_nodes: bool) -> None:
-        """Whether a wish can be taken in.
+    def check(self, objects: Iterable[Object], await_nodes: bool) -> None:
+        """Whether wishes can be taken in, one after the other.
 
         Raises:
-            ConflictingRequest: The id was asked for before on other terms.
+            ConflictingRequest: An id was asked for before on other terms.
             CannotServe: Too few of the nodes are up, and they are not to be awaited.
         """
-        lock_id, mode, nodes, require = wanted
-        wish = self.wishes.get(lock_id)
-        if wish is not None:
-            upgrade = mode == "write" and wish.mode == "read"
-            if require != wish.require or (upgrade and not wish.claims.keys() <= set(nodes)):
-                raise ConflictingRequest(
-                    f"{show(lock_id)} was asked for before on {', '.join(wish.claims)} with "
-                    f"require={wish.require!r}; now it is asked for on {', '.join(nodes)} with "
-                    f"require={require!r}. Unlock it first, or ask on the same terms",
-                    lock_id=lock_id,
-                )
-        if not await_nodes and not servable(require, nodes, self.alive):
-            raise cannot_serve(lock_id, nodes, self.alive)
+        asked: dict[LockId, tuple[Mode, set[str], Require]] = {}
+        for lock_id, mode, nodes, require in objects:
+            wish = self.wishes.get(lock_id)
+            if wish is not None:
+                asked.setdefault(lock_id, (wish.mode, set(wish.claims), wish.require))
+            before = asked.get(lock_id)
+            if before is not None:
+                upgrade = mode == "write" and before[0] == "read"
+                if require != before[2] or (upgrade and not before[1] <= set(nodes)):
+                    raise ConflictingRequest(
+                        f"{show(lock_id)} was asked for before on {', '.join(sorted(before[1]))} "
+                        f"with require={before[2]!r}; now it is asked for on {', '.join(nodes)} "
+                        f"with require={require!r}. Unlock it first, or ask on the same terms",
+                        lock_id=lock_id,
+                    )
+            if not await_nodes and not servable(require, nodes, self.alive):
+                raise cannot_serve(lock_id, nodes, self.alive)
+            if before is not None:
+                asked[lock_id] = (max(mode, before[0]), before[1] | set(nodes), require)
+            else:
+                asked[lock_id] = (mode, set(nodes), require)
 
     def add(self, wanted: Object) -> Callable[[], None] | None:
         """Take a wish in; return what withdraws it, if there is anything new in it."""

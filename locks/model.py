@@ -320,7 +320,7 @@ def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InvalidOption: It is empty, a plain string, or holds something that is not a name.
     """
-    if isinstance(value, str) or not all(isinstance(node, str) for node in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(node, str) for node in value):
         raise InvalidOption(
             f'nodes {value!r} is not a list of node names, such as ["a@127.0.0.1"]',
             value=repr(value),

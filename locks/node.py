@@ -336,6 +336,7 @@ def _forget_node() -> None:
     _starting = native_lock()
     if node is not None:
         node.running = False
+        node.turn.reset()
         for agent in list(node.agents.values()):
             text = f"transaction {agent.id} lives in the parent process"
             agent.machine.end(AgentEnded(text, agent=agent.id))

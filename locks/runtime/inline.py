@@ -55,6 +55,11 @@ class Turn:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._finish = finish
 
+    def reset(self) -> None:
+        """In a forked child: the thread that had the turn, if one had, is not there."""
+        self._lock = native_lock()
+        self._posted.clear()
+
     def run(self, function: Callable[..., object], *args: Any) -> None:
         """Take the turn, call `function(*args)`, and finish what follows from it.
 

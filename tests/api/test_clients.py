@@ -66,6 +66,7 @@ ENDS = pytest.mark.parametrize("end", [finish, crash, kill])
 
 
 @ENDS
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_death_frees_all_locks(
     run: Run, end: Callable[[Run, Client], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +86,7 @@ def test_death_frees_all_locks(
 
 
 @ENDS
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_death_takes_back_requests(
     run: Run, end: Callable[[Run, Client], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

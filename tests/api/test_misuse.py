@@ -11,6 +11,7 @@ import pykka
 import pytest
 
 import locks
+from locks.runtime import current_client
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
 
@@ -614,3 +615,27 @@ def test_kinds_of_pythons_own() -> None:
     assert issubclass(locks.LockTimeout, TimeoutError)
     exported = {e for e in vars(locks).values() if isinstance(e, type) and issubclass(e, Exception)}
     assert exported == set(HIERARCHY)
+
+
+def test_one_batch_is_checked_against_itself(run: Run) -> None:
+    """The same id on other terms within one call is refused, and nothing of the call is asked for."""
+    (client,) = run.begin(1)
+    batch = [(A, "read"), (("b",), "write"), (A, "read", [locks.start().name], "any")]
+    with pytest.raises(locks.ConflictingRequest, match="on other|asked for before"):
+        client.call(locks.lock_objects, client.agent, batch)
+    assert not client.call(locks.lock_info, client.agent)
+
+
+def test_objects_are_locked_for_the_caller_only(run: Run) -> None:
+    """`begin_transaction` with objects for somebody else says what to do instead."""
+    one, two = run.client(), run.client()
+    other = two.call(current_client)
+    with pytest.raises(locks.InvalidOption, match="spawn_agent"):
+        one.call(lambda: locks.begin_transaction([(A, "write")], client=other))
+
+
+def test_nodes_that_are_no_list_are_refused(run: Run) -> None:
+    """A number in the place of node names is refused with a message that says what is wanted."""
+    (client,) = run.begin(1)
+    with pytest.raises(locks.InvalidOption, match="list of node names"):
+        client.call(lambda: locks.lock(client.agent, A, nodes=5))  # type: ignore[arg-type]

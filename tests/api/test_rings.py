@@ -135,4 +135,5 @@ def test_clients_that_take_locks_one_by_one(run: Run, number: int, on_deadlock: 
     answers = [run.client().do(work, me) for me in range(number)]
     limit = 600.0 if EXPLORE else 60.0
     assert [answer.get(limit) for answer in answers] == [transactions] * number
-    assert locks.statistics().deadlocks > 0
+    if run.in_hub:  # in threads it is a matter of luck
+        assert locks.statistics().deadlocks > 0

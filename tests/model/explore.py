@@ -9,28 +9,44 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from enum import Enum
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
-from locks.messages import Surrender, ToAgent
+from locks.messages import Surrender, Told
 from locks.model import AgentId
 from locks.server_machine import ServerMachine
 from tests.model.world import SERIALS, Choice, Client, Party, Violation, World, granted
 
-DROPPED = frozenset(
-    "_requests _grants _waits _surrenders _refused "
-    "aborts reports options script nodes clock number _handlers _out out".split()
-)
+DROPPED = {
+    "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
+    "Client": {"aborts", "reports", "options", "script", "nodes", "clock", "out"},
+    "ServerMachine": {"_handlers"},
+}
 # Dictionaries that are only looked into, or whose order decides only in which order messages to
 # different parties are sent.
 UNORDERED = frozenset(
-    "_entries _knows _tellers _surrendering _unanswered _releasing _used _standings waiting told "
-    "_unclaimed open wishes".split()
+    [
+        "_entries",
+        "_knows",
+        "_tellers",
+        "_surrendering",
+        "_unanswered",
+        "_releasing",
+        "_used",
+        "_standings",
+        "waiting",
+        "told",
+        "_unclaimed",
+        "open",
+        "wishes",
+    ]
 )
+
+
+def by_key(item: tuple[Any, Any]) -> Any:
+    return repr(item[0]) if not isinstance(item[0], int) else item[0]
 
 
 def freeze(value: Any, seen: dict[int, int] | None = None, ordered: bool = True) -> Any:
@@ -39,8 +55,8 @@ def freeze(value: Any, seen: dict[int, int] | None = None, ordered: bool = True)
     if value is None or kind in (int, str, bool, Fraction) or isinstance(value, tuple):
         return value
     if isinstance(value, dict):
-        items = [(freeze(k, seen), freeze(v, seen, ordered)) for k, v in value.items()]
-        return tuple(items) if ordered else frozenset(items)
+        items = value.items() if ordered else sorted(value.items(), key=by_key)
+        return tuple([(freeze(k, seen), freeze(v, seen, ordered)) for k, v in items])
     if kind is list:
         return tuple([freeze(v, seen) for v in value])
     if kind in (set, frozenset):
@@ -53,7 +69,7 @@ def freeze(value: Any, seen: dict[int, int] | None = None, ordered: bool = True)
     names = getattr(kind, "__slots__", None) or value.__dict__
     found = [kind.__name__]
     for name in names:
-        if name in DROPPED:
+        if name in DROPPED.get(kind.__name__, ()):
             continue
         if name == "deadlocks":
             found.append(len(value.deadlocks))
@@ -77,7 +93,7 @@ KINDS = {STEP: "step", TIME_OUT: "time out", SETTLE: "settle", DIE: "die"}
 
 
 class Explorer:
-    def __init__(self, world: World, limit: int = 300_000) -> None:
+    def __init__(self, world: World, limit: int = 300_000, reduce: bool = True) -> None:
         self.world = world
         self.limit = limit
         self.names = list(world.servers)
@@ -93,7 +109,11 @@ class Explorer:
         self.message_ids: dict[Any, int] = {}
         self.links: list[tuple[Party, Party]] = []
         self.link_ids: dict[tuple[Party, Party], int] = {}
+        self.link_from: list[int] = []
         self.link_to: list[int] = []
+        self.reduce = reduce
+        self.talks: list[bool] = []  # an agent that is active may send to other agents
+        self.wakes: list[bool] = []  # a message that may make an agent active
         self.results: dict[tuple[int, int], Any] = {}
         self.fine: set[tuple[int, int]] = set()
         self.true: dict[Any, bool] = {}
@@ -127,14 +147,19 @@ class Explorer:
                 if party.number in self.world.mortal and not party.finished:
                     own.append(DIE)
             self.refs.append(ref)
+            self.talks.append(ref is not None and party.agent._resolver.active)
             self.spontaneous.append(tuple(own))
         return found
 
     def message(self, message: Any) -> int:
-        found = self.message_ids.get(message)
+        key = (type(message), message)  # named tuples of different types may be equal
+        found = self.message_ids.get(key)
         if found is None:
-            found = self.message_ids[message] = len(self.messages)
+            found = self.message_ids[key] = len(self.messages)
             self.messages.append(message)
+            self.wakes.append(
+                type(message) is Told and len({record.agent for record in message.records}) > 1
+            )
         return found
 
     def link(self, sender: Party, receiver: Party) -> int:
@@ -144,6 +169,11 @@ class Explorer:
             found = self.link_ids[key] = len(self.links)
             self.links.append(key)
             to = receiver
+            self.link_from.append(
+                self.parties[sender]
+                if isinstance(sender, str)
+                else self.count + sender.serial % SERIALS - 1
+            )
             self.link_to.append(
                 self.parties[to] if isinstance(to, str) else self.count + to.serial % SERIALS - 1
             )
@@ -209,7 +239,55 @@ class Explorer:
         for party in range(self.count, len(locals_)):
             for own in self.spontaneous[locals_[party]]:
                 found.append((party, own, -1))
-        return found
+        return self.persistent(state, found) if self.reduce and len(found) > 1 else found
+
+    def persistent(self, state: Any, moves: list[tuple[int, int, int]]) -> list[Any]:
+        """The moves of one party, if nothing that others do can add to them; or all."""
+        locals_, channels = state
+        by: dict[int, list[tuple[int, int, int]]] = {}
+        for move in moves:
+            by.setdefault(move[0], []).append(move)
+        if len(by) == 1:
+            return moves
+        full = {(self.link_from[link], self.link_to[link]) for link, _ in channels}
+        woken = {
+            self.link_to[link]
+            for link, queue in channels
+            if any(self.wakes[message] for message in queue)
+        }
+        count = self.count
+        best = moves
+        for party, own in by.items():
+            if len(own) < len(best) and self.alone(party, by, locals_, full, woken):
+                best = own
+        return best
+
+    def alone(self, party: int, by: Any, locals_: Any, full: Any, woken: Any) -> bool:
+        """Whether no other party can send to this one on an empty link before it acts."""
+        count = self.count
+        alive = {i for i in range(count, len(locals_)) if self.refs[locals_[i]] is not None}
+        act = set(by) - {party}
+        while True:
+            servers = any(i < count for i in act)
+            clients = any(i >= count for i in act)
+            new = set()
+            if clients:
+                new |= set(range(count))
+            if servers or any(i >= count and (self.talks[locals_[i]] or i in woken) for i in act):
+                new |= alive
+            new -= act
+            new.discard(party)
+            if not new:
+                break
+            act |= new
+        if party < count:
+            return all(i < count or (i, party) in full for i in act)
+        talk = any(i < count for i in act)
+        return all(
+            (i, party) in full
+            or (i >= count and not (talk or self.talks[locals_[i]] or i in woken))
+            for i in act
+        )
 
     def after(self, state: Any, move: tuple[int, int, int]) -> tuple[Any, Any]:
         locals_, channels = state
@@ -263,9 +341,7 @@ class Explorer:
     def whole(self, locals_: tuple[int, ...]) -> World:
         """A world of the parties in these states, to look at."""
         scratch = self.scratch
-        scratch.servers = {
-            n: self.live[i] for n, i in zip(self.names, locals_, strict=False)
-        }
+        scratch.servers = {n: self.live[i] for n, i in zip(self.names, locals_, strict=False)}
         scratch.clients = [self.live[i] for i in locals_[self.count :]]
         return scratch
 
@@ -284,21 +360,26 @@ class Explorer:
         return (KINDS[what], party - self.count + 1)
 
 
-def explore(world: World, limit: int = 300_000, at_end: Callable[[World], None] | None = None) -> Outcome:
+def explore(
+    world: World,
+    limit: int = 300_000,
+    at_end: Callable[[World], None] | None = None,
+    reduce: bool = True,
+) -> Outcome:
     begun = time.perf_counter()
-    ex = Explorer(world, limit)
+    ex = Explorer(world, limit, reduce)
     start = ex.start()
     # state -> (least, most surrenders from here, most superfluous), or None while on the path
     known: dict[Any, Any] = {start: None}
     transitions = terminal = 0
-    frames: list[list[Any]] = [[start, ex.moves(start), None, 10**9, -1, 0]]
+    frames: list[list[Any]] = [[start, ex.moves(start), None, 10**9, -1, 0, None]]
     ends: set[Any] = set()
     result = None
     move = None
     try:
         while frames:
             frame = frames[-1]
-            state, moves, pending, _, _, _ = frame
+            state, moves = frame[0], frame[1]
             if result is not None:
                 weight, wrong = frame[2]
                 frame[3] = min(frame[3], result[0] + weight)
@@ -337,9 +418,16 @@ def explore(world: World, limit: int = 300_000, at_end: Callable[[World], None] 
                     raise RuntimeError(f"more than {limit} states")
                 frame[2] = (weight, wrong)
                 known[new] = None
-                frames.append([new, ex.moves(new), None, 10**9, -1, 0])
+                frames.append([new, ex.moves(new), None, 10**9, -1, 0, move])
     except Violation as v:
+        v.path = [ex.name(f[6]) for f in frames[1:]] + [ex.name(move)]
         raise
     return Outcome(
-        len(known), transitions, terminal, result[:2], result[2], time.perf_counter() - begun, len(ex.kept)
+        len(known),
+        transitions,
+        terminal,
+        result[:2],
+        result[2],
+        time.perf_counter() - begun,
+        len(ex.kept),
     )
