@@ -68,6 +68,22 @@ class AgentMachine:
         notify: Notify the client of lock infos and changes of status.
     """
 
+    __slots__ = (
+        "_claims",
+        "_last_status",
+        "_out",
+        "_resolver",
+        "_waits",
+        "abort_on_deadlock",
+        "await_nodes",
+        "client",
+        "deadlocks",
+        "ended",
+        "id",
+        "monitor_nodes",
+        "notify",
+    )
+
     def __init__(
         self,
         agent: AgentId,

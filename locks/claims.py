@@ -55,6 +55,23 @@ class Claims:
         seq: Number of the last wish.
     """
 
+    __slots__ = (
+        "_agent",
+        "_client",
+        "_out",
+        "_releasing",
+        "_resolver",
+        "_standings",
+        "_unanswered",
+        "_unclaimed",
+        "_used",
+        "alive",
+        "open",
+        "seq",
+        "waiting",
+        "wishes",
+    )
+
     def __init__(
         self,
         agent: AgentId,

@@ -18,7 +18,6 @@ deadlock it asks the lock servers what still matters (`Inquire`), so that the ne
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 from locks.messages import (
@@ -47,20 +46,33 @@ class Resolver:
         out: Where effects are put.
 
     Attributes:
-        active: Whether the agent waits, and has been told something that may concern it.
         unsettled: Whether something was learned since it last settled.
     """
+
+    __slots__ = (
+        "_graph",
+        "_knows",
+        "_me",
+        "_out",
+        "_surrendering",
+        "_tellers",
+        "unsettled",
+    )
 
     def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
         self._me = me
         self._out = out
-        self._graph = WaitGraph()
         self.unsettled = False
-        self.active = False
-        self._news: set[RequestKey] = set()  # changed since corrections were last sent
-        self._surrendering: Counter[str] = Counter()  # unanswered surrenders, by node
+        # Most agents never need it: they hold what they asked for, or nobody waits for them.
+        self._graph: WaitGraph | None = None
+        self._surrendering: dict[str, int] = {}  # unanswered surrenders, by node
         self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
         self._tellers: dict[AgentId, None] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether the agent waits, and has been told something that may concern it."""
+        return self._graph is not None
 
     @property
     def surrendering(self) -> bool:
@@ -69,38 +81,36 @@ class Resolver:
 
     def begin(self) -> None:
         """The agent waits, perhaps for some time already."""
-        if self.active:
+        if self._graph is not None:
             return
-        self.active = True
+        self._graph = WaitGraph()
         for teller in self._tellers:
             self._out.append(ToAgent(teller, Knowledge(self._me, (), forgot=True)))
         self._tellers.clear()
 
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
-        if self.active:
-            self._correct()
+        if self._graph is not None:
+            self._correct(self._graph)
             self._knows.clear()
-            self._graph.forget()
-            self._news.clear()
-            self.active = self.unsettled = False
+            self._graph = None
+            self.unsettled = False
 
     def forget(self, nodes: Iterable[str]) -> None:
         """A deadlock is resolved: what was known served it; be told again what still matters."""
-        if self.active:
+        if self._graph is not None:
             self.cease()
             self.begin()
             self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
 
     def learn(self, record: RequestRecord) -> None:
         """Take in what a lock server or another agent knows of a request."""
-        if self.active and self._graph.learn(record):
-            self._news.add(record.key)
+        if self._graph is not None and self._graph.learn(record):
             self.unsettled = True
 
     def gone(self, keys: Iterable[RequestKey]) -> None:
         """Own requests were taken out; those who were told of them are to be corrected."""
-        if self._knows:
+        if self._graph is not None and self._knows:
             for key in keys:
                 known = self._graph.get(key)
                 if known is not None:
@@ -115,7 +125,7 @@ class Resolver:
         if not message.records:
             return
         self._tellers[sender] = None
-        if not self.active:
+        if self._graph is None:
             return
         knows = self._knows.setdefault(sender, {})
         for record in message.records:
@@ -131,10 +141,11 @@ class Resolver:
             claimed: Whether yielding for an edge takes a lock that the client was told it has.
             abort_on_deadlock: Abort rather than surrender such a lock.
         """
-        if not self.unsettled or self._surrendering:
+        graph = self._graph
+        if graph is None or not self.unsettled or self._surrendering:
             return
         self.unsettled = False
-        found = self._graph.explore(self._me)
+        found = graph.explore(self._me)
         if found.closing:
             edge = next((e for e in found.closing if not claimed(e)), found.closing[0])
             abort = abort_on_deadlock and claimed(edge)
@@ -143,17 +154,20 @@ class Resolver:
         records = {record.key: record for edge in found.edges for record in edge}
         for target in found.targets:
             self._tell(target, records.values())
-        self._correct()
+        self._correct(graph)
 
     def surrender(self, node: str, message: Surrender) -> None:
         """Send a surrender; until it is answered, nothing else is done about deadlocks."""
-        self._surrendering[node] += 1
+        self._surrendering[node] = self._surrendering.get(node, 0) + 1
         self._out.append(ToServer(node, message))
 
     def surrendered(self, answer: Surrendered) -> None:
         """Take in a lock server's answer to a surrender."""
         self._surrendering[answer.node] -= 1
-        self._surrendering += Counter()  # drop what is zero
+        if not self._surrendering[answer.node]:
+            del self._surrendering[answer.node]
+        if self._graph is None:
+            return
         present = {record.key: record for record in answer.records}
         for end in (answer.message.waiter, answer.message.holder):
             if end is not None:
@@ -168,10 +182,11 @@ class Resolver:
 
     def node_down(self, node: str) -> None:
         """A lock server is gone; it answers nothing any more."""
-        del self._surrendering[node]
-        for record in self._graph.at(node):
-            self.learn(record._replace(state="gone"))
-        self.unsettled = True
+        self._surrendering.pop(node, None)
+        if self._graph is not None:
+            for record in self._graph.at(node):
+                self.learn(record._replace(state="gone"))
+            self.unsettled = True
 
     def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
         """Give up the id on which the neighbour in the cycle waits."""
@@ -193,13 +208,13 @@ class Resolver:
         )
         self.surrender(waiter.node, message)
 
-    def _correct(self) -> None:
+    def _correct(self, graph: WaitGraph) -> None:
         """Tell partners the news of what they know an older state of."""
-        if self._news:
+        if graph.news:
             for partner, knows in self._knows.items():
-                news = [self._graph.get(key) for key in self._news if key in knows]
+                news = [graph.get(key) for key in graph.news if key in knows]
                 self._tell(partner, [record for record in news if record is not None])
-            self._news.clear()
+            graph.news.clear()
 
     def _tell(self, partner: AgentId, records: Iterable[RequestRecord]) -> None:
         """Send a partner those of the records that it is not known to know, if there are any."""

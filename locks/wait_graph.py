@@ -65,9 +65,14 @@ class Exploration(NamedTuple):
 
 
 class WaitGraph:
-    """The newest known record of each request, and questions about them."""
+    """The newest known record of each request, and questions about them.
+
+    Attributes:
+        news: What was learned since whoever uses it last cleared this.
+    """
 
     def __init__(self) -> None:
+        self.news: set[RequestKey] = set()
         self._records: dict[RequestKey, RequestRecord] = {}
         self._by_agent: dict[AgentId, dict[RequestKey, RequestRecord]] = {}
         self._by_id: dict[_SlotKey, dict[RequestKey, RequestRecord]] = {}
@@ -86,6 +91,7 @@ class WaitGraph:
                 return False
             self._take_out(known)
         self._records[key] = record
+        self.news.add(key)
         if record.state != "gone":
             self._put_in(record)
         return True
@@ -98,24 +104,12 @@ class WaitGraph:
         """All known requests on a node."""
         return [record for record in self._records.values() if record.node == node]
 
-    def forget(self) -> None:
-        """Forget everything."""
-        for known in (self._records, self._by_agent, self._by_id, self._below):
-            known.clear()
-
-    def __len__(self) -> int:
-        return len(self._records)
-
     def related(self, node: str, lock_id: LockId) -> Iterator[RequestRecord]:
         """The known requests on ids related to this one on this node."""
         for depth in range(1, len(lock_id) + 1):
             yield from self._by_id.get((node, lock_id[:depth]), _NOTHING).values()
         for below in self._below.get((node, lock_id), ()):
             yield from self._by_id[node, below].values()
-
-    def requests(self, agent: AgentId) -> list[RequestRecord]:
-        """The known requests of an agent."""
-        return list(self._by_agent.get(agent, _NOTHING).values())
 
     def blockers(self, agent: AgentId, me: AgentId) -> Iterator[Edge]:
         """The edges that go out from an agent, to `me` and to agents that wait themselves."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import locks
+from locks.agent_machine import AgentMachine
 from locks.server_machine import ServerMachine
 from tests.helpers import eventually
 
@@ -26,7 +27,14 @@ def test_an_agent_that_crashes_goes_alone(
     with locks.transaction() as other:
         other.lock(B)
         broken, _ = locks.begin_transaction([(A, "write")])
-        monkeypatch.setattr(broken.machine, "receive", lambda message: 1 / 0)
+        receive = AgentMachine.receive
+
+        def receive_or_crash(machine: AgentMachine, message: Any) -> Any:
+            if machine is broken.machine:
+                raise RuntimeError("broken")
+            return receive(machine, message)
+
+        monkeypatch.setattr(AgentMachine, "receive", receive_or_crash)
         with pytest.raises(locks.AgentEnded, match="crashed"):
             locks.lock(broken, ("c",), timeout=5)
         assert not broken.is_alive()
