@@ -108,8 +108,8 @@ def _nothing(*_: Any) -> None:
 
 
 def _last(table: LockTable, entry: Entry, _: Entry | None = None) -> None:
-    table._last_place += 1
-    entry.place = table._last_place
+    table.last_place += 1
+    entry.place = table.last_place
 
 
 BREAKS: dict[str, tuple[Any, str, Any]] = {

@@ -1,0 +1,85 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m locks` with some arguments."""
+    command = [sys.executable, "-m", "locks", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def report() -> Any:
+    """One run of the demo."""
+    done = run("demo", "--json", "--seconds", "0.5", "--clients", "12", "--accounts", "4")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_demo_resolves_deadlocks_and_keeps_the_money(report: Any) -> None:
+    """The bank makes transfers, runs into deadlocks, and its money is what it was."""
+    assert report["money_conserved"]
+    assert report["money_before"] == report["money_after"] == 400
+    assert report["transfers"] > 0
+    assert report["audits"] > 0
+    assert report["wrong_audits"] == 0
+    assert report["deadlocks"] == report["surrenders"] + report["aborts"] > 0
+    assert 0 <= report["wait_median_ms"] <= report["wait_99th_percentile_ms"]
+
+
+def test_demo_tells_a_deadlock(report: Any) -> None:
+    """The story says who held what, who told whom, who yielded and why, and that all ended."""
+    story = "\n".join(report["story"])
+    for sentence in (
+        "The lock server grants red to Alice.",
+        "The lock server lets Carol wait for red.",
+        "Alice tells Bob what it knows",
+        "Carol sees the whole circle",
+        "Carol yields, because the largest (youngest) agent of the cycle yields",
+        "Everybody got both locks",
+    ):
+        assert sentence in story
+
+
+def test_demo_on_a_pipe_is_plain_text() -> None:
+    """Without a terminal there are no control characters, and the summary is complete."""
+    done = run("demo", "--seconds", "0.2", "--clients", "4", "--accounts", "4")
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    for word in ("transfers", "audits", "surrenders", "median", "conserved", "slow motion"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("demo", "--clients", "0"),
+        ("demo", "--accounts", "1"),
+        ("demo", "--seconds", "-1"),
+        ("demo", "--seconds", "nan"),
+        ("demo", "--clients", "many"),
+        (),
+        ("dance",),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: tuple[str, ...]) -> None:
+    """A wrong argument is an error of usage (status 2) that names it, not a traceback."""
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "usage:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version() -> None:
+    """`--version` prints the version."""
+    done = run("--version")
+    assert done.returncode == 0
+    assert done.stdout.startswith("locks ")

@@ -1,0 +1,219 @@
+"""The agent's machine with several nodes: requirements, nodes that come and go, notifications.
+
+The lock servers' machines answer at once, so these tests say what follows from what; all orders of
+messages are in `tests/model`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import locks
+from locks.agent_machine import AgentMachine
+from locks.messages import Answer, Ended, Notify, ToAgent, ToServer
+from locks.model import AgentId, LockResult
+from locks.server_machine import ServerMachine
+
+A, B = ("a",), ("b",)
+N1, N2, N3 = "n1@h", "n2@h", "n3@h"
+ALL = (N1, N2, N3)
+
+
+class Net:
+    """Some lock servers and agents; what one of them wants sent is delivered at once."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.servers = {node: ServerMachine(node) for node in nodes}
+        self.agents: dict[AgentId, AgentMachine] = {}
+        self.answers: dict[Any, Any] = {}
+        self.told: list[locks.Notification] = []
+
+    def agent(self, **options: Any) -> AgentMachine:
+        serial = len(self.agents) + 1
+        agent = AgentMachine(AgentId(serial, N1, serial), f"c{serial}", self.servers, **options)
+        self.agents[agent.id] = agent
+        return agent
+
+    def do(self, agent: AgentMachine, effects: list[Any]) -> None:
+        """Carry out what an agent wants, and all that follows."""
+        todo = [(agent, effect) for effect in effects]
+        while todo:
+            sender, effect = todo.pop(0)
+            if isinstance(effect, ToServer):
+                if effect.node in self.servers:
+                    server = self.servers[effect.node]
+                    todo += [(sender, each) for each in server.handle(effect.message)]
+            elif isinstance(effect, ToAgent):
+                receiver = self.agents[effect.agent]
+                todo += [(receiver, each) for each in receiver.receive(effect.message)]
+            elif isinstance(effect, Answer):
+                self.answers[effect.wait] = effect.result
+            elif isinstance(effect, Notify):
+                self.told.append(effect.notification)
+            else:
+                assert isinstance(effect, Ended)
+            if not todo:
+                for each in self.agents.values():
+                    todo += [(each, effect) for effect in each.settle()]
+
+    def down(self, node: str) -> None:
+        del self.servers[node]
+        for agent in self.agents.values():
+            self.do(agent, agent.node_down(node))
+
+    def up(self, node: str) -> None:
+        self.servers[node] = ServerMachine(node, 1_000_000)
+        for agent in self.agents.values():
+            self.do(agent, agent.node_up(node))
+
+
+@pytest.mark.parametrize(
+    ("require", "granted_on", "held"),
+    [
+        ("all", (N1, N2), False),
+        ("all", (N1, N2, N3), True),
+        ("any", (N3,), True),
+        ("majority", (N1,), False),
+        ("majority", (N1, N3), True),
+        ("all_alive", (N1, N2), False),
+        ("all_alive", (N1, N2, N3), True),
+        ("majority_alive", (N2,), False),
+        ("majority_alive", (N2, N3), True),
+    ],
+)
+def test_requirement_says_how_many_nodes_are_needed(
+    require: Any, granted_on: tuple[str, ...], held: bool
+) -> None:
+    """A lock over three nodes is held as soon as enough of them have granted it."""
+    net = Net(*ALL)
+    other, agent = net.agent(), net.agent()
+    for node in ALL:
+        if node not in granted_on:
+            net.servers[node].table.request(other.id, "other", A, "write")
+    net.do(agent, agent.ask(A, "write", ALL, require, "wait"))
+    assert ("wait" in net.answers) is held
+    assert agent.status() == ("have_all_locks" if held else "waiting")
+    (info,) = agent.lock_info()
+    assert set(info.granted) == set(granted_on)
+    assert info.held is held
+
+
+@pytest.mark.parametrize(
+    ("require", "needs"),
+    [("all", 3), ("majority", 2), ("any", 1), ("all_alive", 1), ("majority_alive", 1)],
+)
+@pytest.mark.parametrize("up", [1, 2, 3])
+def test_too_few_nodes_are_refused_and_change_nothing(require: Any, needs: int, up: int) -> None:
+    """A request that the nodes that are up can't serve is refused at the call; else it is held."""
+    net = Net(*ALL[:up])
+    agent = net.agent()
+    if up >= needs:
+        net.do(agent, agent.ask(A, "write", ALL, require, "wait"))
+        assert net.answers["wait"].status == "have_all_locks"
+    else:
+        with pytest.raises(locks.CannotServe, match="await_nodes"):
+            agent.ask(A, "write", ALL, require, "wait")
+        assert agent.status() == "no_locks"
+        assert not agent.lock_info()
+
+
+def test_a_node_that_goes_down_aborts_what_can_not_be_served() -> None:
+    """With `all`, losing a node ends the transaction: its waits are told, its locks released."""
+    net = Net(*ALL)
+    agent = net.agent()
+    net.do(agent, agent.ask(A, "write", ALL, "all", 1))
+    holder = net.agent()
+    net.do(holder, holder.ask(B, "write", (N1,), "all"))
+    net.do(agent, agent.ask(B, "write", (N1,), "all", 2))
+    net.down(N3)
+    assert isinstance(net.answers[2], locks.CannotServe)
+    assert agent.ended is not None
+    assert not net.servers[N1].view(A).requests
+    with pytest.raises(locks.AgentEnded, match="n3@h"):
+        agent.ask(A, "read", (N1,), "all")
+
+
+def test_a_majority_survives_the_loss_of_one_node() -> None:
+    """With `majority` of three, one node may go; the second one is too much."""
+    net = Net(*ALL)
+    agent = net.agent()
+    net.do(agent, agent.ask(A, "write", ALL, "majority", 1))
+    net.down(N3)
+    assert agent.status() == "have_all_locks"
+    net.down(N2)
+    assert agent.ended is not None
+
+
+def test_await_nodes_waits_and_claims_again() -> None:
+    """With `await_nodes` the agent waits for the node, and asks again when it is back."""
+    net = Net(N1)
+    agent = net.agent(await_nodes=True, monitor_nodes=True)
+    net.do(agent, agent.ask(A, "write", (N1, N2), "all", 1))
+    assert agent.status() == "cannot_serve"
+    assert 1 not in net.answers
+    net.up(N2)
+    assert net.answers[1] == LockResult("have_all_locks", ())
+    net.down(N2)
+    assert agent.status() == "cannot_serve"
+    net.up(N2)
+    assert agent.status() == "have_all_locks"
+    kinds = [(n.kind, n.value) for n in net.told]
+    assert kinds == [("nodeup", N2), ("nodedown", N2), ("nodeup", N2)]
+
+
+def test_new_nodes_are_added_to_what_was_asked() -> None:
+    """Asking again with more nodes asks the new ones only; another requirement is refused."""
+    net = Net(*ALL)
+    agent = net.agent()
+    net.do(agent, agent.ask(A, "write", (N1,), "all", 1))
+    net.do(agent, agent.ask(A, "write", (N1, N2), "all", 2))
+    assert agent.lock_info()[0].granted == (N1, N2)
+    before = agent.lock_info()
+    with pytest.raises(locks.ConflictingRequest, match="any"):
+        agent.ask(A, "write", (N1, N2), "any")
+    assert agent.lock_info() == before
+
+
+def test_a_deadlock_within_one_lock_id_on_two_nodes() -> None:
+    """Two agents that each have half of a lock resolve it, and the clients don't notice."""
+    net = Net(N1, N2)
+    one, two = net.agent(abort_on_deadlock=True), net.agent(abort_on_deadlock=True)
+    first = one.ask(A, "write", (N1, N2), "all", 1)
+    second = two.ask(A, "write", (N2, N1), "all", 2)
+    net.do(one, first[:1])
+    net.do(two, second[:1])
+    net.do(one, first[1:])
+    net.do(two, second[1:])
+    assert net.answers[1].status == "have_all_locks"
+    assert 2 not in net.answers
+    net.do(one, one.end())
+    assert net.answers[2].status == "have_all_locks"
+    assert net.answers[2].deadlocks[0].agent == two.id
+
+
+def test_notify_tells_status_and_lock_infos() -> None:
+    """A client with `notify` is told each change; switching it on tells the present status."""
+    net = Net(N1)
+    holder, agent = net.agent(), net.agent(notify=True)
+    net.do(holder, holder.ask(A, "write", (N1,), "all"))
+    net.do(agent, agent.ask(A, "write", (N1,), "all"))
+    net.do(holder, holder.end())
+    kinds = [n.kind for n in net.told]
+    assert kinds == ["waiting", "lock_info", "lock_info", "have_all_locks"]
+    net.do(agent, agent.set_flag("notify", False))
+    net.told.clear()
+    net.do(agent, agent.set_flag("notify", True))
+    assert [(n.kind, n.value) for n in net.told] == [("have_all_locks", ())]
+
+
+def test_a_token_exists_for_one_node_only() -> None:
+    """Over several nodes a fencing token is refused, since nothing makes it rise there yet."""
+    net = Net(N1, N2)
+    agent = net.agent()
+    net.do(agent, agent.ask(A, "write", (N1,), "all"))
+    net.do(agent, agent.ask(B, "write", (N1, N2), "all"))
+    assert agent.token(A) == net.servers[N1].view(A).requests[0].version
+    with pytest.raises(locks.InvalidOption, match="2 nodes"):
+        agent.token(B)
