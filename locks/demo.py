@@ -138,7 +138,7 @@ def run(clients: int, accounts: int, seconds: float, seed: int, console: Console
                 break
             gevent.sleep(min(0.1, left))
             if console.is_terminal:
-                live.update(_progress(bank, seconds - left), refresh=True)
+                live.update(_progress(bank, time.perf_counter() - began), refresh=True)
     bank.over = True
     gevent.joinall(workers, raise_error=True)
     return bank.report(time.perf_counter() - began)

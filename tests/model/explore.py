@@ -440,6 +440,8 @@ class Space:
         for client in world.clients:
             claims, resolver = client.agent._claims, client.agent._resolver
             kept = (claims.wishes, claims.open, claims.waiting, claims._unanswered)
+            if client.agent.ended is None:  # it crashed
+                continue
             if any(kept) or resolver.active or resolver._knows:
                 raise Violation(f"left in client {client.number}")
         return world

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -95,7 +94,6 @@ WORLDS: dict[str, list[list[Step]]] = {
         [WRITE_B, WRITE_A],
     ],
     "time out": [[WRITE_A, TRY_B, ("await",)], [WRITE_B, WRITE_A]],
-    "both time out": [[WRITE_A, TRY_B, ("await",)], [WRITE_B, TRY_A, ("await",)]],
     "withdrawn upgrade, again": [[READ_A, TRY_A, WRITE_A], [READ_A]],
     "surrender on own wish": [[WRITE_A, ("surrender", A), WRITE_B], [WRITE_B, WRITE_A]],
     "two transactions": [[WRITE_A, WRITE_B, ("again",), WRITE_A], [WRITE_B, WRITE_A]],
@@ -126,6 +124,7 @@ WORLDS: dict[str, list[list[Step]]] = {
 }
 if EXPLORE:
     WORLDS |= {
+        "both time out": [[WRITE_A, TRY_B, ("await",)], [WRITE_B, TRY_A, ("await",)]],
         "three readers upgrade": [[READ_A, WRITE_A]] * 3,
         "three steps": [[WRITE_A, READ_B, WRITE_B, WRITE_A], [READ_B, WRITE_A, WRITE_B]],
         "transactions again and again": [
@@ -191,11 +190,10 @@ def test_a_deadlock_in_which_one_has_two_requests(order: tuple[int, ...]) -> Non
         [("lock", first, "write")],
     ]
     world = World(permuted(wanted, order))
-    a, s1, s2 = (order.index(i) + 1 for i in range(3))
+    a, s2 = order.index(0) + 1, order.index(2) + 1
     for number in (a, s2):
         world.step(number)
         world.deliver()
-    assert s1
     report(f"A, S1, S2 in order {order}", explore(world, LIMIT))
 
 
@@ -203,13 +201,13 @@ def test_a_deadlock_in_which_one_has_two_requests(order: tuple[int, ...]) -> Non
 
 NODES = ("n1", "n2")
 TWO_NODES: dict[str, list[list[Step]]] = {
-    "the same order": [[("lock", A, "write", *BOTH)], [("lock", A, "write", *BOTH)]],
     "opposite orders": [[("lock", A, "write", *BOTH)], [("lock", A, "write", *TURNED)]],
     "reads": [[("lock", A, "read", *BOTH)], [("lock", A, "read", *TURNED)]],
-    "any": [[("lock", A, "write", *ANY)], [("lock", A, "write", *ANY)]],
 }
 if EXPLORE:
     TWO_NODES |= {
+        "the same order": [[("lock", A, "write", *BOTH)], [("lock", A, "write", *BOTH)]],
+        "any": [[("lock", A, "write", *ANY)], [("lock", A, "write", *ANY)]],
         "one lock on each": [
             [("lock", A, "write"), ("lock", B, "write", ("n2",), "all")],
             [("lock", B, "write", ("n2",), "all"), ("lock", A, "write")],
@@ -225,14 +223,16 @@ if EXPLORE:
     }
 
 
-@pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
+@pytest.mark.parametrize("abort", [False, True] if EXPLORE else [False], ids=str)
 @pytest.mark.parametrize("name", TWO_NODES)
 def test_small_worlds_on_two_nodes(name: str, abort: bool) -> None:
-    """The same with two nodes."""
-    for turned in (False, True):
-        wanted = TWO_NODES[name][::-1] if turned else TWO_NODES[name]
-        outcome = explore(World(wanted, NODES, abort_on_deadlock=abort), LIMIT)
-        report(f"2 nodes, {name}{' turned' * turned}{' abort' * abort}", outcome)
+    """The same with two nodes.
+
+    In which order a client asks them makes no difference, for the requests travel on different
+    links at once: the states are the very same ones (`LOCKS_EXPLORE` explores both orders).
+    """
+    outcome = explore(World(TWO_NODES[name], NODES, abort_on_deadlock=abort), LIMIT)
+    report(f"2 nodes, {name}{' abort' * abort}", outcome)
 
 
 @explored
@@ -250,33 +250,9 @@ def test_three_agents_with_two_locks_each(order: tuple[int, ...]) -> None:
 # --- The explorer itself
 
 
-def plainly(make: Callable[[], World]) -> tuple[int, set[tuple[int, ...]]]:
-    """Follow every schedule of a world by itself, without any of the explorer's means.
-
-    Returns how many events it has at most, and what can be the numbers of reports in the end.
-    """
-    ends: set[tuple[int, ...]] = set()
-    longest = 0
-    seen = set()
-    todo: list[list[object]] = [[]]
-    while todo:
-        schedule = todo.pop()
-        world = make()
-        for choice in schedule:
-            world.do(choice)  # type: ignore[arg-type]
-        choices = world.choices()
-        longest = max(longest, len(schedule))
-        if not choices:
-            world.check_end()
-            ends.add(told(world))
-        todo += [[*schedule, choice] for choice in choices]
-        seen.add(repr(schedule))
-    return longest, ends
-
-
 def test_it_finds_the_same_ends_with_real_counters() -> None:
     """Renaming counters makes more states the same, and what can happen stays the same."""
-    for name in ("opposite orders", "two readers upgrade", "both time out", "grandchild"):
+    for name in ("opposite orders", "two readers upgrade", "time out", "grandchild"):
         renamed = explore(World(WORLDS[name]), LIMIT, told)
         real = explore(World(WORLDS[name]), LIMIT, told, rename=False)
         assert renamed.states <= real.states
