@@ -144,8 +144,9 @@ def ordered(clients: int, locks: int, transactions: int, seed: int) -> Plan:
 def run(seed: int, plan: Plan, tally: Tally | None = None) -> World:
     """Run one world; a `Violation` says how to replay it."""
     world = plan.world()
+    limit = 100_000 + 60 * sum(map(len, plan.scripts))
     try:
-        world.run(random.Random(seed), plan.policy)
+        world.run(random.Random(seed), plan.policy, limit)
     except Exception as error:
         raise Violation(
             f"seed {seed}: {error!r}\nreplay with: python -c "
