@@ -61,7 +61,14 @@ def run_script() -> Callable[..., str]:
 
     def run_it(script: str, *, interrupt: bool = False) -> str:
         with subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(script)],
+            # From 3.12 on Python warns of any fork of a program that has threads.
+            [
+                sys.executable,
+                "-W",
+                "ignore::DeprecationWarning",
+                "-c",
+                textwrap.dedent(script),
+            ],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -769,7 +769,6 @@ FORK = """
 
 
 @pytest.mark.skipif(PATCHED, reason="has its own processes")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_fork(run_script: Callable[..., str], program: str) -> None:
     """A forked child starts afresh; the parent goes on; the parent's agents are dead in the child."""
