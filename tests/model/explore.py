@@ -13,55 +13,26 @@ tuple of numbers (of the parties' states, and of the messages on each link). Che
 party, or of two, and remembered as well. States and messages are frozen to plain tuples, without
 statistics, and without the reports of deadlocks except for how many there are.
 
-What counts as the same state. Every order of dictionaries is kept that decides anything but the
-order of messages to different parties (`UNORDERED`, and `SINGLE` with a single node). Messages to
-agents that have ended do nothing; they are dropped. And servers' counters are renamed (`Labels`):
-
-* Versions and numbers of requests are used for nothing but which of two states of *one* request, or
-  of its agent (`turned`), is the newer, whether they are the same, and in which order one agent's
-  requests came. So each agent has a counter of its own at each server. Numbers of different
-  agents only have to differ. Resolvers also make up a version (`known.version + 1`): so whether two
-  versions are next to each other is kept, while larger distances are all the same.
-* The version in an answer to a surrender is later than all that was known before. It is explored
-  as one that is also later than what anyone makes up.
-* Places are compared for related requests alone, so each first element of ids counts its own.
-
-With renamed counters, and with one set's order in `Resolver`, the records within one message may
-stand in another order, and so a tie between several cycles may fall differently. `rename=False`
-explores with the real counters: the tests compare the two for small worlds.
+What counts as the same state is said in `tests.model.freezing`.
 """
 
 from __future__ import annotations
 
+import gc
 import pickle
 import time
-from collections import deque
-from collections.abc import Callable
-from fractions import Fraction
-from functools import partial
+from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
-from locks.lock_tree import Asker, Entry
-from locks.messages import Request, Released, Remove, Surrender, Surrendered, Told
-from locks.model import AgentId, RequestRecord
+from locks.lock_tree import Entry
+from locks.messages import Surrender
+from locks.model import AgentId, Deadlock, blocks
 from locks.server_machine import ServerMachine
+from tests.model.freezing import SINGLE, UNORDERED, Labels, freeze
 from tests.model.world import SERIALS, Choice, Client, Party, Violation, World, granted
 
-DROPPED = {
-    "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
-    "Client": {"aborts", "reports", "options", "script", "nodes", "clock", "out"},
-    "ServerMachine": {"_handlers"},
-}
-# Dictionaries that are only looked into, or gone through only to send to different parties.
-UNORDERED = set(
-    "_entries told_to _knows _tellers _surrendering _unanswered _releasing _used _standings waiting "
-    "told _unclaimed open wishes latest places".split()
-)
-SINGLE = UNORDERED | {"askers"}  # gone through only where agents wait at other nodes
 STEP, TIME_OUT, SETTLE, DIE = -1, -2, -3, -4
 KINDS = {STEP: "step", TIME_OUT: "time out", SETTLE: "settle", DIE: "die"}
-LATER = 10**15  # later than each renamed version
-ROOM = 10**6  # for the versions of one agent
 
 State = tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]
 Move = tuple[int, int, int]  # party, message or kind of event, link or -1
@@ -99,139 +70,6 @@ class Outcome(NamedTuple):
             f"{self.states:8} states {self.transitions:9} transitions {self.terminal:4} terminal "
             f"{self.surrenders[0]}-{self.surrenders[1]} surrenders {self.superfluous} superfluous "
             f"{self.seconds:6.2f} s"
-        )
-
-
-# --- Freezing -----------------------------------------------------------------------------------
-
-
-def freeze(value: Any, unordered: set[str], seen: dict[int, int], ordered: bool = True) -> Any:
-    """A value as tuples that are equal if, and only if, there is no difference that matters."""
-    kind = type(value)
-    if value is None or kind in (int, str, bool, Fraction) or isinstance(value, tuple):
-        return value
-    if isinstance(value, dict):
-        items = value.items() if ordered else sorted(value.items(), key=by_key)
-        return tuple(
-            [(freeze(k, unordered, seen), freeze(v, unordered, seen, ordered)) for k, v in items]
-        )
-    if kind is list:
-        return tuple([freeze(v, unordered, seen) for v in value])
-    if kind in (set, frozenset):
-        return frozenset(value)
-    if isinstance(value, partial):
-        return (value.func.__name__, value.args)
-    if id(value) in seen:
-        return ("seen", seen[id(value)])
-    seen[id(value)] = len(seen)
-    dropped = DROPPED.get(kind.__name__, ())
-    found = [kind.__name__]
-    for name in getattr(kind, "__slots__", None) or value.__dict__:
-        if name == "deadlocks":
-            found.append(len(value.deadlocks))
-        elif name not in dropped:
-            found.append(freeze(getattr(value, name), unordered, seen, name not in unordered))
-    return tuple(found)
-
-
-def by_key(item: tuple[Any, Any]) -> Any:
-    """Sort key for the items of a dictionary whose order does not matter."""
-    key = item[0]
-    return key if isinstance(key, int) else key.id if isinstance(key, Asker) else repr(key)
-
-
-# --- Renaming -----------------------------------------------------------------------------------
-
-
-class Labels:
-    """The counters of one server, renamed.
-
-    Attributes:
-        latest: For each agent, its latest version.
-        last: The agent that has the latest version of all.
-        places: The last place for each first element of ids.
-        first: The last place when renaming began.
-    """
-
-    def __init__(self, machine: ServerMachine) -> None:
-        self.latest: dict[AgentId, int] = {}
-        self.last: AgentId | None = None
-        self.places: dict[Any, int] = {}
-        self.first = machine.table.last_place
-        machine.table.last_place = 0
-        machine.table.version = LATER
-
-    def begin(self, machine: ServerMachine, message: Any) -> None:
-        """Before a step: the place counter is that of the id."""
-        if isinstance(message, (Request, Surrender)):
-            machine.table.last_place = self.places.get(message.lock_id[0], self.first)
-
-    def end(self, machine: ServerMachine, message: Any, sent: list[Any]) -> list[Any]:
-        """After a step: rename what is new, in the server and in what it sends."""
-        table = machine.table
-        if isinstance(message, (Request, Surrender)):
-            self.places[message.lock_id[0]] = table.last_place
-        table.last_place = 0
-        table.version = LATER
-        entries = list(table._entries.values())
-        new: dict[AgentId, set[int]] = {}
-
-        def note(agent: AgentId, *versions: int) -> None:
-            new.setdefault(agent, set()).update(v for v in versions if v > LATER)
-
-        for entry in entries:
-            note(entry.asker.id, entry.number, entry.since, entry.version)
-        for asker in table.askers.values():
-            note(asker.id, asker.turned)
-        for one in sent:
-            for record in getattr(one, "records", ()):
-                note(record.agent, record.number, record.since, record.version)
-        names: dict[int, int] = {}
-        for agent, versions in new.items():
-            before = LATER if self.last == agent else LATER - 1
-            latest = self.latest.get(agent, agent.serial * ROOM)
-            for version in sorted(versions):
-                latest += min(version - before, 2)
-                names[version] = latest
-                before = version
-            if versions:
-                self.latest[agent] = latest
-        if names:
-            top = max(names)
-            (self.last,) = (agent for agent, versions in new.items() if top in versions)
-            table._entries.clear()
-            for entry in entries:
-                self._rename(entry, names)
-                table._entries[entry.number] = entry
-            for asker in table.askers.values():
-                asker.turned = names.get(asker.turned, asker.turned)
-        if isinstance(message, Remove):
-            self.latest.pop(message.agent, None)
-            if self.last == message.agent:
-                self.last = None
-            if not self.latest and not entries:
-                self.places.clear()
-        return [self._renamed(one, names) for one in sent]
-
-    def _rename(self, entry: Entry, names: dict[int, int]) -> None:
-        entry.number = names.get(entry.number, entry.number)
-        entry.since = names.get(entry.since, entry.since)
-        entry.version = names.get(entry.version, entry.version)
-        if entry.told_to:
-            entry.told_to = {asker: names.get(v, v) for asker, v in entry.told_to.items()}
-
-    def _renamed(self, sent: Any, names: dict[int, int]) -> Any:
-        if isinstance(sent, Surrendered):
-            sent = sent._replace(version=LATER)
-        if not names or not isinstance(sent, (Told, Released, Surrendered)):
-            return sent
-        return sent._replace(records=tuple(self._record(r, names) for r in sent.records))
-
-    def _record(self, record: RequestRecord, names: dict[int, int]) -> RequestRecord:
-        return record._replace(
-            number=names.get(record.number, record.number),
-            since=names.get(record.since, record.since),
-            version=names.get(record.version, record.version),
         )
 
 
@@ -274,7 +112,9 @@ class Space:
         for client in world.clients:
             client.clock = None  # agents that begin later are in the order of their clients
             parties.append(self.party(client, client.agent.unsettled))
-        queues = {self.link(*k): tuple(self.message(m) for _, m in q) for k, q in world.channels.items()}
+        queues = {
+            self.link(*k): tuple(self.message(m) for _, m in q) for k, q in world.channels.items()
+        }
         for number in range(len(parties)):
             self.check(tuple(parties), number)
         return (tuple(parties), tuple(sorted(queues.items())))
@@ -317,6 +157,7 @@ class Space:
         parties = state[0]
         if not self.reactions[parties[move[0]], move[1]][2]:
             return (0, 0)
+        check_yields(self.messages[move[1]].report)
         key = (parties, move[1])
         if key not in self.true:
             world = self.whole(parties)
@@ -348,6 +189,7 @@ class Space:
                 party.labels.begin(party, message)  # type: ignore[attr-defined]
             effects = party.handle(message)
             self.scratch.check_kept(party, before, message, effects)
+            check_rule(party, before)
             if isinstance(message, Surrender) and message.report is not None:
                 done = effects[-1].message.done
             sent = [effect.message for effect in effects]
@@ -447,9 +289,44 @@ class Space:
         return world
 
 
+def check_yields(report: Deadlock) -> None:
+    """The youngest agent of a cycle has yielded."""
+    if report.agent != max(report.agents):
+        raise Violation(f"not the youngest of its cycle yields: {report}")
+
+
+def check_rule(server: ServerMachine, before: Container[tuple[int, int]]) -> None:
+    """Each waiting request waits for something; each new grant leaves nobody out.
+
+    A request that another one of its agent covers, and that is granted with it, may have somebody
+    ahead of it.
+    """
+    table = server.table
+    entries = [entry for asker in table.askers.values() for entry in asker.all()]
+    for entry in entries:
+        mine = entry.record(server.node)
+        if entry.granted and (entry.number, entry.since) in before:
+            continue
+        others = [other.record(server.node) for other in entries if other is not entry]
+        if not entry.granted:
+            if not any(blocks(other, mine) for other in others):
+                raise Violation(f"{mine} waits for nothing")
+        elif any(blocks(other, mine._replace(state="waiting")) for other in others):
+            covers = [o for o in entry.asker.all() if o is not entry and o.granted]
+            if not any(o.write or not entry.write for o in covers if covers_id(o, entry)):
+                raise Violation(f"{mine} is granted too early")
+
+
+def covers_id(one: Entry, other: Entry) -> bool:
+    """Whether a request is on the id of another one, or above it."""
+    above = one.slot.lock_id
+    return above == other.slot.lock_id[: len(above)]
+
+
 def explore(
     world: World,
     limit: int = 1_000_000,
+    most: int | None = None,
     at_end: Callable[[World], Any] | None = None,
     rename: bool = True,
 ) -> Outcome:
@@ -458,6 +335,7 @@ def explore(
     Args:
         world: The world, in its first state; it is used up.
         limit: The most states.
+        most: The most surrenders; one more on any path is a violation.
         at_end: Looks at each terminal state: at its parties, not at counters of the world.
         rename: Rename counters, so that more states are the same.
 
@@ -466,7 +344,19 @@ def explore(
         TooMany: There are more than `limit` states.
     """
     begun = time.perf_counter()
-    space = Space(world, rename)
+    collecting = gc.isenabled()
+    gc.disable()  # millions of tuples, and no garbage that refers to itself
+    try:
+        found = _explore(Space(world, rename), limit, most, at_end)
+    finally:
+        if collecting:
+            gc.enable()
+    return found._replace(seconds=time.perf_counter() - begun)
+
+
+def _explore(
+    space: Space, limit: int, most: int | None, at_end: Callable[[World], Any] | None
+) -> Outcome:
     state = space.start()
     # Of each state: the least and the most surrenders from there on, and the most superfluous
     # ones; nothing while it is on the path.
@@ -483,6 +373,8 @@ def explore(
                 transitions += 1
                 new = space.after(state, move)
                 here[3] = space.surrendered(state, move)
+                if here[3][0] and most is not None and sum(e[3][0] for e in path) > most:
+                    raise Violation(f"more than {most} surrenders")
                 if new not in known:
                     if len(known) >= limit:
                         raise TooMany(f"more than {limit} states")
@@ -511,7 +403,6 @@ def explore(
     except Violation as violation:
         violation.schedule = [space.choice(e[2]) for e in path if e[2]]  # type: ignore[attr-defined]
         raise
-    seconds = time.perf_counter() - begun
     return Outcome(
         len(known),
         transitions,
@@ -519,6 +410,6 @@ def explore(
         found[:2],
         found[2],
         len(space.kept),
-        seconds,
+        0.0,
         frozenset(ends.values()),
     )
