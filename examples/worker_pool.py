@@ -64,9 +64,9 @@ def main() -> None:
     assert clumsy.take("job-1").get()
     print(f"clumsy holds {[holder.lock_id for holder in locks.holders(('jobs',))]}")
 
-    pool = [GreenletWorker.start(f"greenlet-{n}", gevent.sleep).proxy() for n in (1, 2)]
-    pool += [ThreadWorker.start(f"thread-{n}", time.sleep).proxy() for n in (1, 2)]
-    working = [worker.work() for worker in pool]
+    greenlets = [GreenletWorker.start(f"greenlet-{n}", gevent.sleep).proxy() for n in (1, 2)]
+    threads = [ThreadWorker.start(f"thread-{n}", time.sleep).proxy() for n in (1, 2)]
+    working = [*(worker.work() for worker in greenlets), *(worker.work() for worker in threads)]
     clumsy.stumble.defer()
     for each in working:  # greenlets first: they run while this thread waits for one of them
         each.get()
