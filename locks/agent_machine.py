@@ -11,7 +11,7 @@ What the client wants, and what was asked for it, is in `locks.claims`. What it 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Literal
+from typing import ClassVar, Literal
 
 from locks.claims import Claims, Object
 from locks.errors import (
@@ -47,6 +47,7 @@ from locks.model import (
     show,
 )
 from locks.resolver import Resolver
+from locks.wait_graph import Exploration
 from locks.wishes import Wait, cannot_serve
 
 __all__ = ["AgentMachine", "Flag", "Object"]
@@ -66,7 +67,12 @@ class AgentMachine:
         await_nodes: Wait for nodes that are needed and down, instead of aborting.
         monitor_nodes: Notify the client of lock servers that come and go.
         notify: Notify the client of lock infos and changes of status.
+
+    Attributes:
+        resolver_class: What it does about deadlocks; `locks.sim.rules` has wrong ones to choose.
     """
+
+    resolver_class: ClassVar[type[Resolver]] = Resolver
 
     __slots__ = (
         "_claims",
@@ -106,7 +112,7 @@ class AgentMachine:
         self._out: list[AgentEffect] = []
         self._waits: dict[Hashable, Wait] = {}
         self._last_status: Status = "no_locks"
-        self._resolver = Resolver(agent, self._out)
+        self._resolver = self.resolver_class(agent, self._out)
         self._claims = Claims(agent, client, alive, self._out, self._resolver)
 
     # --- The client's calls ---------------------------------------------------------------------
@@ -277,6 +283,10 @@ class AgentMachine:
         if not self._claims.open:
             return "have_all_locks"
         return "waiting" if self._claims.unservable() is None else "cannot_serve"
+
+    def outlook(self) -> Exploration | None:
+        """For study: what it would find if it looked now; nothing if it does not wait."""
+        return self._resolver.look()
 
     def result(self) -> LockResult:
         """Status and deadlocks so far."""

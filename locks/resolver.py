@@ -19,6 +19,7 @@ deadlock it asks the lock servers what still matters (`Inquire`), so that the ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import ClassVar
 
 from locks.messages import (
     AgentEffect,
@@ -30,7 +31,7 @@ from locks.messages import (
     ToServer,
 )
 from locks.model import AgentId, Deadlock, Edge, RequestKey, RequestRecord
-from locks.wait_graph import WaitGraph
+from locks.wait_graph import Exploration, WaitGraph
 
 __all__ = ["Resolver"]
 
@@ -47,7 +48,10 @@ class Resolver:
 
     Attributes:
         unsettled: Whether something was learned since it last settled.
+        graph_class: What keeps its knowledge.
     """
+
+    graph_class: ClassVar[type[WaitGraph]] = WaitGraph
 
     __slots__ = (
         "_graph",
@@ -83,7 +87,7 @@ class Resolver:
         """The agent waits, perhaps for some time already."""
         if self._graph is not None:
             return
-        self._graph = WaitGraph()
+        self._graph = self.graph_class()
         for teller in self._tellers:
             self._out.append(ToAgent(teller, Knowledge(self._me, (), forgot=True)))
         self._tellers.clear()
@@ -133,6 +137,10 @@ class Resolver:
                 knows[record.key] = record.version
             if record.agent != self._me:
                 self.learn(record)
+
+    def look(self) -> Exploration | None:
+        """What is found in what is known; nothing if the agent does not wait."""
+        return None if self._graph is None else self._graph.explore(self._me)
 
     def settle(self, claimed: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
         """Look for deadlocks; yield, or pass on what was found.

@@ -8,7 +8,7 @@ actor around it is `locks.server`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from locks.informer import Informer, News
 from locks.lock_table import LockTable, TableStatistics
@@ -43,12 +43,19 @@ class ServerMachine:
         node: Name of the node.
         first_version: Where the versions of its lock table start; larger than any that an earlier
             server of this node has given.
+
+    Attributes:
+        table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
+        informer_class: Who decides who is told what; likewise.
     """
+
+    table_class: ClassVar[type[LockTable]] = LockTable
+    informer_class: ClassVar[type[Informer]] = Informer
 
     def __init__(self, node: str, first_version: int = 0) -> None:
         self.node = node
-        self.table = LockTable(first_version)
-        self._informer = Informer(self.table, node)
+        self.table = self.table_class(first_version)
+        self._informer = self.informer_class(self.table, node)
         self._watchers: dict[LockId, dict[Hashable, None]] = {}
         self._handlers: dict[type[Any], Callable[[Any], list[ServerEffect]]] = {
             Request: self._request,

@@ -1,0 +1,1 @@
+"""A simulator and model checker for the algorithm."""

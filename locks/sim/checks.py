@@ -1,0 +1,253 @@
+"""What must always be true in a world, and what is true of it.
+
+Each check raises a `Violation` that says what is wrong. What concerns a single party, or two, takes
+just these, so that the explorer can remember what it has checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
+
+from locks.lock_tree import Entry
+from locks.messages import Release, Remove, Resolved, Surrender, Surrendered
+from locks.model import AgentId, Deadlock, Edge, LockId, LockInfo, blocks, related, show
+from locks.server_machine import ServerMachine
+from locks.sim.client import Host, Violation
+
+__all__ = [
+    "bound",
+    "check_clean",
+    "check_exclusion",
+    "check_kept",
+    "check_rule",
+    "check_told",
+    "check_yields",
+    "edges_of",
+    "excused",
+    "granted",
+    "is_deadlock",
+    "keys",
+]
+
+Granted = dict[tuple[int, int], Entry]
+
+
+# --- Clients and lock tables --------------------------------------------------------------------
+
+
+def check_told(host: Host, server: ServerMachine) -> None:
+    """Whatever a client was told that it holds is granted to it in the lock table."""
+    for (node, lock_id), mode in host.told.items():
+        if node == server.node:
+            own = server.table.own(host.ref, lock_id)
+            if not any(e.granted and (e.write or mode == "read") for e in own):
+                raise Violation(
+                    f"{host.agent.client} was told that it has {mode} {show(lock_id)} on {node}; "
+                    "the lock table does not know"
+                )
+
+
+def check_exclusion(one: Host, other: Host) -> None:
+    """Two clients were not told that they hold conflicting locks."""
+    for (node, lock_id), mode in one.told.items():
+        for (other_node, other_id), other_mode in other.told.items():
+            if (
+                node == other_node
+                and "write" in (mode, other_mode)
+                and related(lock_id, other_id)
+                and one is not other
+            ):
+                raise Violation(
+                    f"on {node} {one.agent.client} has {mode} {show(lock_id)} "
+                    f"and {other.agent.client} has {other_mode} {show(other_id)}"
+                )
+
+
+# --- One step of a lock server ------------------------------------------------------------------
+
+
+def granted(server: ServerMachine) -> Granted:
+    """The requests that are granted, by number and the version of their grant."""
+    return {
+        (entry.number, entry.since): entry
+        for asker in server.table.askers.values()
+        for entry in asker.all()
+        if entry.granted
+    }
+
+
+def check_kept(server: ServerMachine, before: Granted, message: Any, effects: list[Any]) -> None:
+    """Grants end by release, removal or surrender alone, and deadlocks are reported to all."""
+    after = granted(server)
+    for key, entry in before.items():
+        if key not in after and not _takes(message, entry.asker.id, entry.slot.lock_id):
+            raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.asker.id}")
+    if isinstance(message, Surrender) and message.report is not None:
+        answers = [e.message for e in effects if isinstance(e.message, Surrendered)]
+        if answers != [e.message for e in effects[-1:]] or answers[0].message != message:
+            raise Violation(f"{message} is answered by {answers}")
+        reported = [
+            e.agent
+            for e in effects
+            if isinstance(e.message, Resolved) and e.message.report == message.report
+        ]
+        if reported != (list(message.report.agents) if answers[0].done else []):
+            raise Violation(f"{message} is reported to {reported}")
+
+
+def _takes(message: Any, agent: AgentId, lock_id: LockId) -> bool:
+    """Whether a message may take a grant from an agent."""
+    if getattr(message, "agent", None) != agent:
+        return False
+    if isinstance(message, Surrender):
+        aborts = message.report is not None and message.report.action == "aborted"
+        return aborts or related(message.lock_id, lock_id)
+    return isinstance(message, Remove) or (
+        isinstance(message, Release) and message.lock_id == lock_id
+    )
+
+
+def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -> None:
+    """Each waiting request waits for something; each grant that is new leaves nobody out.
+
+    A request that another one of its agent covers, and that is granted with it, may have somebody
+    ahead of it.
+    """
+    entries = [entry for asker in server.table.askers.values() for entry in asker.all()]
+    for entry in entries:
+        mine = entry.record(server.node)
+        if entry.granted and (entry.number, entry.since) in before:
+            continue
+        others = [other.record(server.node) for other in entries if other is not entry]
+        if not entry.granted:
+            if not any(blocks(other, mine) for other in others):
+                raise Violation(f"{mine} waits for nothing")
+        elif any(blocks(other, mine._replace(state="waiting")) for other in others):
+            covers = [o for o in entry.asker.all() if o is not entry and o.granted]
+            if not any(o.write or not entry.write for o in covers if _is_above(o, entry)):
+                raise Violation(f"{mine} is granted too early")
+
+
+def _is_above(one: Entry, other: Entry) -> bool:
+    """Whether a request is on the id of another one, or above it."""
+    above = one.slot.lock_id
+    return above == other.slot.lock_id[: len(above)]
+
+
+def check_yields(report: Deadlock) -> None:
+    """The youngest agent of a cycle has yielded."""
+    if report.agent != max(report.agents):
+        raise Violation(f"not the youngest of its cycle yields: {report}")
+
+
+def check_clean(server: ServerMachine) -> None:
+    """Nothing is left in a lock server that nobody wants anything of."""
+    table = server.table
+    root = table.find(())
+    assert root is not None
+    left = {
+        "requests": table.ids(),
+        "askers": list(table.askers),
+        "slots": list(root.children),
+        "below": root.below,
+        "writes below": root.writes_below,
+        "waiting": table.statistics().waiting,
+        "entries": table.statistics().entries,
+    }
+    if any(left.values()):
+        raise Violation(f"left in {server.node}: { ({k: v for k, v in left.items() if v}) }")
+
+
+# --- The wait-for graph -------------------------------------------------------------------------
+
+
+def edges_of(server: ServerMachine) -> list[Edge]:
+    """The edges of the wait-for graph in one lock table."""
+    found = []
+    for asker in server.table.askers.values():
+        for entry in asker.all():
+            if not entry.granted:
+                waiter = entry.record(server.node)
+                for other in server.table.related(waiter.lock_id):
+                    holder = other.record(server.node)
+                    if blocks(holder, waiter):
+                        found.append(Edge(waiter, holder))
+    return found
+
+
+def keys(edge: Edge) -> tuple[Any, Any]:
+    """What identifies an edge: its waiting request and the one it waits for."""
+    return (edge.waiter.key, edge.holder.key)
+
+
+def is_deadlock(message: Surrender, edges: list[Edge], hosts: Iterable[Host]) -> bool:
+    """Whether the edge for which a surrender is made really lies in a deadlock now."""
+    assert message.report is not None
+    assert message.waiter is not None
+    assert message.holder is not None
+    node = message.report.node
+    named = ((node, message.waiter[0]), (node, message.holder[0]))
+    stuck = bound(edges, hosts)
+    follow: dict[AgentId, set[AgentId]] = {}
+    start = None
+    for edge in edges:
+        w, h = edge.waiter.agent, edge.holder.agent
+        if w in stuck and h in stuck:
+            follow.setdefault(w, set()).add(h)
+            if keys(edge) == named:
+                start = (h, w)
+    return start is not None and start[1] in _reached(start[0], follow)
+
+
+def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
+    """The agents that can't get what they want unless somebody gives way.
+
+    A wish for one lock id on several nodes may need only some of them.
+    """
+    blockers: dict[tuple[AgentId, str, LockId], set[AgentId]] = {}
+    for w, h in edges:
+        blockers.setdefault((w.agent, w.node, w.lock_id), set()).add(h.agent)
+    wishes = {host.ref: host.agent.lock_info() for host in hosts}
+    found = {w.agent for w, _ in edges if w.agent in wishes}
+    while True:
+        free = {
+            agent
+            for agent in found
+            if all(
+                sum(not blockers.get((agent, n, i.lock_id), set()) & found for n in i.nodes)
+                >= _needed(i)
+                for i in wishes[agent]
+            )
+        }
+        if not free:
+            return found
+        found -= free
+
+
+def excused(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
+    """The agents that wait for nodes that are down, or for such agents."""
+    found = {host.ref for host in hosts if host.agent.status() == "cannot_serve"}
+    follow: dict[AgentId, set[AgentId]] = {}
+    for edge in edges:
+        follow.setdefault(edge.holder.agent, set()).add(edge.waiter.agent)
+    for agent in list(found):
+        found |= _reached(agent, follow)
+    return found
+
+
+def _needed(info: LockInfo) -> int:
+    """On how many nodes a lock is needed, all of which are up."""
+    if info.require in ("all", "all_alive"):
+        return len(info.nodes)
+    return 1 if info.require == "any" else len(info.nodes) // 2 + 1
+
+
+def _reached(start: AgentId, follow: Mapping[AgentId, set[AgentId]]) -> set[AgentId]:
+    """All that can be reached."""
+    seen, todo = {start}, [start]
+    while todo:
+        new = follow.get(todo.pop(), set()) - seen
+        seen |= new
+        todo += new
+    return seen

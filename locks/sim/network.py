@@ -1,0 +1,177 @@
+"""The simulated network: links between parties, and connections between nodes.
+
+A *party* is a lock server, named by its node, or an agent. Messages from one party to another keep
+their order; nothing is said about messages on different links. Parties on one node are always
+connected. Two nodes have a connection, which each of them sees on its own:
+
+    up        --cut or crash-->  breaking   what is sent is lost; what is on its way to it may arrive
+    breaking  --notice-->        down       what was on its way is lost
+    down      --connect-->       healing    both sees the other one as down: a new connection
+    healing   --notice-->        up         what the other one sent meanwhile arrives from now on
+
+This is what a connection of the Erlang distribution protocol does, and what the algorithm relies
+on: messages keep their order, and where one is lost the connection is, which both sides notice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from locks.model import AgentId
+
+__all__ = ["Link", "Network", "Party", "Seen", "home_of"]
+
+Party = str | AgentId
+Link = tuple[Party, Party]
+Seen = Literal["up", "breaking", "down", "healing"]
+Pair = tuple[str, str]
+
+
+def home_of(party: Party) -> str:
+    """The node of a party."""
+    return party if isinstance(party, str) else party.node
+
+
+class Network:
+    """Messages on their way, and who sees whom.
+
+    Args:
+        nodes: The nodes, all of them connected.
+
+    Attributes:
+        links: What is on its way from one party to another: when it was sent, and the message.
+        seen: How a node sees its connection to another one.
+        crashed: The nodes that do not run.
+        apart: Pairs of nodes that can't be connected at present.
+        time: Now, in seconds of virtual time.
+        sent: How many messages were sent.
+        lost: How many of them were lost.
+    """
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.nodes = tuple(nodes)
+        self.links: dict[Link, deque[tuple[int, float, Any]]] = {}
+        self.seen: dict[Pair, Seen] = {
+            (a, b): "up" for a in self.nodes for b in self.nodes if a != b
+        }
+        self.crashed: set[str] = set()
+        self.apart: set[frozenset[str]] = set()
+        self.time = 0.0
+        self.sent = 0
+        self.lost = 0
+
+    # --- Messages
+
+    def send(self, sender: Party, receiver: Party, message: Any) -> None:
+        """Put a message on its way, unless its sender's connection is not up."""
+        a, b = home_of(sender), home_of(receiver)
+        self.sent += 1
+        if a != b and self.seen[a, b] != "up":
+            self.lost += 1
+            return
+        queue = self.links.get((sender, receiver))
+        if queue is None:
+            queue = self.links[sender, receiver] = deque()
+        queue.append((self.sent, self.time, message))
+
+    def deliverable(self) -> list[Link]:
+        """The links whose first message may arrive."""
+        if len(self.nodes) == 1:
+            return list(self.links)
+        return [link for link in self.links if self.may_arrive(link)]
+
+    def may_arrive(self, link: Link) -> bool:
+        """Whether the receiver's node takes in what is on a link."""
+        a, b = home_of(link[0]), home_of(link[1])
+        return a == b or self.seen[b, a] in ("up", "breaking")
+
+    def take(self, link: Link) -> Any:
+        """Take the first message off a link."""
+        queue = self.links[link]
+        _, _, message = queue.popleft()
+        if not queue:
+            del self.links[link]
+        return message
+
+    def drop(self, party: Party) -> None:
+        """A party is no more: what is on its way to it is lost."""
+        for link in [link for link in self.links if link[1] == party]:
+            self.lost += len(self.links.pop(link))
+
+    # --- Connections
+
+    def notices(self) -> list[Pair]:
+        """Who has yet to notice a change of its connection to whom."""
+        return [pair for pair, seen in self.seen.items() if seen in ("breaking", "healing")]
+
+    def connectable(self) -> list[Pair]:
+        """The pairs of running nodes that can be connected again."""
+        return [
+            (a, b)
+            for (a, b), seen in self.seen.items()
+            if a < b
+            and seen == self.seen[b, a] == "down"
+            and frozenset((a, b)) not in self.apart
+            and not {a, b} & self.crashed
+        ]
+
+    def notice(self, pair: Pair) -> bool:
+        """A node notices a change of its connection; returns whether it is up now."""
+        me, other = pair
+        if self.seen[pair] == "healing":
+            self.seen[pair] = "up"
+            return True
+        self._lose(other, me)
+        return False
+
+    def connect(self, pair: Pair) -> None:
+        """Two nodes that see each other as down are connected again."""
+        for each in (pair, pair[::-1]):
+            self.seen[each] = "healing"
+
+    def cut(self, pair: Pair) -> None:
+        """The connection of two nodes breaks, until `mend`."""
+        self.apart.add(frozenset(pair))
+        self._break(*pair)
+        self._break(*pair[::-1])
+
+    def mend(self, pair: Pair) -> None:
+        """Two nodes can be connected again."""
+        self.apart.discard(frozenset(pair))
+
+    def crash(self, node: str) -> None:
+        """A node ends: all that is on its way to it is lost, and the others will notice."""
+        self.crashed.add(node)
+        for other in self.nodes:
+            if other != node:
+                self._lose(other, node)
+                self._break(other, node)
+        for link in [link for link in self.links if home_of(link[1]) == node]:
+            self.lost += len(self.links.pop(link))
+
+    def restart(self, node: str) -> None:
+        """A node runs again; it sees nobody yet."""
+        self.crashed.discard(node)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all nodes run and see each other."""
+        return not self.crashed and all(seen == "up" for seen in self.seen.values())
+
+    def _break(self, me: str, other: str) -> None:
+        if self.seen[me, other] == "up":
+            self.seen[me, other] = "breaking"
+        elif self.seen[me, other] == "healing":
+            self._lose(other, me)
+
+    def _lose(self, sender: str, receiver: str) -> None:
+        """`receiver` sees `sender` as down; nothing arrives from there any more."""
+        self.seen[receiver, sender] = "down"
+        for link in [
+            link
+            for link in self.links
+            if home_of(link[0]) == sender and home_of(link[1]) == receiver
+        ]:
+            self.lost += len(self.links.pop(link))

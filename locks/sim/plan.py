@@ -1,0 +1,207 @@
+"""Random worlds by seed: what clients want, how locks are spread, what goes wrong, the schedule.
+
+A seed and a `Shape` say everything. What a shape leaves open is drawn from the seed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from locks.model import LockId, Mode, Require
+from locks.sim.client import Fate
+from locks.sim.rules import OURS, Rule
+from locks.sim.schedule import POLICIES, Policy
+from locks.sim.script import Script, Step
+from locks.sim.world import Faults, World
+
+__all__ = ["Plan", "Shape", "plan", "transactions"]
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+PARTIAL: tuple[Require, ...] = ("any", "majority")
+
+
+class Shape(NamedTuple):
+    """What random worlds are to look like; `None` leaves it to the seed.
+
+    Attributes:
+        agents: How many clients.
+        locks: How many lock ids, or how many trees of them with `depth`.
+        nodes: How many nodes.
+        reads: The share of read locks.
+        depth: How many elements ids have at most.
+        require: How many of the nodes are needed; several requirements are mixed.
+        steps: How many steps a client takes.
+        faults: Whether nodes crash and restart, and connections are cut and mended. Clients die
+            with and without it, unless it is `False`.
+        abort: Whether agents abort rather than surrender what their clients have.
+        policy: How the schedule is chosen.
+    """
+
+    agents: int | None = None
+    locks: int | None = None
+    nodes: int | None = None
+    reads: float | None = None
+    depth: int | None = None
+    require: tuple[Require, ...] | None = None
+    steps: int | None = None
+    faults: bool | None = None
+    abort: bool | None = None
+    policy: Policy | None = None
+
+
+class Plan(NamedTuple):
+    """A world before it runs.
+
+    Attributes:
+        scripts: What the clients do.
+        nodes: The nodes.
+        homes: Where the clients live.
+        faults: What may go wrong.
+        options: For the agents.
+        policy: How the schedule is chosen.
+        rule: Which machines it is made of.
+    """
+
+    scripts: tuple[Script, ...]
+    nodes: tuple[str, ...] = ("n1",)
+    homes: tuple[str, ...] = ()
+    faults: Faults = Faults()
+    options: tuple[str, ...] = ()
+    policy: Policy = "any"
+    rule: Rule = OURS
+
+    def world(self, trace: bool = False) -> World:
+        """The world, ready to run."""
+        return World(
+            self.scripts,
+            self.nodes,
+            self.faults,
+            self.homes,
+            self.rule,
+            trace,
+            **dict.fromkeys(self.options, True),
+        )
+
+    @property
+    def limit(self) -> int:
+        """More events than it can take."""
+        return 100_000 + 60 * sum(map(len, self.scripts))
+
+
+def plan(seed: int, shape: Shape = Shape(), rule: Rule = OURS) -> Plan:
+    """The world of a seed."""
+    rng = random.Random(seed)
+    ids = _ids(rng, shape)
+    nodes = _names(_or(shape.nodes, rng.choice((1, 1, 1, 2, 3))))
+    reads = _or(shape.reads, rng.choice((0, 0.3, 0.6)))
+    batches = rng.choice((0, 0.2, 0.5))
+    tries = rng.choice((0, 0, 0.3))
+    partial = len(nodes) > 1 and rng.random() < 0.4
+    require = shape.require or (("all", *PARTIAL) if partial else ("all",))
+    where = {lock_id: _where(rng, nodes, require) for lock_id in ids}
+    agents = _or(shape.agents, rng.randint(2, 8))
+    scripts = tuple(
+        _script(rng, ids, where, reads, batches, tries, shape.steps) for _ in range(agents)
+    )
+    mortal: dict[int, Fate] = {}
+    if rng.random() < 0.25 and shape.faults is not False:
+        for number in rng.sample(range(1, agents + 1), min(agents, rng.randint(1, 2))):
+            mortal[number] = rng.choice(("ends", "crashes"))
+    options = ["abort_on_deadlock"] if _or(shape.abort, rng.random() < 0.4) else []
+    policy = shape.policy or rng.choice(POLICIES)
+    faults = Faults(tuple(mortal.items()))
+    homes: tuple[str, ...] = ()
+    if len(nodes) > 1 and rng.random() < 0.7:
+        homes = tuple(rng.choice(nodes) for _ in range(agents))
+    breaks = rng.random() < 0.5
+    if len(nodes) > 1 and _or(shape.faults, breaks):
+        faults = Faults(tuple(mortal.items()), rng.randint(0, 3), rng.randint(0, 2), nodes)
+        if rng.random() < 0.7:
+            options.append("await_nodes")
+    return Plan(scripts, nodes, homes, faults, tuple(options), policy, rule)
+
+
+def transactions(clients: int, locks: int, count: int, seed: int) -> Plan:
+    """Clients that each take 3 of `locks` locks one by one, in any order, again and again."""
+    rng = random.Random(seed)
+    scripts = []
+    for _ in range(clients):
+        steps: list[Step] = []
+        for _ in range(count):
+            steps += [Step("lock", (f"l{i}",)) for i in rng.sample(range(locks), 3)]
+            steps.append(Step("again"))
+        scripts.append(tuple(steps[:-1]))
+    return Plan(tuple(scripts), policy=rng.choice(POLICIES))
+
+
+def _or(given: Any, drawn: Any) -> Any:
+    return drawn if given is None else given
+
+
+def _names(count: int) -> tuple[str, ...]:
+    return tuple(f"n{i}" for i in range(1, count + 1))
+
+
+def _ids(rng: random.Random, shape: Shape) -> list[LockId]:
+    deep = rng.random() < 0.55
+    count = rng.randint(2, 6)
+    roots: list[LockId] = [(name,) for name in _letters(_or(shape.locks, 3 if deep else count))]
+    depth = _or(shape.depth, 3 if deep else 1)
+    found = list(roots)
+    for root in roots[: max(1, 2 * len(roots) // 3)]:
+        if depth > 1:
+            found += [(*root, 1), (*root, 2)]
+        if depth > 2:
+            found += [(*root, 1, "x"), (*root, 2, "y")]
+        if depth > 3:
+            found += [(*root, 1, *"x" * level) for level in range(2, depth - 1)]
+    return found
+
+
+def _letters(count: int) -> list[str]:
+    return [LETTERS[i % 26] + (str(i // 26) if i >= 26 else "") for i in range(count)]
+
+
+def _where(
+    rng: random.Random, nodes: Sequence[str], require: Sequence[Require]
+) -> tuple[tuple[str, ...], Require]:
+    """On which nodes a lock id lives, and how many of them are needed."""
+    if len(nodes) == 1:
+        return (), "all"
+    return tuple(rng.sample(nodes, rng.randint(1, len(nodes)))), rng.choice(require)
+
+
+def _script(
+    rng: random.Random,
+    ids: Sequence[LockId],
+    where: dict[LockId, tuple[tuple[str, ...], Require]],
+    reads: float,
+    batches: float,
+    tries: float,
+    steps: int | None,
+) -> Script:
+    found: list[Step] = []
+    asked: list[LockId] = []
+    for _ in range(_or(steps, rng.randint(1, 5))):
+        luck = rng.random()
+        if luck < 0.12 and asked:
+            found.append(Step("unlock", asked.pop(rng.randrange(len(asked)))))
+        elif luck < 0.15 and asked:
+            found.append(Step("surrender", rng.choice(asked)))
+        elif luck < 0.18 and asked:
+            found.append(Step("again"))
+            asked.clear()
+        else:
+            lock_id = rng.choice(ids)
+            mode: Mode = "read" if rng.random() < reads else "write"
+            if rng.random() < batches:
+                found.append(Step("ask", lock_id, mode, *where[lock_id]))
+            else:
+                kind = rng.random() < tries
+                found.append(Step("try" if kind else "lock", lock_id, mode, *where[lock_id]))
+            asked.append(lock_id)
+    if rng.random() < 0.7:
+        found.append(Step("await"))
+    return tuple(found)

@@ -1,0 +1,159 @@
+"""How a world runs: schedules that are chosen at random, by a policy.
+
+    any      any choice
+    skewed   some links are many times as slow as others
+    oldest   messages in the order in which they were sent, as a rule
+    quiet    clients take their next steps only when nothing else can happen, and agents look at what
+             they know when all has arrived
+    timed    by the clock: messages take a random time, some of them a long one, clients think, and
+             agents look at what they know when nothing more has arrived; the world's time goes on
+
+A run with faults has two phases. In the first one anything may happen, and faults come now and then.
+When there are none left, and all that was broken is mended, everybody must finish.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Literal, get_args
+
+from locks.sim.client import Violation
+from locks.sim.world import Choice, World
+
+__all__ = ["POLICIES", "Policy", "Chooser", "calm", "pick", "run"]
+
+Policy = Literal["any", "skewed", "oldest", "quiet", "timed"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
+
+FAULT_RATE = 0.03  # how likely the next event is a fault
+
+# Mean delays in seconds of virtual time, by the kind of choice.
+DELAYS = {
+    "step": 0.002,
+    "time out": 0.05,
+    "notice": 0.02,
+    "connect": 0.05,
+    "deliver": 0.001,
+    "settle": 0.0,
+}
+
+
+class Chooser:
+    """Chooses what happens next, by a policy.
+
+    Args:
+        rng: Where its choices come from.
+        policy: See this module.
+    """
+
+    def __init__(self, rng: random.Random, policy: Policy) -> None:
+        self.rng = rng
+        self.policy = policy
+        self.pace: dict[Choice, float] = {}
+        self.due: dict[tuple[Choice, int], float] = {}
+
+    def __call__(self, world: World, choices: list[Choice]) -> Choice:
+        """One of the choices."""
+        rng = self.rng
+        if self.policy == "timed":
+            return self._first_due(world, choices)
+        if self.policy == "skewed":
+            return rng.choices(choices, [self._weight(choice) for choice in choices])[0]
+        if self.policy == "quiet":
+            for kind in ("deliver", "settle"):
+                found = [choice for choice in choices if choice[0] == kind]
+                if found:
+                    return rng.choice(found)
+        elif self.policy == "oldest" and rng.random() < 0.9:
+            links = [choice for choice in choices if choice[0] == "deliver"]
+            if links:
+                return min(links, key=lambda choice: world.links[choice[1]][0][0])
+        return rng.choice(choices)
+
+    def _weight(self, choice: Choice) -> float:
+        if choice[0] != "deliver":
+            return 0.2
+        if choice not in self.pace:
+            self.pace[choice] = 10 ** self.rng.uniform(-2.5, 0)
+        return self.pace[choice]
+
+    def _first_due(self, world: World, choices: list[Choice]) -> Choice:
+        """The choice that is due first; each is given its time when it becomes possible."""
+        due: dict[tuple[Choice, int], float] = {}
+        best, first = choices[0], float("inf")
+        for choice in choices:
+            began, key = world.network.time, (choice, 0)
+            if choice[0] == "deliver":
+                number, began, _ = world.links[choice[1]][0]
+                key = (choice, number)
+            when = self.due.get(key)
+            if when is None:
+                mean = DELAYS[choice[0]]
+                if choice[0] == "deliver":
+                    mean *= self._pace(choice)
+                when = began + self.rng.expovariate(1 / mean) if mean else began
+            due[key] = when
+            if when < first:
+                best, first = choice, when
+        self.due = due
+        world.network.time = max(world.network.time, first)
+        return best
+
+    def _pace(self, choice: Choice) -> float:
+        """Most links are fast, some are slow."""
+        if choice not in self.pace:
+            self.pace[choice] = 30.0 if self.rng.random() < 0.1 else 1.0
+        return self.pace[choice]
+
+
+def pick(world: World, rng: random.Random, policy: Policy, choices: list[Choice]) -> Choice:
+    """One of the choices, by a policy that remembers nothing."""
+    return Chooser(rng, policy)(world, choices)
+
+
+def calm(world: World, rng: random.Random, quiet: bool = False) -> None:
+    """Carry on until only clients can do anything; `quiet` is the policy of that name."""
+    choose = Chooser(rng, "quiet" if quiet else "any")
+    while choices := [c for c in world.choices(False) if c[0] not in ("step", "time out")]:
+        world.do(choose(world, choices))
+
+
+def run(
+    world: World,
+    rng: random.Random,
+    policy: Policy = "any",
+    limit: int = 200_000,
+    fault_rate: float = FAULT_RATE,
+    schedule: list[Choice] | None = None,
+) -> None:
+    """Carry on until nothing can happen any more; then all must be finished and clean.
+
+    Args:
+        world: The world.
+        rng: Where all choices come from.
+        policy: How they are made.
+        limit: The most events.
+        fault_rate: How likely each next event is a fault, while there are any left.
+        schedule: Where what happens is kept, to be replayed.
+
+    Raises:
+        Violation: Something is not as it must be.
+    """
+    choose = Chooser(rng, policy)
+    done = [] if schedule is None else schedule
+    for _ in range(limit):
+        choices = world.choices(faults=False)
+        faults = world.fault_choices()
+        if faults and (not choices or rng.random() < fault_rate):
+            if not choices:
+                world.check_quiet()
+            choice = rng.choice(faults)
+        elif choices:
+            choice = choose(world, choices)
+        else:
+            break
+        done.append(choice)
+        world.do(choice)
+    else:
+        raise Violation(f"no end after {limit} events")
+    world.check_end()

@@ -1,0 +1,454 @@
+"""A world of lock servers, agents and clients, under a schedule that is chosen from outside.
+
+It runs the very machines that the actors run. `World.choices` says what can happen next, `World.do`
+makes it happen and checks what must always be true (`locks.sim.checks`). A choice is a pair:
+
+    ("deliver", link)   the first message on a link arrives
+    ("settle", number)  a client's agents look at what they know; at any time, for messages can be on
+                        their way for as long as they like
+    ("step", number)    a client takes its next step
+    ("time out", n)     a client gives up waiting
+    ("die", number)     a client dies, or its agent crashes
+    ("notice", pair)    a node notices that its connection to another one is gone, or is there
+    ("connect", pair)   two nodes are connected again
+    ("cut", pair), ("mend", pair), ("crash", node), ("restart", node)
+
+The last four are *faults*, and their ends. They never need to happen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from locks.messages import Remove, Surrender
+from locks.model import AgentId, Deadlock, Edge
+from locks.server_machine import ServerMachine
+from locks.sim.checks import (
+    check_clean,
+    check_exclusion,
+    check_kept,
+    check_told,
+    check_yields,
+    edges_of,
+    excused,
+    granted,
+    is_deadlock,
+    keys,
+)
+from locks.sim.client import SERIALS, Client, Fate, Host, Mail, Violation
+from locks.sim.network import Link, Network, Pair, Party
+from locks.sim.rules import OURS, Rule
+from locks.sim.script import Step, script
+from locks.wait_graph import Exploration
+
+__all__ = ["Choice", "Event", "Faults", "World"]
+
+Choice = tuple[str, Any]
+FAULTS = ("cut", "mend", "crash", "restart")
+
+
+class Event(NamedTuple):
+    """One thing that happened, for traces.
+
+    Attributes:
+        number: Its number, from 1.
+        time: Seconds of virtual time.
+        choice: What happened.
+        party: Where: a lock server, an agent, or nobody.
+        detail: The step taken, or the message that arrived.
+        sent: The messages sent.
+        found: What an agent found when it looked at what it knows.
+        told: Whether the client was told that it has all its locks.
+    """
+
+    number: int
+    time: float
+    choice: Choice
+    party: Party | None = None
+    detail: Any = None
+    sent: tuple[Mail, ...] = ()
+    found: Exploration | None = None
+    told: bool = False
+
+
+class Faults(NamedTuple):
+    """What may go wrong, at any moment.
+
+    Attributes:
+        mortal: Clients, by number, that may die, and how.
+        cuts: How often connections may be cut.
+        crashes: How often nodes may crash.
+        nodes: The nodes that may crash.
+    """
+
+    mortal: tuple[tuple[int, Fate], ...] = ()
+    cuts: int = 0
+    crashes: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+class World:
+    """Lock servers, clients, and messages on their way.
+
+    Args:
+        scripts: One for each client: as text, or steps.
+        nodes: The nodes, each with a lock server.
+        faults: What may go wrong.
+        homes: Where the clients live, in turn; all on the first node by default.
+        rule: Which machines it is made of.
+        trace: Keep an `Event` for each thing that happens in `events`.
+        options: For the agents.
+
+    Attributes:
+        sent: Number of messages sent, by kind.
+        carried_out: The deadlocks for which lock servers carried something out.
+        superfluous: Those of them that were no deadlocks (any more) at that moment.
+        outdated: Those that were, but with an edge in their report that was not there (any more).
+    """
+
+    def __init__(
+        self,
+        scripts: Iterable[str | Iterable[Step | tuple[Any, ...]]],
+        nodes: Sequence[str] = ("n1",),
+        faults: Faults = Faults(),
+        homes: Sequence[str] = (),
+        rule: Rule = OURS,
+        trace: bool = False,
+        **options: Any,
+    ) -> None:
+        self.network = Network(nodes)
+        self.rule = rule
+        self.faults = faults
+        self.mortal: dict[int, Fate] = dict(faults.mortal)
+        self.cuts, self.crashes = faults.cuts, faults.crashes
+        self.servers = {node: rule.server(node) for node in nodes}
+        self.restarts = 0
+        self.hosts: dict[AgentId, tuple[Host, Client]] = {}
+        self.unsettled: dict[int, None] = {}
+        self.sent: Counter[str] = Counter()
+        self.carried_out: list[Deadlock] = []
+        self.superfluous: list[Deadlock] = []
+        self.outdated: list[Deadlock] = []
+        self.before_surrender: Counter[str] | None = None  # `sent` when the first one was sent
+        self.events: list[Event] | None = [] if trace else None
+        self._created = 0
+        self._mail: list[Mail] = []
+        homes = homes or nodes[:1]
+        self.clients = [
+            Client(
+                number,
+                script(steps),
+                nodes,
+                homes[(number - 1) % len(homes)],
+                self._tick,
+                rule,
+                **options,
+            )
+            for number, steps in enumerate(scripts, 1)
+        ]
+        for client in self.clients:
+            self.hosts[client.ref] = (client.host, client)
+
+    def _tick(self) -> int:
+        self._created += 1
+        return self._created
+
+    @property
+    def links(self) -> dict[Link, Any]:
+        """What is on its way."""
+        return self.network.links
+
+    @property
+    def aborts(self) -> int:
+        """How often a client was aborted."""
+        return sum(client.aborts for client in self.clients)
+
+    # --- What can happen, and making it happen
+
+    def choices(self, faults: bool = True) -> list[Choice]:
+        """All that can happen next.
+
+        Args:
+            faults: Also what never needs to happen.
+        """
+        network = self.network
+        found: list[Choice] = [("deliver", link) for link in network.deliverable()]
+        found += [("settle", number) for number in self.unsettled]
+        for client in self.clients:
+            if client.ready:
+                found.append(("step", client.number))
+            elif client.waiting == "for a while":
+                found.append(("time out", client.number))
+        if len(network.nodes) > 1:
+            found += [("notice", pair) for pair in network.notices()]
+            found += [("connect", pair) for pair in network.connectable()]
+        return found + self.fault_choices() if faults else found
+
+    def fault_choices(self) -> list[Choice]:
+        """The faults that may happen next, and their ends."""
+        network = self.network
+        found: list[Choice] = [("die", number) for number in self.mortal]
+        if self.cuts:
+            found += [
+                ("cut", (a, b))
+                for a, b in network.seen
+                if a < b and frozenset((a, b)) not in network.apart
+            ]
+        found += [("mend", tuple(sorted(pair))) for pair in sorted(network.apart, key=sorted)]
+        if self.crashes:
+            found += [("crash", node) for node in self.faults.nodes if node not in network.crashed]
+        return found + [("restart", node) for node in sorted(network.crashed)]
+
+    def do(self, choice: Choice) -> None:
+        """Make one of the choices happen, and check all that must be true."""
+        kind, what = choice
+        if kind == "deliver":
+            self._deliver(what)
+        elif kind == "notice":
+            self._notice(what)
+        elif kind in ("connect", "mend", "restart", "cut", "crash"):
+            getattr(self, "_" + kind)(what)
+            self._note(choice)
+        else:
+            self._act(choice, self.clients[what - 1])
+
+    def _act(self, choice: Choice, client: Client) -> None:
+        kind = choice[0]
+        party, step, found = client.ref, client.next_step, None
+        if kind == "step":
+            client.step()
+        elif kind == "time out":
+            client.time_out()
+        elif kind == "settle":
+            del self.unsettled[client.number]
+            if self.events is not None:
+                found = client.agent.outlook()
+            client.host.settle()
+        else:
+            client.die(self.mortal.pop(client.number))
+        self._after(client)
+        self._note(choice, party, step if kind == "step" else None, found, client)
+
+    def _deliver(self, link: Link) -> None:
+        message = self.network.take(link)
+        receiver = link[1]
+        client = None
+        if isinstance(receiver, str):
+            self._serve(self.servers[receiver], message)
+        elif receiver in self.hosts:
+            host, client = self.hosts[receiver]
+            host.receive(message)
+            self.unsettled[client.number] = None
+            self._after(client)
+        self._note(("deliver", link), receiver, message, None, client)
+
+    def _after(self, client: Client) -> None:
+        """Something has happened to a client."""
+        out = client.host.out
+        for mail in out:
+            if self.before_surrender is None and isinstance(mail[2], Surrender):
+                self.before_surrender = self.sent.copy()
+            self._send(*mail)
+        out.clear()
+        if client.finished:
+            self.unsettled.pop(client.number, None)
+            self.mortal.pop(client.number, None)
+        if client.finished or client.ref not in self.hosts:
+            for ref in [ref for ref, (_, whose) in self.hosts.items() if whose is client]:
+                del self.hosts[ref]
+                self.network.drop(ref)
+            if not client.finished:
+                self.hosts[client.ref] = (client.host, client)
+        if client.told:
+            for server in self.servers.values():
+                self._check_told(client, server)
+            for other in self.clients:
+                if other.told and other is not client:
+                    check_exclusion(client.host, other.host)
+
+    def _serve(self, server: ServerMachine, message: Any) -> None:
+        """A lock server takes in a message."""
+        before = granted(server)
+        resolves = isinstance(message, Surrender) and message.report is not None
+        true = False
+        if resolves:
+            edges = self.edges()
+            true = is_deadlock(message, edges, self.live_hosts())
+        effects = server.handle(message)
+        check_kept(server, before, message, effects)
+        for effect in effects:
+            self._send(server.node, effect.agent, effect.message)  # type: ignore[union-attr]
+        if resolves and effects[-1].message.done:  # type: ignore[union-attr]
+            check_yields(message.report)
+            self.carried_out.append(message.report)
+            if not true:
+                self.superfluous.append(message.report)
+            elif {keys(e) for e in message.report.cycle} - {keys(e) for e in edges}:
+                self.outdated.append(message.report)
+        for client in self.clients:
+            if client.told:
+                self._check_told(client, server)
+
+    def _send(self, sender: Party, receiver: Party, message: Any) -> None:
+        self.sent[type(message).__name__] += 1
+        if self.events is not None:
+            self._mail.append((sender, receiver, message))
+        if isinstance(receiver, str) or receiver in self.hosts:
+            self.network.send(sender, receiver, message)
+
+    # --- Connections and nodes
+
+    def _notice(self, pair: Pair) -> None:
+        """A node notices that another one is gone, or there: its agents and its lock server do."""
+        me, other = pair
+        there = self.network.notice(pair)
+        for client in self.clients:
+            if client.home == me and not client.finished:
+                if there:
+                    client.node_up(other)
+                else:
+                    client.node_down(other)
+                    self.unsettled[client.number] = None
+                self._after(client)
+        if not there:
+            server = self.servers[me]
+            for agent in [agent for agent in server.table.askers if agent.node == other]:
+                self._serve(server, Remove(agent))
+        self._note(("notice", pair), me, there)
+
+    def _connect(self, pair: Pair) -> None:
+        self.network.connect(pair)
+
+    def _cut(self, pair: Pair) -> None:
+        self.cuts -= 1
+        self.network.cut(pair)
+
+    def _mend(self, pair: Pair) -> None:
+        self.network.mend(pair)
+
+    def _crash(self, node: str) -> None:
+        self.crashes -= 1
+        self.network.crash(node)
+        del self.servers[node]
+        for client in self.clients:
+            if client.home == node and not client.finished:
+                client.vanish()
+                self._after(client)
+
+    def _restart(self, node: str) -> None:
+        self.restarts += 1
+        self.network.restart(node)
+        self.servers[node] = self.rule.server(node, self.restarts << 32)
+
+    # --- By hand
+
+    def step(self, *numbers: int) -> None:
+        """Let clients take their next steps."""
+        for number in numbers:
+            self.do(("step", number))
+
+    def deliver(self, *parties: int | str) -> None:
+        """Deliver messages, the oldest first, as long as there are any to these parties.
+
+        Without any parties, to all; agents look at what they know when all has arrived. Parties
+        are nodes, or numbers of clients.
+        """
+        while True:
+            links = [link for link in self.network.deliverable() if self._is_one(link[1], parties)]
+            settling = [n for n in self.unsettled if not parties or n in parties]
+            if links:
+                self.do(("deliver", min(links, key=lambda link: self.links[link][0][0])))
+            elif settling:
+                self.do(("settle", settling[0]))
+            else:
+                return
+
+    def deliver_one(self, sender: int | str, receiver: int | str) -> None:
+        """Deliver the next message of one party to another; parties as for `deliver`."""
+        (link,) = self._between(sender, receiver)
+        self.do(("deliver", link))
+
+    def deliver_between(self, sender: int | str, receiver: int | str) -> None:
+        """Deliver all that is on its way from one party to another; parties as for `deliver`."""
+        while self._between(sender, receiver):
+            self.deliver_one(sender, receiver)
+
+    def _between(self, sender: int | str, receiver: int | str) -> list[Link]:
+        return [
+            link
+            for link in self.network.deliverable()
+            if self._is_one(link[0], (sender,)) and self._is_one(link[1], (receiver,))
+        ]
+
+    def _is_one(self, party: Party, parties: tuple[int | str, ...]) -> bool:
+        number = party if isinstance(party, str) else party.serial % SERIALS
+        return not parties or number in parties
+
+    # --- What must always be true
+
+    def _check_told(self, client: Client, server: ServerMachine) -> None:
+        """A client that has not yet noticed that its connection is gone is let off."""
+        home, node = client.home, server.node
+        if home == node or self.network.seen[node, home] == "up":
+            check_told(client.host, server)
+
+    def check_quiet(self) -> None:
+        """When nothing needs to happen any more, who still waits does so for nodes that are down."""
+        waiting = [client for client in self.clients if not client.finished]
+        if not waiting:
+            return
+        let_off = excused(self.edges(), self.live_hosts())
+        stuck = [client.number for client in waiting if client.ref not in let_off]
+        if stuck:
+            raise Violation("\n".join([f"stuck: clients {stuck}", *self.waits()]))
+
+    def check_end(self) -> None:
+        """When nothing can happen any more, all have finished and nothing is left."""
+        self.check_quiet()
+        if self.network.whole:
+            waiting = [client.number for client in self.clients if not client.finished]
+            if waiting:
+                raise Violation(f"stuck: clients {waiting}, although all nodes are up")
+        if all(client.finished for client in self.clients):
+            for server in self.servers.values():
+                check_clean(server)
+
+    # --- What is true
+
+    def live_hosts(self) -> list[Host]:
+        """The agents that live."""
+        return [host for host, client in self.hosts.values() if not client.finished]
+
+    def edges(self) -> list[Edge]:
+        """The real wait-for graph, as the lock tables have it."""
+        return [edge for server in self.servers.values() for edge in edges_of(server)]
+
+    def waits(self) -> list[str]:
+        """Who waits for whom, a line for each edge."""
+        return [f"  {edge}" for edge in self.edges()]
+
+    def _note(
+        self,
+        choice: Choice,
+        party: Party | None = None,
+        detail: Any = None,
+        found: Exploration | None = None,
+        client: Client | None = None,
+    ) -> None:
+        if self.events is not None:
+            told = client is not None and bool(client.told) and client.ready
+            self.events.append(
+                Event(
+                    len(self.events) + 1,
+                    self.network.time,
+                    choice,
+                    party,
+                    detail,
+                    tuple(self._mail),
+                    found,
+                    told,
+                )
+            )
+            self._mail.clear()
