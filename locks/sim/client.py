@@ -160,6 +160,7 @@ class Client:
         self.finished = False
         self.failed = False
         self.first = 0
+        self.host: Host
         self._begin()
 
     def _begin(self) -> None:

@@ -110,7 +110,7 @@ def plan(seed: int, shape: Shape = Shape(), rule: Rule = OURS) -> Plan:
         for number in rng.sample(range(1, agents + 1), min(agents, rng.randint(1, 2))):
             mortal[number] = rng.choice(("ends", "crashes"))
     options = ["abort_on_deadlock"] if _or(shape.abort, rng.random() < 0.4) else []
-    policy = shape.policy or rng.choice(POLICIES)
+    policy: Policy = shape.policy or rng.choice(POLICIES)
     faults = Faults(tuple(mortal.items()))
     homes: tuple[str, ...] = ()
     if len(nodes) > 1 and rng.random() < 0.7:

@@ -20,7 +20,7 @@ from typing import Literal, get_args
 from locks.sim.client import Violation
 from locks.sim.world import Choice, World
 
-__all__ = ["POLICIES", "Policy", "Chooser", "calm", "pick", "run"]
+__all__ = ["POLICIES", "Chooser", "Policy", "calm", "pick", "run"]
 
 Policy = Literal["any", "skewed", "oldest", "quiet", "timed"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)

@@ -107,7 +107,7 @@ def _parse_step(text: str) -> Step:
                 parse_lock_id(lock_id),
                 mode,  # type: ignore[arg-type]
                 tuple(nodes.split(",")) if nodes else (),
-                require or "all",  # type: ignore[arg-type]
+                require or "all",
             )
     elif found := _OTHER.fullmatch(text):
         kind, lock_id, alone = found.groups()

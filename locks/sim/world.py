@@ -89,6 +89,9 @@ class Faults(NamedTuple):
     nodes: tuple[str, ...] = ()
 
 
+NO_FAULTS = Faults()
+
+
 class World:
     """Lock servers, clients, and messages on their way.
 
@@ -112,7 +115,7 @@ class World:
         self,
         scripts: Iterable[str | Iterable[Step | tuple[Any, ...]]],
         nodes: Sequence[str] = ("n1",),
-        faults: Faults = Faults(),
+        faults: Faults = NO_FAULTS,
         homes: Sequence[str] = (),
         rule: Rule = OURS,
         trace: bool = False,
