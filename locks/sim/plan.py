@@ -51,6 +51,9 @@ class Shape(NamedTuple):
     policy: Policy | None = None
 
 
+ANY = Shape()
+
+
 class Plan(NamedTuple):
     """A world before it runs.
 
@@ -90,7 +93,7 @@ class Plan(NamedTuple):
         return 100_000 + 60 * sum(map(len, self.scripts))
 
 
-def plan(seed: int, shape: Shape = Shape(), rule: Rule = OURS) -> Plan:
+def plan(seed: int, shape: Shape = ANY, rule: Rule = OURS) -> Plan:
     """The world of a seed."""
     rng = random.Random(seed)
     ids = _ids(rng, shape)
@@ -110,7 +113,8 @@ def plan(seed: int, shape: Shape = Shape(), rule: Rule = OURS) -> Plan:
         for number in rng.sample(range(1, agents + 1), min(agents, rng.randint(1, 2))):
             mortal[number] = rng.choice(("ends", "crashes"))
     options = ["abort_on_deadlock"] if _or(shape.abort, rng.random() < 0.4) else []
-    policy: Policy = shape.policy or rng.choice(POLICIES)
+    drawn = rng.choice(POLICIES)
+    policy = drawn if shape.policy is None else shape.policy
     faults = Faults(tuple(mortal.items()))
     homes: tuple[str, ...] = ()
     if len(nodes) > 1 and rng.random() < 0.7:
