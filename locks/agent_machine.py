@@ -246,6 +246,7 @@ class AgentMachine:
         if self.ended is None and node not in self._claims.alive:
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodeup", node)))
+            self._resolver.node_up(node)
             self._claims.node_up(node)
         return self._conclude()
 
@@ -254,8 +255,8 @@ class AgentMachine:
         if self.ended is None and node in self._claims.alive:
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
-            self._resolver.node_down(node)
             self._claims.node_down(node)
+            self._resolver.node_down(node, self._claims.nodes)
             lost = self._claims.unservable()
             if lost is not None and not self.await_nodes:
                 return self.end(cannot_serve(lost.lock_id, lost.claims, self._claims.alive))

@@ -181,8 +181,10 @@ class Claims:
         for wish in list(self.wishes.values()):
             claim = wish.claims.get(node)
             if claim is not None:
-                for record in claim.records:
-                    self.waiting.pop(record.key, None)
+                lost = [record.key for record in claim.records]
+                self._resolver.gone(lost)
+                for key in lost:
+                    self.waiting.pop(key, None)
                 for mode in MODES:
                     self._unanswered.pop((node, wish.lock_id, mode), None)
                 self._unused(claim)

@@ -188,13 +188,23 @@ class Resolver:
                     self.learn(record)
         self.unsettled = True
 
-    def node_down(self, node: str) -> None:
-        """A lock server is gone; it answers nothing any more."""
+    def node_down(self, node: str, others: Iterable[str]) -> None:
+        """A node is lost: begin anew with what the others know.
+
+        What its lock server has is not known any more (it may go on, and come back with the same
+        requests), and what was sent to agents there may not have arrived.
+        """
         self._surrendering.pop(node, None)
-        if self._graph is not None:
-            for record in self._graph.at(node):
-                self.learn(record._replace(state="gone"))
-            self.unsettled = True
+        for teller in [teller for teller in self._tellers if teller.node == node]:
+            del self._tellers[teller]
+        self.forget(others)
+        self.unsettled = self._graph is not None
+
+    def node_up(self, node: str) -> None:
+        """A node is there (again): its agents know nothing of what they were told meanwhile."""
+        for partner in [partner for partner in self._knows if partner.node == node]:
+            del self._knows[partner]
+        self.unsettled = self._graph is not None
 
     def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
         """Give up the id on which the neighbour in the cycle waits."""

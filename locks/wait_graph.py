@@ -100,10 +100,6 @@ class WaitGraph:
         """What is known of a request."""
         return self._records.get(key)
 
-    def at(self, node: str) -> list[RequestRecord]:
-        """All known requests on a node."""
-        return [record for record in self._records.values() if record.node == node]
-
     def related(self, node: str, lock_id: LockId) -> Iterator[RequestRecord]:
         """The known requests on ids related to this one on this node."""
         for depth in range(1, len(lock_id) + 1):

@@ -48,16 +48,12 @@ def check_told(host: Host, server: ServerMachine) -> None:
                 )
 
 
-def check_exclusion(one: Host, other: Host) -> None:
-    """Two clients were not told that they hold conflicting locks."""
-    for (node, lock_id), mode in one.told.items():
-        for (other_node, other_id), other_mode in other.told.items():
-            if (
-                node == other_node
-                and "write" in (mode, other_mode)
-                and related(lock_id, other_id)
-                and one is not other
-            ):
+def check_exclusion(one: Host, other: Host, node: str) -> None:
+    """Two clients were not told that they hold conflicting locks on a node."""
+    theirs = [(lock_id, mode) for (where, lock_id), mode in other.told.items() if where == node]
+    for (where, lock_id), mode in one.told.items():
+        for other_id, other_mode in theirs if where == node else ():
+            if "write" in (mode, other_mode) and related(lock_id, other_id):
                 raise Violation(
                     f"on {node} {one.agent.client} has {mode} {show(lock_id)} "
                     f"and {other.agent.client} has {other_mode} {show(other_id)}"

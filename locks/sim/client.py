@@ -239,12 +239,14 @@ class Client:
         else:
             self.host.out += [(self.ref, node, Remove(self.ref)) for node in self.nodes]
         self.finished = True
+        self.waiting = "no"
 
     def vanish(self) -> None:
         """Its node has crashed."""
         self.told.clear()
         self.host.out.clear()
         self.finished = True
+        self.waiting = "no"
 
     # --- Steps
 

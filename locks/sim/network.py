@@ -155,6 +155,13 @@ class Network:
         """A node runs again; it sees nobody yet."""
         self.crashed.discard(node)
 
+    def vouches(self, node: str, home: str) -> bool:
+        """Whether what a node has granted to the clients of another one still counts.
+
+        It doesn't from when the connection is gone as that node sees it; the clients notice later.
+        """
+        return node == home or self.seen[node, home] == "up"
+
     @property
     def whole(self) -> bool:
         """Whether all nodes run and see each other."""

@@ -269,7 +269,7 @@ class World:
                 self._check_told(client, server)
             for other in self.clients:
                 if other.told and other is not client:
-                    check_exclusion(client.host, other.host)
+                    self._check_exclusion(client, other)
 
     def _serve(self, server: ServerMachine, message: Any) -> None:
         """A lock server takes in a message."""
@@ -393,9 +393,13 @@ class World:
 
     def _check_told(self, client: Client, server: ServerMachine) -> None:
         """A client that has not yet noticed that its connection is gone is let off."""
-        home, node = client.home, server.node
-        if home == node or self.network.seen[node, home] == "up":
+        if self.network.vouches(server.node, client.home):
             check_told(client.host, server)
+
+    def _check_exclusion(self, one: Client, other: Client) -> None:
+        for node in self.servers:
+            if self.network.vouches(node, one.home) and self.network.vouches(node, other.home):
+                check_exclusion(one.host, other.host, node)
 
     def check_quiet(self) -> None:
         """When nothing needs to happen any more, who still waits does so for nodes that are down."""
