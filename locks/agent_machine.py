@@ -42,6 +42,7 @@ from locks.model import (
     LockResult,
     Mode,
     Notification,
+    RequestRecord,
     Require,
     Status,
     show,
@@ -229,14 +230,14 @@ class AgentMachine:
         """Take in a message from a lock server or an agent; `settle` is to follow."""
         if self.ended is None:
             if type(message) is Told:
-                self._told(message)
+                self._told(message.records)
             elif type(message) is Knowledge:
                 self._resolver.learn_from(message)
             elif type(message) is Surrendered:
                 self._surrendered(message)
             elif type(message) is Resolved:
-                self.deadlocks.append(message.report)
-                self._resolver.forget(self._claims.nodes)
+                self._resolved(message.report)
+                self._told(message.records)
             elif type(message) is Released:
                 self._claims.released(message)
         return self._conclude()
@@ -356,20 +357,30 @@ class AgentMachine:
 
     # --- Taking in ------------------------------------------------------------------------------
 
-    def _told(self, message: Told) -> None:
+    def _told(self, records: tuple[RequestRecord, ...]) -> None:
         me = self.id
-        others = [record for record in message.records if record.agent != me]
-        for record in message.records:
-            if record.agent == me and self._claims.told(record) and self.notify:
+        others = False
+        for record in records:
+            if record.agent != me:
+                others = True
+            elif self._claims.told(record) and self.notify:
                 self._out.append(Notify(Notification(me, "lock_info", record)))
         if others and not self._idle():
             self._resolver.begin()
-        for record in message.records:
+        for record in records:
             self._resolver.learn(record)
 
+    def _resolved(self, report: Deadlock) -> None:
+        """A deadlock is resolved; the lock server that did so tells by itself what still matters."""
+        self.deadlocks.append(report)
+        self._resolver.forget(node for node in self._claims.nodes if node != report.node)
+
     def _surrendered(self, message: Surrendered) -> None:
-        self._resolver.surrendered(message)
         report = message.message.report
+        if message.done and report is not None:
+            self._resolved(report)
+        self._told(message.records)
+        self._resolver.surrendered(message)
         if message.done and report is not None and report.action == "aborted":
             text = (
                 f"transaction {self.id} was aborted to resolve a deadlock; run it again.\n{report}"

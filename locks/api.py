@@ -352,7 +352,7 @@ def statistics() -> NodeStatistics:
 
 
 def _agent(agent: Agent) -> Agent:
-    if type(agent) is not Agent:
+    if not isinstance(agent, Agent):
         raise MisuseError(
             f"{agent!r} is not an agent; begin_transaction() returns a pair (agent, result)",
             agent=repr(agent),

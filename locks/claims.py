@@ -129,6 +129,7 @@ class Claims:
         lock_id, mode, nodes, require = wanted
         wish = self.wishes.get(lock_id)
         undo = None
+        several = len(nodes) > 1
         if wish is None:
             self.seq += 1
             wish = self.wishes[lock_id] = Wish(lock_id, mode, require, self.seq)
@@ -143,7 +144,7 @@ class Claims:
         for node in nodes:
             if node not in wish.claims:
                 claim = wish.claims[node] = Claim(node)
-                self._request(wish, claim)
+                self._request(wish, claim, several)
         self._weigh(wish)
         return undo
 
@@ -291,15 +292,24 @@ class Claims:
 
     # --- Asking and releasing -------------------------------------------------------------------
 
-    def _request(self, wish: Wish, claim: Claim) -> None:
-        """Ask a node for what the wish wants there, unless it is down or still releasing."""
+    def _request(self, wish: Wish, claim: Claim, several: bool = False) -> None:
+        """Ask a node for what the wish wants there, unless it is down or still releasing.
+
+        With `several`, other nodes are asked at the same time.
+        """
         node = claim.node
         if node in self.alive and (node, wish.lock_id) not in self._releasing:
             if claim.asked is None:
                 self._used[node] = self._used.get(node, 0) + 1
             claim.asked = wish.mode
             self._unanswered[node, wish.lock_id, wish.mode] = None
-            request = Request(self._agent, self._client, wish.lock_id, wish.mode)
+            requests = several or len(self._used) > 1
+            waits = requests and any(key[0] != node for key in self.waiting)
+            if requests or node in self._standings:
+                self._standings[node] = (requests, waits)
+            request = Request(
+                self._agent, self._client, wish.lock_id, wish.mode, requests, waits
+            )
             self._out.append(ToServer(node, request))
 
     def _release(self, wish: Wish, claim: Claim, mode: Mode | None = None) -> None:

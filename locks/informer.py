@@ -30,7 +30,7 @@ Whoever was told of a request is told its changes, for as long as it waits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from locks.lock_table import LockTable
@@ -107,12 +107,18 @@ class Informer:
     def again(self, asker: Asker) -> News:
         """An asker has forgotten what it was told of others; tell it what still matters."""
         news: News = {}
-        if asker.waits:
-            self._table.version += 1
-            asker.turned = self._table.version
-            self._closers[asker] = None
-            self._look_for_cycles(news)
+        self.forgotten((asker.id,))
+        self._look_for_cycles(news)
         return news
+
+    def forgotten(self, agents: Iterable[AgentId]) -> None:
+        """Agents forget what they were told of others; `after` is to tell what still matters."""
+        for agent in agents:
+            asker = self._table.askers.get(agent)
+            if asker is not None and asker.waits:
+                self._table.version += 1
+                asker.turned = self._table.version
+                self._closers[asker] = None
 
     def _may_close_a_cycle(self, entry: Entry) -> bool:
         """Whether a new entry may bring a path to its asker together with one away from it."""

@@ -24,12 +24,14 @@ from locks.model import (
 
 
 class Request(NamedTuple):
-    """Ask for a lock."""
+    """Ask for a lock; with what the agent does at other nodes (see `Standing`)."""
 
     agent: AgentId
     client: str
     lock_id: LockId
     mode: Mode
+    requests_elsewhere: bool = False
+    waits_elsewhere: bool = False
 
 
 class Release(NamedTuple):
@@ -67,7 +69,7 @@ class Remove(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What an agent does at other nodes: it has requests there, it waits there."""
+    """What an agent does at other nodes has changed: whether it has requests, and waits there."""
 
     agent: AgentId
     requests_elsewhere: bool
@@ -127,7 +129,8 @@ class Surrendered(NamedTuple):
         node: The server's node.
         message: The message that is answered.
         done: Whether it was carried out.
-        records: The requests of its edge that are still in the table.
+        records: What the agent is to know now, as in `Told`; the requests of its edge are among
+            them if they are still in the table.
         version: The table's version; a request of the edge that is not in `records` is gone.
     """
 
@@ -139,9 +142,18 @@ class Surrendered(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """A lock server tells the agents of a cycle that it was broken, and how."""
+    """A lock server tells the other agents of a cycle that it was broken, and how.
+
+    Who is told so forgets what served this deadlock. The server knows, and tells with it what still
+    matters at its node.
+
+    Attributes:
+        report: The deadlock.
+        records: What the agent is to know now, as in `Told`.
+    """
 
     report: Deadlock
+    records: tuple[RequestRecord, ...]
 
 
 class Knowledge(NamedTuple):

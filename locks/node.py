@@ -15,22 +15,32 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pykka
 
 from locks.agent import Agent
 from locks.errors import AgentEnded, InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_table import TableStatistics
-from locks.messages import Answer, Ended, Knowledge, Notify, Resolved, ToAgent, ToServer, ToWatcher
+from locks.messages import (
+    Answer,
+    Ended,
+    Knowledge,
+    Notify,
+    Surrendered,
+    ToAgent,
+    ToServer,
+    ToWatcher,
+)
 from locks.model import AgentId, LockId, View
 from locks.runtime import Client, Home, current_client, interrupts
 from locks.runtime.inline import Turn, native_lock
 from locks.server import Server
 
-__all__ = ["Node", "NodeStatistics", "default_node", "start", "stop"]
+__all__ = ["Node", "NodeStatistics", "default_node", "stand_in", "start", "stop"]
 
 logger = logging.getLogger("locks")
 
@@ -66,7 +76,14 @@ class Node:
         name: Its name, `name@host`.
         trace: Called with sender, receiver and message for each message between actors, within
             the turn: it must be quick, and must not call `locks`.
+
+    Attributes:
+        agent_class: What its agents are.
+        now: Says the time of creation of an agent, in nanoseconds.
     """
+
+    agent_class: ClassVar[type[Agent]] = Agent
+    now: Callable[[], int] = staticmethod(time.time_ns)
 
     def __init__(self, name: str, trace: Trace | None = None) -> None:
         if not isinstance(name, str) or name.count("@") != 1 or not all(name.split("@")):
@@ -114,8 +131,8 @@ class Node:
                 "link=False; the transaction ends with its client in any case",
                 client=repr(client),
             )
-        ref = AgentId(created or time.time_ns(), self.name, next(self._serial))
-        agent = Agent(self, ref, client, **options)
+        ref = AgentId(self.now() if created is None else created, self.name, next(self._serial))
+        agent = self.agent_class(self, ref, client, **options)
         self.agents[ref] = agent
         self.clients.setdefault(client, {})[agent] = None
         try:
@@ -233,9 +250,9 @@ class Node:
                     kind = type(message)
                     if kind is Knowledge:
                         self._knowledge += 1
-                    elif kind is Resolved and message.report.agent == receiver.id:
+                    elif kind is Surrendered and message.done and message.message.report:
                         self._deadlocks += 1
-                        self._aborted += message.report.action == "aborted"
+                        self._aborted += message.message.report.action == "aborted"
                     if receiver.machine.unsettled:
                         unsettled[receiver] = None
             if not unsettled:
@@ -327,6 +344,17 @@ def default_node() -> Node:
     if node is not None and node.running:
         return node
     return start()
+
+
+@contextmanager
+def stand_in(node: Node) -> Iterator[None]:
+    """Let another node take the place of this program's node for a while: a simulated one."""
+    global _default
+    before, _default = _default, node
+    try:
+        yield
+    finally:
+        _default = before
 
 
 def _forget_node() -> None:

@@ -160,7 +160,7 @@ class Resolver:
             self._yield(edge, found.cycle(edge), abort)
             return
         records = {record.key: record for edge in found.edges for record in edge}
-        for target in found.targets:
+        for target in sorted(found.targets):  # the same order in each process
             self._tell(target, records.values())
         self._correct(graph)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from locks.informer import Informer, News
 from locks.lock_table import LockTable, TableStatistics
-from locks.lock_tree import Entry
+from locks.lock_tree import Asker, Entry
 from locks.messages import (
     Inquire,
     Release,
@@ -103,9 +103,14 @@ class ServerMachine:
     # --- Messages -------------------------------------------------------------------------------
 
     def _request(self, message: Request) -> list[ServerEffect]:
-        agent, client, lock_id, mode = message
+        agent, client, lock_id, mode, requests, waits = message
         changed = self.table.request(agent, client, lock_id, mode)
-        return self._changed(changed, changed)
+        asker = changed[0].asker
+        if asker.requests_elsewhere == requests and asker.waits_elsewhere == waits:
+            return self._changed(changed, changed)
+        asker.requests_elsewhere = requests
+        asker.waits_elsewhere = waits
+        return self._changed(changed, changed, asker)
 
     def _release(self, message: Release) -> list[ServerEffect]:
         agent, lock_id, mode = message
@@ -125,13 +130,25 @@ class ServerMachine:
             asker = self.table.askers.get(agent)
             stands = asker is not None and self.table.edge_stands(asker, waiter, holder)
             changed = self.table.remove(agent) if stands else []
+        members = report.agents if changed and report is not None else ()
+        self._informer.forgotten(members)
+        news = self._informer.after(changed, [e for e in changed if e.asker.id == agent])
         effects: list[ServerEffect] = []
-        if changed and report is not None:
-            effects += [ToAgent(member, Resolved(report)) for member in report.agents]
-        effects += self._changed(changed, [entry for entry in changed if entry.asker.id == agent])
-        edge = (self.table.entry(end[0]) for end in (waiter, holder) if end is not None)
-        records = tuple(entry.record(self.node) for entry in edge if entry is not None)
-        answer = Surrendered(self.node, message, bool(changed), records, self.table.version)
+        for member in members:
+            if member != agent:
+                records = tuple(news.pop(member, {}).values())
+                effects.append(ToAgent(member, Resolved(report, records)))  # type: ignore[arg-type]
+        own = news.pop(agent, {})
+        for end in (waiter, holder):
+            entry = self.table.entry(end[0]) if end is not None else None
+            if entry is not None and entry not in own:
+                own[entry] = entry.record(self.node)
+        effects += self._tell(news)
+        if self._watchers:
+            effects += self._views(changed)
+        answer = Surrendered(
+            self.node, message, bool(changed), tuple(own.values()), self.table.version
+        )
         effects.append(ToAgent(agent, answer))
         return effects
 
@@ -161,10 +178,12 @@ class ServerMachine:
 
     # --- Telling --------------------------------------------------------------------------------
 
-    def _changed(self, changed: list[Entry], new: Sequence[Entry] = ()) -> list[ServerEffect]:
+    def _changed(
+        self, changed: list[Entry], new: Sequence[Entry] = (), asker: Asker | None = None
+    ) -> list[ServerEffect]:
         if not changed:
             return []
-        effects = self._tell(self._informer.after(changed, new))
+        effects = self._tell(self._informer.after(changed, new, asker))
         if self._watchers:
             effects += self._views(changed)
         return effects

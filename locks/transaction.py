@@ -6,7 +6,6 @@ block has acted on the locks that it was told it has, and must not lose them unn
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar
@@ -189,7 +188,7 @@ def run_transaction(
     """
     if not isinstance(retries, int) or retries < 0:
         raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
-    created = time.time_ns()
+    created = default_node().now()
     while True:
         try:
             with Transaction(timeout, "abort", created) as tx:

@@ -72,7 +72,7 @@ class WaitGraph:
     """
 
     def __init__(self) -> None:
-        self.news: set[RequestKey] = set()
+        self.news: dict[RequestKey, None] = {}
         self._records: dict[RequestKey, RequestRecord] = {}
         self._by_agent: dict[AgentId, dict[RequestKey, RequestRecord]] = {}
         self._by_id: dict[_SlotKey, dict[RequestKey, RequestRecord]] = {}
@@ -91,7 +91,7 @@ class WaitGraph:
                 return False
             self._take_out(known)
         self._records[key] = record
-        self.news.add(key)
+        self.news[key] = None
         if record.state != "gone":
             self._put_in(record)
         return True

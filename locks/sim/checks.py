@@ -88,7 +88,8 @@ def check_kept(server: ServerMachine, before: Granted, message: Any, effects: li
             for e in effects
             if isinstance(e.message, Resolved) and e.message.report == message.report
         ]
-        if reported != (list(message.report.agents) if answers[0].done else []):
+        others = [agent for agent in message.report.agents if agent != message.agent]
+        if reported != (others if answers[0].done else []):
             raise Violation(f"{message} is reported to {reported}")
 
 

@@ -8,8 +8,9 @@
     timed    by the clock: messages take a random time, some of them a long one, clients think, and
              agents look at what they know when nothing more has arrived; the world's time goes on
 
-A run with faults has two phases. In the first one anything may happen, and faults come now and then.
-When there are none left, and all that was broken is mended, everybody must finish.
+A run with faults has two phases. In the first one anything may happen, and faults come now and then;
+whoever waits when nothing else can happen must do so for nodes that are down. When no faults are
+left, and all that was broken is mended, everybody must finish.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from __future__ import annotations
 import random
 from typing import Literal, get_args
 
-from locks.sim.client import Violation
+from locks.sim.client import SERIALS, Violation
 from locks.sim.world import Choice, World
 
-__all__ = ["POLICIES", "Chooser", "Policy", "calm", "pick", "run"]
+__all__ = ["POLICIES", "Chooser", "Policy", "calm", "finish", "pick", "run"]
 
 Policy = Literal["any", "skewed", "oldest", "quiet", "timed"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 FAULT_RATE = 0.03  # how likely the next event is a fault
+
+REPAIRS = ("mend", "restart")
+ORDER = ("deliver", "settle", "notice", "connect", "step", "time out", *REPAIRS)
 
 # Mean delays in seconds of virtual time, by the kind of choice.
 DELAYS = {
@@ -143,17 +147,70 @@ def run(
     done = [] if schedule is None else schedule
     for _ in range(limit):
         choices = world.choices(faults=False)
-        faults = world.fault_choices()
+        faults = world.fault_choices() if _is_faulty(world) else []
+        if not choices:
+            world.check_quiet()
+            if all(client.finished for client in world.clients):
+                faults = [choice for choice in faults if choice[0] in REPAIRS]
+            if not faults:
+                break
         if faults and (not choices or rng.random() < fault_rate):
-            if not choices:
-                world.check_quiet()
             choice = rng.choice(faults)
-        elif choices:
-            choice = choose(world, choices)
         else:
-            break
+            choice = choose(world, choices)
         done.append(choice)
         world.do(choice)
     else:
         raise Violation(f"no end after {limit} events")
     world.check_end()
+
+
+def _is_faulty(world: World) -> bool:
+    """Whether a fault may happen, or be mended."""
+    network = world.network
+    return bool(world.mortal or world.cuts or world.crashes or network.apart or network.crashed)
+
+
+def finish(world: World, limit: int = 200_000, schedule: list[Choice] | None = None) -> None:
+    """Carry on, always in the same way, until all is finished: faults are mended, and none come.
+
+    Messages arrive in the order in which they were sent; agents look when all has arrived; only
+    then, nodes notice what has become of others, and clients take their steps in turn.
+
+    Args:
+        world: The world.
+        limit: The most events.
+        schedule: Where what happens is kept.
+
+    Raises:
+        Violation: Something is not as it must be.
+    """
+    done = [] if schedule is None else schedule
+    turn = 0
+    for _ in range(limit):
+        choices = world.choices(faults=False)
+        if not choices:
+            world.check_quiet()
+            choices = [choice for choice in world.fault_choices() if choice[0] in REPAIRS]
+            if not choices:
+                break
+        choice = min(choices, key=lambda choice: _rank(world, choice, turn))
+        if choice[0] == "step":
+            turn = choice[1]
+        done.append(choice)
+        world.do(choice)
+    else:
+        raise Violation(f"no end after {limit} events")
+    world.check_end()
+
+
+def _rank(world: World, choice: Choice, turn: int) -> tuple[int, int]:
+    """What comes first when all is finished; `turn` is the client that took the last step."""
+    kind, what = choice
+    if kind == "deliver":
+        number: int = world.links[what][0][0]
+    elif kind == "step":
+        number = what + SERIALS * (what <= turn)
+    else:
+        number = 0
+    return ORDER.index(kind), number

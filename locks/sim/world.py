@@ -57,10 +57,11 @@ class Event(NamedTuple):
         time: Seconds of virtual time.
         choice: What happened.
         party: Where: a lock server, an agent, or nobody.
-        detail: The step taken, or the message that arrived.
+        detail: The step taken, the message that arrived, or how a client dies.
         sent: The messages sent.
         found: What an agent found when it looked at what it knows.
         told: Whether the client was told that it has all its locks.
+        ended: The clients, by number, that have ended.
     """
 
     number: int
@@ -71,6 +72,7 @@ class Event(NamedTuple):
     sent: tuple[Mail, ...] = ()
     found: Exploration | None = None
     told: bool = False
+    ended: tuple[int, ...] = ()
 
 
 class Faults(NamedTuple):
@@ -138,6 +140,7 @@ class World:
         self.events: list[Event] | None = [] if trace else None
         self._created = 0
         self._mail: list[Mail] = []
+        self._ended: list[int] = []
         homes = homes or nodes[:1]
         self.clients = [
             Client(
@@ -219,8 +222,10 @@ class World:
 
     def _act(self, choice: Choice, client: Client) -> None:
         kind = choice[0]
-        party, step, found = client.ref, client.next_step, None
+        party, found = client.ref, None
+        detail: Any = None
         if kind == "step":
+            detail = client.next_step
             client.step()
         elif kind == "time out":
             client.time_out()
@@ -230,9 +235,10 @@ class World:
                 found = client.agent.outlook()
             client.host.settle()
         else:
-            client.die(self.mortal.pop(client.number))
+            detail = self.mortal.pop(client.number)
+            client.die(detail)
         self._after(client)
-        self._note(choice, party, step if kind == "step" else None, found, client)
+        self._note(choice, party, detail, found, client)
 
     def _deliver(self, link: Link) -> None:
         message = self.network.take(link)
@@ -256,6 +262,8 @@ class World:
             self._send(*mail)
         out.clear()
         if client.finished:
+            if self.events is not None:
+                self._ended.append(client.number)
             self.unsettled.pop(client.number, None)
             self.mortal.pop(client.number, None)
         if client.finished or client.ref not in self.hosts:
@@ -456,6 +464,8 @@ class World:
                     tuple(self._mail),
                     found,
                     told,
+                    tuple(self._ended),
                 )
             )
             self._mail.clear()
+            self._ended.clear()

@@ -1,0 +1,462 @@
+"""Application code as simulated clients, over the pure machines.
+
+A client is a function in a greenlet of its own. It runs until it calls `locks`: there it lets the
+scheduler choose who goes on, and comes back when it is its turn again, when its answer has come,
+when its time is up, or to die. Whatever it does between two such calls is one step. All that
+happens has a moment of virtual time, drawn from the seed, and an agenda keeps it in order. So
+time passes at once, and the same seed gives the same run.
+
+What is under way is in a `Network`, and what takes time is as in a program with one node:
+
+- What a client tells its lock server has arrived when the call returns, in the order of the calls.
+- What lock servers tell agents, and agents each other, takes its time, so that the order in which
+  clients learn of their locks and of deadlocks varies. In some runs it takes none: then all
+  that follows from a call happens before anybody else goes on, as in a real node.
+- A call that only looks, or doesn't wait, sees the outcome of all that is under way (`finish`).
+
+The application's agents are not made here: `locks.testing` has those of the product run on this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from locks.agent_machine import AgentMachine
+from locks.errors import MisuseError
+from locks.messages import AgentEffect, ServerMessage, Surrendered, ToAgent
+from locks.model import AgentId, Deadlock, show
+from locks.server_machine import ServerMachine
+from locks.sim.checks import (
+    check_clean,
+    check_exclusion,
+    check_kept,
+    check_told,
+    check_yields,
+    edges_of,
+    granted,
+)
+from locks.sim.client import Host, Violation
+from locks.sim.network import Link, Network, Party
+
+__all__ = ["Application", "Client", "Violation"]
+
+# Mean times, in seconds of virtual time.
+STEP = 0.001  # until a client that can go on does so
+MESSAGE = 0.001  # until a message arrives
+SLOW, SLOW_SHARE = 30.0, 0.1  # so many times as long take this share of clients and messages
+PROMPT_SHARE = 0.3  # in this share of all runs messages take no time
+DEATH_RATES = -3.0, -1.0  # how likely somebody dies at the next event, while deaths are left: 10^
+
+# What goes first of what is due at the same moment.
+MESSAGES, SETTLING, CLIENTS = 0.0, 1.0, 2.0
+
+
+class Client(greenlet):
+    """A simulated client: a function of the application.
+
+    Attributes:
+        name: Its name, for people.
+        value: What its function returned.
+        killed: Whether it was killed.
+    """
+
+    def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.name = name
+        self.value: Any = None
+        self.killed = False
+        self.pace = 1.0
+        self.resumed = 0  # how often: what was to resume it before it was resumed is outdated
+        self.fatal: BaseException | None = None
+        self._function = function
+        self._args = args
+
+    def __repr__(self) -> str:
+        return f"<Client {self.name}>"
+
+    def run(self) -> None:
+        """Run the function; called by the first switch to this greenlet."""
+        self.value = self._function(*self._args)
+
+
+class Application:
+    """Clients, one lock server, and what is under way between them.
+
+    Args:
+        server: The lock server.
+        view: Takes what the lock server has for watchers.
+        ended: Called when a client has ended, for its transactions to end with it.
+
+    Attributes:
+        running: The client that runs now.
+        deadlocks: The deadlocks that were resolved, in this order.
+        sent: Number of messages sent, by kind.
+        trace: What the clients did, and what became of it, in lines.
+        events: How much has happened.
+    """
+
+    def __init__(
+        self,
+        server: ServerMachine,
+        view: Callable[[Any], None],
+        ended: Callable[[Client], None],
+    ) -> None:
+        self.server = server
+        self.network = Network((server.node,))
+        self.hosts: dict[AgentId, Host] = {}
+        self.clients: list[Client] = []
+        self.running: Client | None = None
+        self.deadlocks: list[Deadlock] = []
+        self.sent: Counter[str] = Counter()
+        self.trace: list[str] = []
+        self.events = 0
+        self._view = view
+        self._ended = ended
+        self._agenda: list[tuple[float, float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._planned = 0
+        self._unsettled: dict[AgentId, None] = {}
+        self._rng = random.Random()
+        self._prompt = False
+        self._main: greenlet | None = None
+        self._closing = False
+        self._failure: Violation | None = None
+
+    @property
+    def time(self) -> float:
+        """Now, in seconds of virtual time."""
+        return self.network.time
+
+    # --- Running
+
+    def client(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Client:
+        """Add a client, at any time."""
+        if self._closing:
+            raise MisuseError("the simulation has run; it can't have another client")
+        client = Client(name, function, args)
+        self.clients.append(client)
+        if self._main is not None:
+            self._start(client)
+        return client
+
+    def run(self, rng: random.Random, deaths: int, limit: int) -> None:
+        """Run until all clients have ended.
+
+        Args:
+            rng: Where all choices come from.
+            deaths: How many clients die, if they live long enough.
+            limit: The most events.
+
+        Raises:
+            Violation: Something is not as it must be.
+        """
+        self._rng = rng
+        self._main = getcurrent()
+        self._prompt = rng.random() < PROMPT_SHARE
+        death_rate = 10 ** rng.uniform(*DEATH_RATES)  # soon in some runs, late in others
+        try:
+            for client in self.clients:
+                self._start(client)
+            while self._agenda:
+                due, _, _, function, args = heapq.heappop(self._agenda)
+                if function == self._resume and args[0].resumed != args[1]:
+                    continue
+                self.network.time = max(self.network.time, due)
+                if deaths and rng.random() < death_rate:
+                    deaths -= self._kill_somebody()
+                function(*args)
+                if self._failure is not None:
+                    raise self._failure
+                self.events += 1
+                if self.events > limit:
+                    raise Violation(f"no end after {limit} events")
+            self._check_end()
+        finally:
+            self._close()
+
+    def _start(self, client: Client) -> None:
+        assert self._main is not None
+        client.parent = self._main
+        client.pace = SLOW if self._rng.random() < SLOW_SHARE else 1.0
+        self.ready(client)
+
+    def _close(self) -> None:
+        """Whoever is still there has to leave now, and can't wait any more."""
+        self._closing = True
+        for client in self.clients:
+            if not client.dead:
+                client.fatal = GreenletExit()
+                # What they say to that no longer matters: the run has failed before.
+                with contextlib.suppress(Exception):
+                    self._switch(client)
+        self._agenda.clear()
+
+    def _check_end(self) -> None:
+        waiting = [client.name for client in self.clients if not client.dead]
+        if waiting:
+            edges = [f"  {edge}" for edge in edges_of(self.server)]
+            raise Violation("\n".join([f"stuck: {', '.join(waiting)}", *edges]))
+        check_clean(self.server)
+
+    # --- What is going to happen
+
+    def _at(self, due: float, rank: float, function: Callable[..., None], *args: Any) -> None:
+        self._planned += 1
+        heapq.heappush(self._agenda, (due, rank, self._planned, function, args))
+
+    def _later(self, mean: float, function: Callable[..., None], *args: Any) -> None:
+        """After a random time of this mean, in seconds."""
+        due = self.time + self._rng.expovariate(1 / mean)
+        self._at(due, CLIENTS, function, *args)
+
+    def soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function that is no client's soon: one that is notified of something."""
+        if not self._closing:
+            self._at(self.time, CLIENTS, self._call, function, args)
+
+    @staticmethod
+    def _call(function: Callable[..., object], args: tuple[Any, ...]) -> None:
+        function(*args)
+
+    # --- Clients
+
+    def ready(self, client: Client, seconds: float = 0.0) -> None:
+        """A client can go on after so many seconds; others may be faster."""
+        due = self.time + seconds + self._rng.expovariate(1 / (STEP * client.pace))
+        self._at(due, CLIENTS, self._resume, client, client.resumed)
+
+    def _resume(self, client: Client, resumed: int) -> None:
+        client.resumed = resumed + 1
+        self._switch(client)
+        if client.dead:
+            self.note(client.name, "is dead" if client.killed else "is done")
+            self._later(MESSAGE, self._ended, client)
+
+    def _switch(self, client: Client) -> None:
+        """Let a client go on, until it comes back or ends."""
+        fatal, client.fatal = client.fatal, None
+        self.running = client
+        try:
+            if fatal is not None:
+                client.throw(fatal)
+            else:
+                client.switch()
+        except BaseException as error:
+            self.note(client.name, f"raises {type(error).__name__}")
+            raise
+        finally:
+            self.running = None
+
+    def caller(self) -> Client | None:
+        """The client that calls, or nobody: it is called from the outside.
+
+        Raises:
+            MisuseError: Another thread or greenlet calls.
+        """
+        current = getcurrent()
+        if current is self.running:
+            return self.running
+        if current is self._main or self._main is None:
+            return None
+        raise MisuseError(
+            f"{current!r} is no client of the simulation that runs; only functions that were given "
+            "to simulation.client() can use locks in it"
+        )
+
+    def pause(self) -> None:
+        """Let others go first, if a client calls."""
+        client = self.caller()
+        if client is not None and not self._closing:
+            self.ready(client)
+            self._park()
+
+    def wait(self, seconds: float | None) -> None:
+        """Let the client that calls wait until it is resumed, for so many seconds at most."""
+        client = self._waiting_caller()
+        if seconds is not None:
+            self._at(self.time + seconds, CLIENTS, self._resume, client, client.resumed)
+        self._park()
+
+    def sleep(self, seconds: float) -> None:
+        """Let the client that calls sleep."""
+        self.ready(self._waiting_caller(), seconds)
+        self._park()
+
+    def _waiting_caller(self) -> Client:
+        client = self.caller()
+        if client is None:
+            raise MisuseError(
+                "only a client of the simulation can wait in it, while it runs; what is notified "
+                "of something can't"
+            )
+        return client
+
+    def _park(self) -> None:
+        if self._closing:
+            raise GreenletExit
+        assert self._main is not None
+        self._main.switch()
+
+    def kill(self, client: Client, error: BaseException | None = None) -> None:
+        """Have an exception raised in a client, where it is; `GreenletExit` by default.
+
+        It dies soon, or at once if it calls this itself.
+        """
+        if client.dead or client.killed:
+            return
+        client.killed = True
+        error = GreenletExit() if error is None else error
+        self.note(client.name, "is killed")
+        if client is getcurrent():
+            raise error
+        client.fatal = error
+        if self._main is not None:
+            self.ready(client)
+
+    def _kill_somebody(self) -> bool:
+        living = [client for client in self.clients if not (client.dead or client.killed)]
+        if living:
+            self.kill(self._rng.choice(living))
+        return bool(living)
+
+    # --- Agents
+
+    def host(self, machine: AgentMachine, others: Callable[[Host, Any], None]) -> Host:
+        """Add an agent; `others` takes what it wants done apart from messages."""
+        host = self.hosts[machine.id] = Host(machine, others)
+        return host
+
+    def remove(self, host: Host) -> None:
+        """An agent has ended."""
+        host.told.clear()
+        self.hosts.pop(host.ref, None)
+        self._unsettled.pop(host.ref, None)
+
+    def perform(self, host: Host, effects: list[AgentEffect]) -> None:
+        """Do what an agent wants done after a call; its lock server has got it then."""
+        host.perform(effects)
+        self._send_out(host)
+        link = (host.ref, self.server.node)
+        while link in self.network.links:
+            self._take(link)
+
+    def finish(self) -> None:
+        """Let all that is under way arrive, and what follows from it."""
+        links = self.network.links
+        while True:
+            if links:
+                self._take(min(links, key=lambda link: links[link][0][0]))
+            elif self._unsettled:
+                self._settle(next(iter(self._unsettled)))
+            else:
+                return
+
+    def note(self, who: object, what: str) -> None:
+        """Add a line to the trace, unless all is over."""
+        if not self._closing:
+            self.trace.append(f"{self.time:.6f} s  {who} {what}")
+
+    # --- Messages
+
+    def send(self, sender: Party, receiver: Party, message: Any) -> None:
+        """Put a message on its way, if its receiver is still there."""
+        self.sent[type(message).__name__] += 1
+        if receiver == self.server.node or receiver in self.hosts:
+            self.network.send(sender, receiver, message)
+            link = (sender, receiver)
+            if len(self.network.links[link]) == 1:
+                self._plan(link)
+
+    def _send_out(self, host: Host) -> None:
+        for mail in host.out:
+            self.send(*mail)
+        host.out.clear()
+
+    def _plan(self, link: Link) -> None:
+        """Plan when the first message on a link arrives."""
+        number, _, _ = self.network.links[link][0]
+        delay = 0.0
+        if not self._prompt:
+            mean = MESSAGE * (SLOW if self._rng.random() < SLOW_SHARE else 1.0)
+            delay = self._rng.expovariate(1 / mean)
+        self._at(self.time + delay, MESSAGES, self._arrive, link, number)
+
+    def _arrive(self, link: Link, number: int) -> None:
+        queue = self.network.links.get(link)
+        if queue is not None and queue[0][0] == number:  # else a call has been faster
+            self._take(link)
+            if link in self.network.links:
+                self._plan(link)
+
+    def _take(self, link: Link) -> None:
+        """The first message on a link arrives; then all must be as it should be."""
+        message = self.network.take(link)
+        with self._noticing():
+            if link[1] == self.server.node:
+                self._serve(message)
+            elif link[1] in self.hosts:
+                self._tell(self.hosts[link[1]], message)
+
+    @contextlib.contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """A violation may come up within a client, whose code may catch it: keep it."""
+        try:
+            yield
+        except Violation as violation:
+            self._failure = self._failure or violation
+            raise
+
+    def _tell(self, host: Host, message: Any) -> None:
+        host.receive(message)
+        self._send_out(host)
+        if host.ref in self.hosts and host.agent.unsettled:
+            if host.ref not in self._unsettled:
+                self._at(self.time, SETTLING, self._settle, host.ref)
+            self._unsettled[host.ref] = None
+
+    def _settle(self, agent: AgentId) -> None:
+        if agent in self._unsettled:
+            del self._unsettled[agent]
+            host = self.hosts[agent]
+            host.settle()
+            self._send_out(host)
+
+    def _serve(self, message: ServerMessage) -> None:
+        server = self.server
+        before = granted(server)
+        effects = server.handle(message)
+        mail = [effect for effect in effects if isinstance(effect, ToAgent)]
+        check_kept(server, before, message, mail)
+        for effect in effects:
+            if isinstance(effect, ToAgent):
+                self.send(server.node, effect.agent, effect.message)
+            else:
+                self._view(effect)
+        answer = mail[-1].message if mail else None
+        if isinstance(answer, Surrendered) and answer.done and answer.message.report is not None:
+            self._resolved(answer.message.report)
+        for host in self.hosts.values():
+            if host.told:
+                check_told(host, server)
+
+    def _resolved(self, report: Deadlock) -> None:
+        check_yields(report)
+        self.deadlocks.append(report)
+        names = {edge.waiter.agent: edge.waiter.client for edge in report.cycle}
+        what = f"{names[report.agent]} {report.action} {show(report.lock_id)}"
+        self.note(f"deadlock of {', '.join(names.values())}:", what)
+
+    def told(self, host: Host) -> None:
+        """A client was told that it has all that it asked for."""
+        with self._noticing():
+            host.has_all()
+            check_told(host, self.server)
+            for other in self.hosts.values():
+                if other.told and other is not host:
+                    check_exclusion(host, other, self.server.node)

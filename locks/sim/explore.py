@@ -1,0 +1,190 @@
+"""Every interleaving of a small world: messages between two parties in order, all else in any order.
+
+    print(explore(World(["write a; write b", "write b; write a"])))
+
+The machines and clients of `locks.sim.world` are run as they are, and its checks are made in every
+state. An agent looks at what it knows (`settle`) at any time after a message that leaves something
+to look at. When nothing needs to happen any more, whoever still waits must do so for nodes that are
+down; when nothing can happen any more, all must have finished, and lock servers and agents must be
+empty. No state may be reached from itself: so every schedule comes to an end.
+
+The search is depth first, over the states of `locks.sim.space`, which also says how it is kept small.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from locks.errors import LocksError
+from locks.sim.client import Violation
+from locks.sim.space import Space, State
+from locks.sim.world import World
+
+__all__ = ["Outcome", "TooManyStates", "explore"]
+
+
+class TooManyStates(LocksError):
+    """There are more states than allowed: nothing is proven."""
+
+
+class Outcome(NamedTuple):
+    """What an exploration found.
+
+    Attributes:
+        states: Different states of the world.
+        transitions: Events that lead from one to another.
+        terminal: Those where nothing can happen any more.
+        surrenders: How many deadlocks were resolved, at least and at most.
+        superfluous: How many of those, at most, were none (any more).
+        parties: Different states of single parties.
+        seconds: How long it took.
+        ends: What `at_end` returned for the terminal states.
+    """
+
+    states: int
+    transitions: int
+    terminal: int
+    surrenders: tuple[int, int]
+    superfluous: int
+    parties: int
+    seconds: float
+    ends: frozenset[Any]
+
+    def __str__(self) -> str:
+        return (
+            f"{self.states:8} states {self.transitions:9} transitions {self.terminal:4} terminal "
+            f"{self.surrenders[0]}-{self.surrenders[1]} surrenders {self.superfluous} superfluous "
+            f"{self.seconds:6.2f} s"
+        )
+
+
+def explore(
+    world: World,
+    limit: int = 1_000_000,
+    most: int | None = None,
+    at_end: Callable[[World], Any] | None = None,
+    rename: bool = True,
+    reduce: bool = True,
+) -> Outcome:
+    """Explore a world depth first.
+
+    Args:
+        world: The world, in its first state; it is used up.
+        limit: The most states.
+        most: The most surrenders; one more on any path is a violation.
+        at_end: Looks at each terminal state: at its parties, not at counters of the world.
+        rename: Rename counters, so that more states are the same.
+        reduce: Leave out orders of independent events.
+
+    Raises:
+        Violation: With the schedule that leads there, as choices of the world, in `schedule`.
+        TooManyStates: There are more than `limit` states.
+    """
+    begun = time.perf_counter()
+    collecting = gc.isenabled()
+    gc.disable()  # millions of tuples, and no garbage that refers to itself
+    try:
+        found = _explore(Space(world, rename, reduce), limit, most, at_end)
+    finally:
+        if collecting:
+            gc.enable()
+    return found._replace(seconds=time.perf_counter() - begun)
+
+
+class _Visit:
+    """A state on the path: what is still to be tried there, and what was found from there on."""
+
+    __slots__ = ("least", "most", "move", "moves", "quiet", "state", "superfluous", "surrendered")
+
+    def __init__(self, state: State, space: Space) -> None:
+        self.state = state
+        self.moves = space.moves(state)
+        self.quiet = all(map(space.is_fault, self.moves))
+        self.move: Any = None
+        self.surrendered = (0, 0)
+        self.least = 1 << 30
+        self.most = -1
+        self.superfluous = 0
+
+
+def _explore(
+    space: Space, limit: int, most: int | None, at_end: Callable[[World], Any] | None
+) -> Outcome:
+    state = space.start()
+    # Of each state: the least and the most surrenders from there on, and the most superfluous
+    # ones; nothing while it is on the path.
+    known: dict[State, tuple[int, int, int] | None] = {state: None}
+    shared: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    transitions = terminal = 0
+    ends: dict[Any, Any] = {}
+    path: list[_Visit] = []
+    try:
+        path.append(_Visit(state, space))
+        while True:
+            here = path[-1]
+            state = here.state
+            if here.quiet and here.move is None and here.moves:
+                space.check_quiet(state)
+            if here.moves:
+                move = here.move = here.moves.pop()
+                new = space.after(state, move)
+                if new is None:
+                    continue
+                transitions += 1
+                here.surrendered = space.surrendered(state, move)
+                if here.surrendered[0] and most is not None:
+                    if sum(each.surrendered[0] for each in path) > most:
+                        raise Violation(f"more than {most} surrenders")
+                if new not in known:
+                    if len(known) >= limit:
+                        raise TooManyStates(
+                            f"more than {limit:,} states: nothing is proven. Explore a smaller "
+                            "world, or allow more"
+                        )
+                    known[new] = None
+                    path.append(_Visit(new, space))
+                    continue
+                found = known[new]
+                if found is None:
+                    raise Violation("this can go on for ever")
+            else:
+                if here.move is None and not _unsettled(space, state):
+                    terminal += 1
+                    key = (state[0], state[2])
+                    if key not in ends:
+                        end = space.check_end(state)
+                        ends[key] = at_end(end) if at_end is not None else None
+                    here.least = here.most = 0
+                found = (here.least, here.most, here.superfluous)
+                found = known[state] = shared.setdefault(found, found)
+                path.pop()
+                if not path:
+                    break
+                here = path[-1]
+            done, superfluous = here.surrendered
+            here.least = min(here.least, found[0] + done)
+            here.most = max(here.most, found[1] + done if found[1] >= 0 else -1)
+            here.superfluous = max(here.superfluous, found[2] + superfluous)
+    except Violation as violation:
+        violation.schedule = [  # type: ignore[attr-defined]
+            choice for each in path if each.move for choice in space.choices(each.move)
+        ]
+        raise
+    return Outcome(
+        len(known),
+        transitions,
+        terminal,
+        found[:2],
+        found[2],
+        len(space.kept),
+        0.0,
+        frozenset(ends.values()),
+    )
+
+
+def _unsettled(space: Space, state: State) -> bool:
+    """Whether an agent has still to look: another path does so earlier, and goes on from there."""
+    return any(space.unsettled[party] for party in state[0])

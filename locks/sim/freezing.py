@@ -1,0 +1,208 @@
+"""Which states of a world are the same, for exploring it.
+
+Every order of dictionaries is kept that decides anything but the order of messages to different
+parties (`UNORDERED`, and `SINGLE` with a single node). Messages to agents that have ended do
+nothing; they are dropped. And servers' counters are renamed (`Labels`):
+
+* Versions and numbers of requests are used for nothing but which of two states of *one* request, or
+  of its agent (`turned`), is the newer, whether they are the same, and in which order one agent's
+  requests came. So each agent has a counter of its own at each server. Numbers of different
+  agents only have to differ. Resolvers also make up a version (`known.version + 1`): so whether two
+  versions are next to each other is kept, while larger distances are all the same.
+* The version in an answer to a surrender is later than all that was known before. It is explored
+  as one that is also later than what anyone makes up.
+* Places are compared for related requests alone, so each first element of ids counts its own.
+
+With renamed counters, and as the order of `WaitGraph.news` is not kept, the records within one
+message may stand in another order, and so a tie between several cycles may fall differently. `rename=False`
+explores with the real counters: the tests compare the two for small worlds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from locks.lock_tree import Asker, Entry
+from locks.messages import Released, Remove, Request, Surrender, Surrendered, Told
+from locks.model import AgentId, RequestRecord
+from locks.server_machine import ServerMachine
+
+__all__ = ["SINGLE", "UNORDERED", "Labels", "freeze"]
+
+DROPPED = {
+    "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
+    "Client": {"aborts", "reports", "options", "script", "nodes", "clock", "rule", "home"},
+    "Host": {"out", "client"},
+    "ServerMachine": {"_handlers"},
+}
+# Dictionaries that are only looked into, or gone through only to send to different parties.
+UNORDERED = frozenset(
+    {
+        *("_entries", "told_to", "latest", "places", "told", "waiting", "open", "wishes"),
+        *("_knows", "_tellers", "_surrendering", "_unanswered", "_releasing", "_unclaimed"),
+        *("_used", "_standings", "news"),
+    }
+)
+SINGLE = UNORDERED | {"askers"}  # gone through only where agents wait at other nodes
+LATER = 10**15  # later than each renamed version
+ROOM = 10**9  # for the versions of one agent
+LIFE = 10**6  # for those of one life of a lock server
+
+
+# --- Freezing -----------------------------------------------------------------------------------
+
+
+def freeze(
+    value: Any, unordered: Collection[str], seen: dict[int, int], ordered: bool = True
+) -> Any:
+    """A value as tuples that are equal if, and only if, there is no difference that matters."""
+    kind = type(value)
+    if value is None or kind in (int, str, bool, Fraction) or isinstance(value, tuple):
+        return value
+    if isinstance(value, dict):
+        items = value.items() if ordered else sorted(value.items(), key=_by_key)
+        return tuple(
+            [(freeze(k, unordered, seen), freeze(v, unordered, seen, ordered)) for k, v in items]
+        )
+    if kind is list:
+        return tuple([freeze(v, unordered, seen) for v in value])
+    if kind in (set, frozenset):
+        return frozenset(value)
+    if isinstance(value, partial):
+        return (value.func.__name__, value.args)
+    if id(value) in seen:
+        return ("seen", seen[id(value)])
+    seen[id(value)] = len(seen)
+    dropped = {name for each in kind.__mro__ for name in DROPPED.get(each.__name__, ())}
+    found = [kind.__name__]
+    for name in _fields(value):
+        if name == "deadlocks":
+            found.append(len(value.deadlocks))
+        elif name not in dropped:
+            found.append(freeze(getattr(value, name), unordered, seen, name not in unordered))
+    return tuple(found)
+
+
+def _fields(value: Any) -> list[str]:
+    """The names of an object's fields."""
+    names = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
+    return names + list(getattr(value, "__dict__", ()))
+
+
+def _by_key(item: tuple[Any, Any]) -> Any:
+    """Sort key for the items of a dictionary whose order does not matter."""
+    key = item[0]
+    return key if isinstance(key, int) else key.id if isinstance(key, Asker) else repr(key)
+
+
+# --- Renaming -----------------------------------------------------------------------------------
+
+
+class Labels:
+    """The counters of one server, renamed.
+
+    Args:
+        machine: The server.
+        life: How many lives of this server were before.
+        final: Whether agents that are removed never come back.
+
+    Attributes:
+        latest: For each agent, its latest version.
+        last: The agent that has the latest version of all.
+        places: The last place for each first element of ids.
+        first: The last place when renaming began.
+    """
+
+    def __init__(self, machine: ServerMachine, life: int = 0, final: bool = True) -> None:
+        self.latest: dict[AgentId, int] = {}
+        self.last: AgentId | None = None
+        self.places: dict[Any, int] = {}
+        self.first = machine.table.last_place
+        self.life = life
+        self.final = final
+        machine.table.last_place = 0
+        machine.table.version = LATER
+
+    def begin(self, machine: ServerMachine, message: Any) -> None:
+        """Before a step: the place counter is that of the id."""
+        if isinstance(message, (Request, Surrender)):
+            machine.table.last_place = self.places.get(message.lock_id[0], self.first)
+
+    def end(self, machine: ServerMachine, message: Any, sent: list[Any]) -> list[Any]:
+        """After a step: rename what is new, in the server and in what it sends."""
+        table = machine.table
+        if isinstance(message, (Request, Surrender)):
+            self.places[message.lock_id[0]] = table.last_place
+        table.last_place = 0
+        table.version = LATER
+        entries = list(table._entries.values())
+        names = self._names(machine, entries, sent)
+        if names:
+            table._entries.clear()
+            for entry in entries:
+                self._rename(entry, names)
+                table._entries[entry.number] = entry
+            for asker in table.askers.values():
+                asker.turned = names.get(asker.turned, asker.turned)
+        if isinstance(message, Remove) and self.final:
+            self.latest.pop(message.agent, None)
+            if self.last == message.agent:
+                self.last = None
+            if not self.latest and not entries:
+                self.places.clear()
+        return [self._renamed(one, names) for one in sent]
+
+    def _names(
+        self, machine: ServerMachine, entries: list[Entry], sent: list[Any]
+    ) -> dict[int, int]:
+        """New names for the versions that are new."""
+        new: dict[AgentId, set[int]] = {}
+
+        def note(agent: AgentId, *versions: int) -> None:
+            new.setdefault(agent, set()).update(v for v in versions if v > LATER)
+
+        for entry in entries:
+            note(entry.asker.id, entry.number, entry.since, entry.version)
+        for asker in machine.table.askers.values():
+            note(asker.id, asker.turned)
+        for one in sent:
+            for record in getattr(one, "records", ()):
+                note(record.agent, record.number, record.since, record.version)
+        names: dict[int, int] = {}
+        for agent, versions in new.items():
+            before = LATER if self.last == agent else LATER - 1
+            latest = self.latest.get(agent, agent.serial * ROOM + self.life * LIFE)
+            for version in sorted(versions):
+                latest += min(version - before, 2)
+                names[version] = latest
+                before = version
+            if versions:
+                self.latest[agent] = latest
+        if names:
+            top = max(names)
+            (self.last,) = (agent for agent, versions in new.items() if top in versions)
+        return names
+
+    def _rename(self, entry: Entry, names: dict[int, int]) -> None:
+        entry.number = names.get(entry.number, entry.number)
+        entry.since = names.get(entry.since, entry.since)
+        entry.version = names.get(entry.version, entry.version)
+        if entry.told_to:
+            entry.told_to = {asker: names.get(v, v) for asker, v in entry.told_to.items()}
+
+    def _renamed(self, sent: Any, names: dict[int, int]) -> Any:
+        if isinstance(sent, Surrendered):
+            sent = sent._replace(version=LATER)
+        if not names or not isinstance(sent, (Told, Released, Surrendered)):
+            return sent
+        return sent._replace(records=tuple(self._record(r, names) for r in sent.records))
+
+    def _record(self, record: RequestRecord, names: dict[int, int]) -> RequestRecord:
+        return record._replace(
+            number=names.get(record.number, record.number),
+            since=names.get(record.since, record.since),
+            version=names.get(record.version, record.version),
+        )

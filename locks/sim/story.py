@@ -1,0 +1,394 @@
+"""Stories: what happens in a world, told in sentences.
+
+`act` lets clients take their steps in turn, in a world that tells its story well. `tell` turns the
+events of any world that was made with `trace=True` into sentences. Lines that begin at the margin
+are what clients do, and what befalls nodes and connections. Lines that are indented are what
+follows: lock servers grant and refuse, agents look at what they know, and say why they act.
+
+A message is told when it is sent. Its arrival goes without saying, unless its receiver has meanwhile
+done something, or got something that was sent later. An agent that looks and does nothing is not
+mentioned.
+
+The sentences about messages are in `locks.sim.teller`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from locks.errors import InvalidOption
+from locks.messages import Knowledge, Release, Remove, Request, Resolved, Surrendered, Told
+from locks.model import AgentId, Edge, Require
+from locks.sim.client import SERIALS, Violation
+from locks.sim.network import Party
+from locks.sim.rules import OURS, Rule
+from locks.sim.script import Step
+from locks.sim.teller import Teller, capital, listed
+from locks.sim.trace import Post, agents_of, nodes_of
+from locks.sim.world import Event, World
+from locks.wait_graph import Exploration
+
+__all__ = ["Unfinished", "act", "tell", "teller_for"]
+
+MOST = 20_000  # events of a story
+ENOUGH: dict[Require, str] = {
+    "any": "One of {} is enough.",
+    "majority": "A majority of {} is enough.",
+    "all_alive": "Those of {} that are up are enough.",
+    "majority_alive": "A majority of those of {} that are up is enough.",
+}
+
+
+# --- Acting -------------------------------------------------------------------------------------
+
+
+class Unfinished(Violation):
+    """A story that has come to a bad end.
+
+    Attributes:
+        world: The world, with what has happened in it.
+    """
+
+    def __init__(self, message: str, world: World) -> None:
+        super().__init__(message)
+        self.world = world
+
+
+def act(
+    scripts: Iterable[str | Iterable[Step | tuple[Any, ...]]],
+    nodes: Sequence[str] = ("n1",),
+    homes: Sequence[str] = (),
+    rule: Rule = OURS,
+    turns: Iterable[int] = (),
+    **options: Any,
+) -> World:
+    """Let clients take their steps in turn; all messages arrive in between, the oldest first.
+
+    Args:
+        scripts: What the clients do.
+        nodes: The nodes.
+        homes: Where the clients live, in turn; all on the first node by default.
+        rule: Which machines the world is made of.
+        turns: Who takes the first steps, by number; then it is each one's turn who can go on.
+        options: For the agents.
+
+    Returns:
+        The world after all have finished, with what has happened in `events`.
+
+    Raises:
+        Unfinished: Something is wrong, or somebody is stuck.
+        InvalidOption: A client whose turn it is can't take a step.
+    """
+    world = World(scripts, nodes, homes=homes, rule=rule, trace=True, **options)
+    try:
+        _play(world, deque(turns))
+        world.check_end()
+    except Violation as violation:
+        raise Unfinished(str(violation), world) from violation
+    return world
+
+
+def _play(world: World, turns: deque[int]) -> None:
+    last = 0
+    for _ in range(MOST):
+        links = world.network.deliverable()
+        ready = [client.number for client in world.clients if client.ready]
+        impatient = [c.number for c in world.clients if c.waiting == "for a while"]
+        if links:
+            world.do(("deliver", min(links, key=lambda link: world.links[link][0][0])))
+        elif world.unsettled:
+            world.do(("settle", next(iter(world.unsettled))))
+        elif turns:
+            last = turns.popleft()
+            if last not in ready:
+                raise InvalidOption(f"turns: client {last} can't take a step; can: {ready}")
+            world.step(last)
+        elif ready:
+            last = min(ready, key=lambda number: (number <= last, number))
+            world.step(last)
+        elif impatient:
+            world.do(("time out", impatient[0]))
+        else:
+            return
+    raise Violation(f"no end after {MOST} events")
+
+
+# --- Telling ------------------------------------------------------------------------------------
+
+
+def tell(events: Iterable[Event]) -> Iterator[str]:
+    """What happened, in sentences; one line for each thing that happened.
+
+    Args:
+        events: The events of a world that was made with `trace=True`.
+    """
+    events = list(events)
+    return _Narrator(events).tell(events)
+
+
+def teller_for(events: Sequence[Event]) -> Teller:
+    """A teller that says no more than is needed for these events."""
+    modes = {m.mode for event in events for *_, m in event.sent if isinstance(m, Request)}
+    return Teller(several=len(nodes_of(events)) > 1, reads="read" in modes)
+
+
+class _Narrator:
+    """Tells events."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.teller = teller_for(events)
+        self.agents = agents_of(events)
+        self.name = self.teller.name
+        self.post = Post()
+        self.now: dict[int, AgentId] = {}  # the present agents of the clients, by number
+        self.collecting: set[AgentId] = set()  # who waits until it has all
+        self.patient: set[AgentId] = set()  # for whom it is worth telling that it has
+        self.kinds: dict[str, Callable[[Event], Iterator[str]]] = {
+            "step": self._step,
+            "settle": self._settle,
+            "deliver": self._deliver,
+            "time out": self._time_out,
+            "die": self._die,
+            "notice": self._notice,
+            "connect": self._connection("is there again"),
+            "cut": self._connection("breaks"),
+            "mend": self._connection("can be made again"),
+            "crash": self._crash,
+            "restart": self._restart,
+        }
+
+    def tell(self, events: Iterable[Event]) -> Iterator[str]:
+        yield from self._opening()
+        for event in events:
+            if isinstance(event.party, AgentId):
+                self.now[event.party.serial % SERIALS] = event.party
+            inner = event.choice[0] in ("deliver", "settle")
+            for line in self.kinds[event.choice[0]](event):
+                yield f"  {line}" if inner else line
+            if isinstance(event.party, AgentId):
+                yield from self._afterwards(event, event.party)
+
+    def _opening(self) -> Iterator[str]:
+        first = [agent for agent in self.agents if agent.serial < SERIALS]
+        self.now = {agent.serial: agent for agent in first}
+        if len(first) > 1:
+            where = " (on {})" if self.teller.several else ""
+            names = [self.name(agent) + where.format(agent.node) for agent in first]
+            yield f"By age, the oldest first: {', '.join(names)}."
+
+    def _said(self, event: Event) -> Iterator[str]:
+        """What is done by the messages that are sent."""
+        self.post.note(event)
+        yield from self.teller.lines(event.sent)
+
+    def _afterwards(self, event: Event, agent: AgentId) -> Iterator[str]:
+        """What its client makes of it."""
+        if event.told and agent in self.collecting:
+            self.collecting.discard(agent)
+            if agent in self.patient | self.teller.waits:
+                self.patient.discard(agent)
+                self.teller.waits.discard(agent)
+                yield f"  {capital(self.name(agent))} has all that it asked for."
+        message = event.detail
+        if isinstance(message, Surrendered) and message.done and message.message.report:
+            self.collecting.add(agent)
+            if _aborts(message):
+                yield from self._again(agent, "  ")
+
+    def _again(self, agent: AgentId, indent: str = "") -> Iterator[str]:
+        """A client begins another transaction."""
+        later = [a for a in self.agents if a.serial == agent.serial + SERIALS]
+        for new in later:
+            yield f"{indent}{capital(self.name(agent))} begins again, as {self.name(new)}: the youngest now."
+
+    # --- Clients
+
+    def _step(self, event: Event) -> Iterator[str]:
+        agent, step = event.party, event.detail
+        assert isinstance(agent, AgentId)
+        who = capital(self.name(agent))
+        if step is None or step.kind == "again":
+            self.teller.reasons[agent] = "is done"
+        lines = list(self._said(event))
+        if event.ended and step is not None:
+            asks = f"asks {self._wish(step)}" if step.asks else f"goes on with {step}"
+            lines = [f"{who} {asks}. Too few nodes are up, so it ends."]
+        elif step is None or step.kind == "again":
+            lines = lines or [f"{who} is done."]
+            if step is not None:
+                lines += self._again(agent)
+        elif step.kind == "await":
+            self.collecting.add(agent)
+            self.patient.add(agent)
+            if not event.told:
+                lines.append(f"{who} waits until it has all that it asked for.")
+        elif step.asks:
+            lines = lines or [f"{who} asks {self._wish(step)}, and has asked for that before."]
+            lines[0] += self._terms(step)
+            if step.kind != "ask":
+                self.collecting.add(agent)
+                if len(step.nodes) > 1:
+                    self.patient.add(agent)
+        elif step.kind == "surrender":
+            self.collecting.add(agent)
+            lines = lines or [
+                f"{who} has nothing to surrender: it does not have all of {_id(step)}."
+            ]
+        else:
+            lines = lines or [f"{who} has nothing to release: it has not asked for {_id(step)}."]
+        yield from lines
+
+    def _wish(self, step: Step) -> str:
+        return self.teller.wish(step.mode, step.lock_id) + self.teller.at(*step.nodes)
+
+    def _terms(self, step: Step) -> str:
+        terms = ""
+        if len(step.nodes) > 1 and step.require in ENOUGH:
+            terms = " " + ENOUGH[step.require].format(listed(step.nodes))
+        if step.kind == "try":
+            terms += " It may give up waiting."
+        elif step.kind == "ask":
+            terms += " It does not wait for it now."
+        return terms
+
+    def _time_out(self, event: Event) -> Iterator[str]:
+        assert isinstance(event.party, AgentId)
+        self.collecting.discard(event.party)
+        yield f"{capital(self.name(event.party))} gives up waiting."
+        yield from self._said(event)
+
+    def _die(self, event: Event) -> Iterator[str]:
+        agent = event.party
+        assert isinstance(agent, AgentId)
+        who = capital(self.name(agent))
+        self.post.note(event)
+        if event.detail == "crashes":
+            yield f"{who} crashes: lock servers take out what it had, and nobody else is told."
+        else:
+            yield f"{who} dies, and lets go of everything."
+
+    # --- Agents
+
+    def _settle(self, event: Event) -> Iterator[str]:
+        agent, found = event.party, event.found
+        assert isinstance(agent, AgentId)
+        if found is not None:
+            told = [to for _, to, m in event.sent if isinstance(m, Knowledge)]
+            targets = [to for to in dict.fromkeys(told) if to in found.targets]
+            if targets:
+                yield self._why(agent, found, [self.name(each) for each in sorted(targets)])
+        yield from self._said(event)
+
+    def _why(self, me: AgentId, found: Exploration, told: list[str]) -> str:
+        """Why an agent passes on what it knows."""
+        before = sorted({e.waiter.agent for e in found.edges if e.waiter.agent > me})
+        behind = sorted({e.holder.agent for e in found.edges if e.holder.agent > me})
+        reached = [self.name(a) + self._through(found.edges, me, a) for a in behind]
+        sees = f"{capital(self.name(me))} sees that "
+        if len(before) == 1:
+            sees += (
+                f"{self.name(before[0])} waits for it{self._through(found.edges, before[0], me)}"
+            )
+        else:
+            reach = [self.name(a) + self._through(found.edges, a, me) for a in before]
+            sees += f"{listed(reach)} wait for it"
+        sees += f", and that it waits for {listed(reached)}."
+        if before == behind and len(before) == 1:
+            return f"{sees} That is a circle. {capital(told[0])} is the youngest in it: it is told."
+        if len(before) == len(behind) == 1:
+            return (
+                f"{sees} Both are younger. The older one of them, {told[0]}, is told of the other."
+            )
+        return f"{sees} All are younger. Of each two of them, the older one is told of the other."
+
+    def _through(self, edges: Iterable[Edge], start: AgentId, goal: AgentId) -> str:
+        """Over whom one agent waits for another."""
+        follow: dict[AgentId, list[AgentId]] = defaultdict(list)
+        for edge in edges:
+            follow[edge.waiter.agent].append(edge.holder.agent)
+        ways: dict[AgentId, list[AgentId]] = {start: []}
+        for agent in (todo := [start]):
+            for other in follow[agent]:
+                if other == goal:
+                    way = ways[agent]
+                    return f" (through {listed(map(self.name, way))})" if way else ""
+                if other not in ways and other <= min(start, goal):
+                    ways[other] = [*ways[agent], other]
+                    todo.append(other)
+        return ""
+
+    # --- Messages that arrive
+
+    def _deliver(self, event: Event) -> Iterator[str]:
+        arrival = self.post.note(event)
+        sender, receiver = event.choice[1]
+        if isinstance(receiver, str):
+            self.teller.take_in(receiver, event.detail)
+        if arrival is not None and arrival[1] and receiver not in self.teller.gone:
+            yield from self._late(sender, receiver, event.detail)
+        message = event.detail
+        if isinstance(message, Surrendered) and message.done and _aborts(message):
+            self.teller.reasons[receiver] = "is aborted"
+        yield from self.teller.lines(event.sent)
+
+    def _late(self, sender: Party, receiver: Party, message: Any) -> Iterator[str]:
+        """A message comes later than one would think."""
+        one, other = self._name(sender), self._name(receiver)
+        if isinstance(message, (Told, Resolved, Surrendered, Knowledge)):
+            others = [record for record in message.records if record.agent != receiver]
+            own = [] if others else list(message.records)
+            facts = ", ".join(self.teller.fact(record, here=sender) for record in others + own)
+            if facts:
+                yield f"Only now {other} gets what {one} told it: {facts}."
+        elif isinstance(message, Remove):
+            yield f"Only now {other} hears that {one} lets go of everything."
+        elif isinstance(message, Release):
+            yield f"Only now {other} hears that {one} lets go of {_id(message)}."
+
+    def _name(self, party: Party) -> str:
+        return self.teller.server(party) if isinstance(party, str) else self.name(party)
+
+    # --- Nodes and connections
+
+    def _connection(self, what: str) -> Callable[[Event], Iterator[str]]:
+        def say(event: Event) -> Iterator[str]:
+            yield f"The connection of {' and '.join(event.choice[1])} {what}."
+            yield from self._said(event)
+
+        return say
+
+    def _notice(self, event: Event) -> Iterator[str]:
+        me, other = event.choice[1]
+        if event.detail:
+            yield f"{me} sees {other} again."
+        else:
+            some = self.teller.forget(lambda r: r.node == me and r.agent.node == other)
+            more = ", and takes out what was locked from there" if some else ""
+            yield f"{me} notices that {other} is gone{more}."
+        for number in event.ended:
+            self.teller.reasons[self.now[number]] = "ends, for too few of its nodes are up,"
+        yield from (f"  {line}" for line in self._said(event))
+        for agent in sorted({self.now[number] for number in event.ended} - self.teller.gone):
+            yield f"  {capital(self.name(agent))} ends, for too few of its nodes are up."
+
+    def _crash(self, event: Event) -> Iterator[str]:
+        node = event.choice[1]
+        names = [f"client {number}" for number in event.ended]
+        lost = f", and so {'are' if len(names) > 1 else 'is'} {listed(names)}" if names else ""
+        self.teller.forget(lambda r: r.node == node)
+        yield f"{node} crashes: its lock table is lost{lost}."
+        self.post.note(event)
+
+    def _restart(self, event: Event) -> Iterator[str]:
+        yield f"{event.choice[1]} is started again; its lock table is empty."
+
+
+def _id(what: Any) -> str:
+    return "/".join(map(str, what.lock_id))
+
+
+def _aborts(answer: Surrendered) -> bool:
+    report = answer.message.report
+    return report is not None and report.action == "aborted"

@@ -1,0 +1,425 @@
+"""Run an application's own code under seeded schedules, deaths and virtual time.
+
+    from locks.testing import Simulation
+
+    simulation = Simulation(seed=17)
+    simulation.client(transfer, "ann", "bob")
+    simulation.client(transfer, "bob", "ann")
+    simulation.run()
+
+While a simulation runs, its node takes the place of this program's node. It is a `Node` whose
+agents are `Agent`s, so that an application meets the product's own code, down to the errors. What
+is different is below it: a call takes no turn of a real node but lets other clients go first, a
+wait is for a simulated moment, and messages go through `locks.sim.application`, which runs the
+machines and checks them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from locks import node as real
+from locks.agent import Agent, Call
+from locks.agent_machine import Object
+from locks.errors import InvalidOption, MisuseError
+from locks.messages import Answer, Ended, ToAgent
+from locks.model import AgentId, Deadlock, LockResult, show
+from locks.node import Node, NodeStatistics
+from locks.runtime import Client as AnyClient
+from locks.runtime import Down, Home, Killed, Waiter, current_client
+from locks.runtime.inline import Turn
+from locks.server import Server
+from locks.sim.application import Application, Client, Violation
+from locks.sim.client import Host
+
+__all__ = ["Client", "Simulation", "Violation", "seeds", "simulate"]
+
+logger = logging.getLogger("locks")
+
+T = TypeVar("T")
+
+NAME = "node@localhost"  # as that of a real node that was given none
+LAST = 30  # so many lines of the trace are shown with a failure
+
+
+class Simulation:
+    """Clients that run side by side in virtual time, scheduled by a seed. It runs once.
+
+    Args:
+        seed: What the whole schedule is drawn from.
+
+    Attributes:
+        seed: The same.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self._node = _Node()
+        self._application = self._node.application
+        self._began = self._explained = False
+
+    def client(self, function: Callable[..., Any], *args: Any, name: str = "") -> Client:
+        """Add a client, before the run or from within it.
+
+        Args:
+            function: What it does. It may use all of `locks` as a greenlet would.
+            *args: What the function is called with.
+            name: Its name in reports; made from the function's name by default.
+
+        Returns:
+            The client. After the run, `value` is what its function has returned.
+        """
+        if not callable(function):
+            raise InvalidOption(
+                f"client {function!r} is not a function; pass the function and its arguments, "
+                "as in simulation.client(transfer, 'ann', 'bob')",
+                function=repr(function),
+            )
+        number = len(self._application.clients) + 1
+        named = name or f"{getattr(function, '__name__', 'client')}-{number}"
+        return self._application.client(named, function, args)
+
+    def run(self, seed: int | None = None, *, deaths: int = 0, limit: int = 100_000) -> None:
+        """Run until all clients have ended, and check all along that all is as it should be.
+
+        Args:
+            seed: Another seed than that of the simulation.
+            deaths: So many clients die at random moments, as if killed: what `kill` does.
+            limit: The most events; it takes more only if clients go round in circles.
+
+        Raises:
+            Violation: Clients wait for each other and will never go on, there is no end, or the
+                locks themselves are wrong.
+            Exception: What a client's function has raised; the others are killed.
+        """
+        if self._began:
+            raise MisuseError("this simulation has run already; make a new one for each run")
+        for name, value in (("deaths", deaths), ("limit", limit)):
+            if not isinstance(value, int) or value < 0:
+                raise InvalidOption(f"{name}={value!r} is not a number >= 0", value=repr(value))
+        if not self._application.clients:
+            raise MisuseError("there is nothing to run; add clients with simulation.client()")
+        if isinstance(real._default, _Node):
+            raise MisuseError("a simulation runs already; it can't have another one within it")
+        self._began = True
+        self.seed = self.seed if seed is None else seed
+        try:
+            with real.stand_in(self._node):
+                self._application.run(random.Random(self.seed), deaths, limit)
+        except BaseException as error:
+            self._explain(error)
+            raise
+
+    def sleep(self, seconds: float = 0.0) -> None:
+        """Let a client sleep by the virtual clock: its `time.sleep`."""
+        self._application.sleep(seconds)
+
+    def kill(self, client: Client) -> None:
+        """Let a client die, as a greenlet that is killed: `GreenletExit` is raised where it is.
+
+        Its transactions end with it. Whether it has died of that is in `client.killed`.
+        """
+        self._application.kill(client)
+
+    @property
+    def time(self) -> float:
+        """Now, in seconds of virtual time since the beginning."""
+        return self._application.time
+
+    @property
+    def trace(self) -> list[str]:
+        """What the clients did, and what became of it, in lines."""
+        return self._application.trace
+
+    @property
+    def deadlocks(self) -> list[Deadlock]:
+        """The deadlocks that were resolved."""
+        return self._application.deadlocks
+
+    def _check_ran(self) -> None:
+        if self._application.clients and not self._began:
+            raise MisuseError("the simulation was given clients, but was not run")
+
+    def _explain(self, error: BaseException) -> None:
+        """Add to an error, once, how it came about and how to see it again."""
+        if not self._explained:
+            self._explained = True
+            _add_note(error, self._story())
+
+    def _story(self) -> str:
+        shown = self.trace[-LAST:]
+        lines = [f"in a simulation with seed={self.seed}, which brings it about again:"]
+        lines += ["  ..."] if len(shown) < len(self.trace) else []
+        return "\n".join(lines + [f"  {line}" for line in shown])
+
+
+def simulate(scenario: Callable[[Simulation], object], seeds: int | Iterable[int] = 100) -> None:
+    """Run a scenario under many seeds, until it fails.
+
+    Args:
+        scenario: Called with a new `Simulation`: adds clients, runs it, and checks the outcome. A
+            test that takes the fixture `simulation` is one.
+        seeds: The seeds, or their number.
+
+    Raises:
+        Exception: What the scenario has raised; a note says the seed, and what has happened.
+    """
+    for seed in range(seeds) if isinstance(seeds, int) else seeds:
+        simulation = Simulation(seed)
+        try:
+            scenario(simulation)
+        except BaseException as error:
+            simulation._explain(error)
+            raise
+        simulation._check_ran()
+
+
+def seeds(seeds: int | Iterable[int]) -> pytest.MarkDecorator:
+    """For pytest: run a test that takes the fixture `simulation` once with each seed.
+
+    The seed is in the name of each test: `pytest "test_bank.py::test_transfers[17]"` runs one.
+
+    Args:
+        seeds: The seeds, or their number.
+    """
+    import pytest
+
+    each = range(seeds) if isinstance(seeds, int) else list(seeds)
+    return pytest.mark.parametrize("simulation", each, indirect=True, ids=str)
+
+
+with contextlib.suppress(ImportError):
+    import pytest
+
+    @pytest.fixture
+    def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
+        """A `Simulation`, with the seed that `seeds` says; a test that does not run it fails."""
+        made = Simulation(getattr(request, "param", 0))
+        yield made
+        if not made._explained:  # shown when the test has failed
+            request.node.add_report_section("teardown", "simulation", made._story())
+        made._check_ran()
+
+
+def _add_note(error: BaseException, note: str) -> None:
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:
+        logger.error("%r %s", error, note)
+
+
+# --- The product's node and agents, over a simulated application ---------------------------------
+
+
+class _Turn(Turn):
+    """One client runs at a time, so there is no turn to take; but others may go first."""
+
+    def __init__(self, node: _Node) -> None:
+        super().__init__(lambda: None)
+        self._node = node
+
+    def run(self, function: Callable[..., object], *args: Any) -> None:
+        self._node.application.pause()
+        function(*args)
+
+    def ask(self, question: Callable[..., T], *args: Any) -> T:
+        self._node.application.pause()
+        self._node.application.finish()
+        return question(*args)
+
+    def post(self, function: Callable[..., object], *args: Any) -> None:
+        function(*args)
+
+
+class _Home(Home):
+    """Where functions are called that are notified of something."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    def run_soon(self, function: Callable[..., object], *args: Any) -> None:
+        self._application.soon(function, *args)
+
+
+class _Waiter(Waiter):
+    """A wait of a simulated client, by the virtual clock."""
+
+    def __init__(self, application: Application) -> None:
+        super().__init__()
+        self._application = application
+
+    def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
+        application = self._application
+        if timeout is not None and timeout <= 0:
+            application.finish()
+        elif not self._woken:
+            self._parked = application.running
+            try:
+                application.wait(timeout)
+            finally:
+                self._parked = None
+        return self._woken
+
+    def wake(self) -> None:
+        self._woken = True
+        if self._parked is not None:
+            self._application.ready(self._parked)
+
+
+class _Call(Call):
+    """One call of a simulated client that waits for its answer."""
+
+    def __init__(self, application: Application) -> None:
+        self.result = None
+        self.waiter = _Waiter(application)
+
+
+class _Agent(Agent):
+    """A transaction's agent whose messages and waits are simulated."""
+
+    node: _Node
+    client: Client
+
+    def __init__(self, node: Node, agent: AgentId, client: AnyClient, **options: Any) -> None:
+        super().__init__(node, agent, client, **options)
+        self.host = self.node.application.host(self.machine, self._effect)
+
+    def start_monitoring(self) -> None:
+        """The node says when a client has ended."""
+
+    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+        if event == self.machine.unlock:
+            self.host.let_go(args[0])
+        self.node.application.note(self.client.name, _in_words(event.__name__, args))
+        super().event(event, *args)
+
+    def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
+        call = _Call(self.node.application)
+        return self._wait(call, timeout, self.machine.ask_all, objects, call)
+
+    def await_all(self, timeout: float | None) -> LockResult:
+        call = _Call(self.node.application)
+        return self._wait(call, timeout, self.machine.await_all, call)
+
+    def status(self) -> LockResult:
+        result = super().status()
+        if result.status == "have_all_locks" and current_client() is self.client:
+            self.node.application.told(self.host)
+        return result
+
+    def has_ended(self, ended: Ended) -> None:
+        link, self._link = self._link, False
+        super().has_ended(ended)
+        if link and ended.reason is not None:
+            self.node.home.run_soon(self.node.application.kill, self.client, Killed(ended.reason))
+
+    def _effect(self, host: Host, effect: Any) -> None:
+        application = self.node.application
+        if isinstance(effect, Ended):
+            application.remove(host)
+        elif isinstance(effect, Answer):
+            if isinstance(effect.result, LockResult):
+                application.told(host)
+                application.note(self.client.name, "has all that it asked for")
+            else:
+                application.note(self.client.name, f"gets {type(effect.result).__name__}")
+        self.node._perform_other(self, effect)
+
+
+class _Node(Node):
+    """A node whose messages, clients and clock are simulated."""
+
+    agent_class = _Agent
+
+    def __init__(self) -> None:
+        # Not the real one's: that has threads, signal handlers and a queue.
+        self.name = NAME
+        self.alive = frozenset((NAME,))
+        self.running = True
+        self.trace = None
+        self.turn = _Turn(self)
+        self.server = Server(self, 0)
+        self.application = Application(self.server.machine, self._view, self._client_ended)
+        self.home = _Home(self.application)
+        self.agents = {}
+        self.clients = {}
+        self.holders = {}
+        self._unsettled = {}
+        self._serial = itertools.count(1)
+        self._transactions = 0
+
+    def now(self) -> int:
+        return int(self.application.time * 1e9)
+
+    def spawn_agent(
+        self, client: AnyClient | None = None, created: int | None = None, **options: Any
+    ) -> Agent:
+        self.application.pause()
+        client = current_client() if client is None else client
+        if not isinstance(client, Client):
+            raise MisuseError(
+                f"{client!r} can't have a transaction in a simulation; let a function have it that "
+                "was given to simulation.client()",
+                client=repr(client),
+            )
+        if client.dead:
+            self.application.soon(self._client_ended, client)
+        return super().spawn_agent(client, created, **options)
+
+    def stop(self) -> None:
+        real._default = self
+        raise MisuseError("a simulation runs; its node can't be stopped")
+
+    def deliver(self, receiver: Server | Agent, message: Any) -> None:
+        receiver.handle(message)
+
+    def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
+        if isinstance(sender, _Agent):
+            self.application.perform(sender.host, list(effects))
+            return
+        for effect in effects:
+            if isinstance(effect, ToAgent):
+                self.application.send(self.name, effect.agent, effect.message)
+            else:
+                self._view(effect)
+
+    def statistics(self) -> NodeStatistics:
+        reports = self.application.deadlocks
+        return NodeStatistics(
+            self.name,
+            self._transactions,
+            sum(report.action == "aborted" for report in reports),
+            len(reports),
+            len(self.agents),
+            self.application.sent["Knowledge"],
+            self.turn.ask(self.server.machine.statistics),
+        )
+
+    def _view(self, effect: Any) -> None:
+        self._perform_other(self.server, effect)
+
+    def _client_ended(self, client: Client) -> None:
+        for agent in list(self.clients.get(client, ())):
+            agent._end_with_client(Down(client, "killed" if client.killed else "normal"))
+
+
+def _in_words(event: str, args: tuple[Any, ...]) -> str:
+    """What a client does, for the trace."""
+    if event == "ask_all":
+        return "asks for " + ", ".join(f"{mode} {show(lock_id)}" for lock_id, mode, *_ in args[0])
+    if event in ("unlock", "surrender"):
+        return f"{event}s {show(args[0])}"
+    if event == "end" and args and args[0] is not None:
+        return f"loses its transaction: {args[0]}"
+    words = {
+        "await_all": "waits for all that it asked for",
+        "abandon": "gives up waiting",
+        "end": "ends its transaction",
+    }
+    return words.get(event, event)

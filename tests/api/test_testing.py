@@ -1,0 +1,901 @@
+"""`locks.testing`: applications under simulated schedules, deaths and virtual time."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import greenlet
+import pytest
+
+import locks
+import locks.node
+import locks.testing
+from locks.messages import Request
+from locks.sim import application
+from locks.testing import Client, Simulation, Violation, seeds, simulate
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+simulation = locks.testing.simulation  # the fixture
+
+Scenario = Callable[[Simulation], None]
+
+
+class Bank:
+    """Accounts, and transfers that lock one account after the other."""
+
+    def __init__(self, simulation: Simulation, accounts: int = 4) -> None:
+        self.simulation = simulation
+        self.balances = dict.fromkeys(range(accounts), 100)
+
+    @property
+    def total(self) -> int:
+        return sum(self.balances.values())
+
+    def move(self, tx: locks.Transaction, source: int, target: int) -> None:
+        tx.write_lock(("bank", source))
+        left = self.balances[source] - 1
+        tx.write_lock(("bank", target))
+        self.balances[source] = left
+        self.simulation.sleep(0.1)  # here money is missing
+        self.balances[target] += 1
+
+    def transfer(self, source: int, target: int) -> None:
+        locks.run_transaction(lambda tx: self.move(tx, source, target))
+
+    def audit(self) -> int:
+        def count(tx: locks.Transaction) -> int:
+            tx.read_lock(("bank",))
+            return self.total
+
+        return locks.run_transaction(count)
+
+
+def ring(simulation: Simulation, clients: int = 4, **options: Any) -> Bank:
+    """Transfers around a ring of accounts, under any schedule."""
+    bank = Bank(simulation, clients)
+    for n in range(clients):
+        simulation.client(bank.transfer, n, (n + 1) % clients)
+    simulation.run(**options)
+    return bank
+
+
+def trace_of(seed: int) -> list[str]:
+    """The trace of a ring, and its deadlocks."""
+    made = Simulation(seed)
+    ring(made)
+    return made.trace + [repr(report) for report in made.deadlocks]
+
+
+def failing_seeds(scenario: Scenario, tries: int, kind: type[Exception]) -> list[int]:
+    """The seeds under which a scenario fails in the way that is expected."""
+    found = []
+    for seed in range(tries):
+        try:
+            scenario(Simulation(seed))
+        except kind:
+            found.append(seed)
+    return found
+
+
+# --- Schedules ----------------------------------------------------------------------------------
+
+
+def test_same_seed_same_trace() -> None:
+    """A seed says everything: each run with it has the same trace, to the microsecond."""
+    for seed in range(10):
+        first = trace_of(seed)
+        assert len(first) > 10
+        assert first == trace_of(seed)
+
+
+def test_same_trace_in_another_process() -> None:
+    """Neither the hashes of strings nor anything else of a process has a part in the schedule."""
+    program = "from tests.api.test_testing import trace_of; print(*trace_of(17), sep='\\n')"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "2")
+    }
+    assert found == {"\n".join(trace_of(17)) + "\n"}
+
+
+def test_other_seeds_other_interleavings() -> None:
+    """Three clients that take one lock take it in each of the six orders."""
+    found = set()
+
+    def scenario(simulation: Simulation) -> None:
+        order: list[int] = []
+
+        def take(number: int) -> None:
+            with locks.Lock(("a",)):
+                order.append(number)
+
+        for number in range(3):
+            simulation.client(take, number)
+        simulation.run()
+        found.add(tuple(order))
+
+    simulate(scenario, seeds=100)
+    assert len(found) == 6
+
+
+def test_any_call_lets_others_go_first() -> None:
+    """Also at a call that waits for nothing, another client may go first, or not."""
+    found = set()
+
+    def scenario(simulation: Simulation) -> None:
+        steps: list[str] = []
+
+        def look(name: str) -> None:
+            steps.append(name)
+            locks.holders(("a",))
+            steps.append(name)
+
+        simulation.client(look, "a")
+        simulation.client(look, "b")
+        simulation.run()
+        found.add("".join(steps))
+
+    simulate(scenario, seeds=100)
+    assert found == {"aabb", "abab", "abba", "baab", "baba", "bbaa"}
+
+
+def test_messages_take_time_or_none() -> None:
+    """In some runs an answer takes its time; in others it is there at once, as on a real node."""
+    times: list[float] = []
+
+    def scenario(simulation: Simulation) -> None:
+        def take() -> None:
+            with locks.Lock(("a",)):
+                pass
+
+        simulation.client(take)
+        simulation.run()
+        asked, had = (float(line.split()[0]) for line in simulation.trace[:2])
+        times.append(had - asked)
+
+    simulate(scenario, seeds=50)
+    assert times.count(0) > 5
+    assert len(set(times)) > 20
+
+
+@seeds(30)
+def test_calls_have_their_order(simulation: Simulation) -> None:
+    """Who asks after another one has asked stands behind it, whatever messages do."""
+    asked: list[str] = []
+
+    def hold() -> None:
+        with locks.transaction() as tx:
+            tx.write_lock(("a",))
+            for name in "bcde":
+                asked.append(name)
+                while asked:
+                    simulation.sleep()
+            assert [waiting.client for waiting in locks.queue(("a",)).waiting] == list("bcde")
+
+    def ask(name: str) -> None:
+        while asked != [name]:
+            simulation.sleep()
+        agent = locks.spawn_agent()
+        locks.lock_nowait(agent, ("a",))
+        asked.clear()
+        locks.await_all_locks(agent)
+
+    simulation.client(hold)
+    for name in "edcb":
+        simulation.client(ask, name, name=name)
+    simulation.run()
+
+
+@seeds(50)
+def test_transfers(simulation: Simulation) -> None:
+    """With `run_transaction` no money is lost, under no schedule; audits see all of it."""
+    bank = Bank(simulation)
+    for n in range(4):
+        simulation.client(bank.transfer, n, (n + 1) % 4)
+    audits = [simulation.client(bank.audit) for _ in range(2)]
+    simulation.run()
+    assert bank.total == 400
+    assert [audit.value for audit in audits] == [400, 400]
+
+
+def test_there_are_deadlocks() -> None:
+    """Schedules bring deadlocks about, and report them; an aborted client keeps its age."""
+    ages: list[set[int]] = []
+    reports: list[locks.Deadlock] = []
+
+    def scenario(simulation: Simulation) -> None:
+        bank = Bank(simulation)
+
+        def transfer(source: int, target: int) -> None:
+            mine: set[int] = set()
+            ages.append(mine)
+
+            def move(tx: locks.Transaction) -> None:
+                mine.add(tx.agent.id.created)
+                bank.move(tx, source, target)
+
+            locks.run_transaction(move)
+
+        for n in range(4):
+            simulation.client(transfer, n, (n + 1) % 4, name=f"client-{n}")
+        simulation.run()
+        reports.extend(simulation.deadlocks)
+
+    simulate(scenario, seeds=100)
+    assert len(reports) > 5
+    assert {len(report.cycle) for report in reports} == {4}
+    assert all(report.action == "aborted" for report in reports)
+    assert all(len(mine) == 1 for mine in ages)
+
+
+def test_examples_run_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clerks and auditors of `examples/bank.py` run as they are; the bank is in order."""
+
+    def scenario(simulation: Simulation) -> None:
+        bank = load(ROOT / "examples" / "bank.py")
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "sleep", simulation.sleep)
+            for number in range(bank.CLERKS):
+                simulation.client(bank.clerk, number)
+            for _ in range(2):
+                simulation.client(bank.auditor)
+            simulation.run()
+        assert set(bank.audits) == {1000 * bank.ACCOUNTS} == {sum(bank.balances.values())}
+        assert len(simulation.deadlocks) > 5
+
+    simulate(scenario, seeds=2)
+
+
+def load(path: pathlib.Path) -> ModuleType:
+    """A program as a module, as new."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- What is wrong with an application is found -------------------------------------------------
+
+
+def test_lost_update_is_found() -> None:
+    """A balance that was read under a lock that was surrendered since; with abort it is right."""
+
+    def scenario(on_deadlock: Any) -> Scenario:
+        def run(simulation: Simulation) -> None:
+            bank = Bank(simulation, 3)
+
+            def transfer(source: int, target: int) -> None:
+                while True:
+                    try:
+                        with locks.transaction(on_deadlock=on_deadlock) as tx:
+                            bank.move(tx, source, target)
+                            return
+                    except locks.DeadlockAborted:
+                        continue
+
+            for pair in ((0, 1), (1, 0), (1, 2)):
+                simulation.client(transfer, *pair)
+            simulation.run()
+            assert bank.total == 300
+
+        return run
+
+    assert failing_seeds(scenario("surrender"), 50, AssertionError)
+    simulate(scenario("abort"), seeds=50)
+
+
+def test_no_retry_is_found() -> None:
+    """A client that does not expect to be aborted: `run` raises what it raises."""
+
+    def scenario(simulation: Simulation) -> None:
+        bank = Bank(simulation, 2)
+
+        def transfer(source: int, target: int) -> None:
+            with locks.transaction() as tx:
+                bank.move(tx, source, target)
+
+        simulation.client(transfer, 0, 1)
+        simulation.client(transfer, 1, 0)
+        simulation.run()
+
+    assert failing_seeds(scenario, 50, locks.DeadlockAborted)
+
+
+def test_stuck_clients_are_found() -> None:
+    """A `Lock` within a transaction makes a deadlock that nobody resolves; it says who waits."""
+
+    def scenario(simulation: Simulation) -> None:
+        log = locks.Lock(("log",))
+
+        def pay() -> None:
+            with locks.transaction() as tx:
+                tx.write_lock(("bank", "ann"))
+                with log:
+                    pass
+
+        def report() -> None:
+            with log, locks.transaction() as tx:
+                tx.read_lock(("bank",))
+
+        simulation.client(pay, name="pay")
+        simulation.client(report, name="report")
+        simulation.run()
+
+    found = failing_seeds(scenario, 50, Violation)
+    with pytest.raises(Violation, match=r"^stuck: pay, report") as caught:
+        simulate(scenario, seeds=found)
+    lines = sorted(str(caught.value).splitlines())
+    assert "pay (agent" in lines[0]
+    assert "waits for write log" in lines[0]
+    assert "report (agent" in lines[1]
+    assert "waits for read bank" in lines[1]
+
+
+def test_end_without_end_is_found(simulation: Simulation) -> None:
+    """Clients that go round in circles are stopped."""
+
+    def spin() -> None:
+        while True:
+            simulation.sleep(1)
+
+    simulation.client(spin)
+    with pytest.raises(Violation, match="no end after 50 events"):
+        simulation.run(limit=50)
+
+
+def test_leak_is_found(simulation: Simulation) -> None:
+    """Nothing may be left in the lock table when all have ended."""
+
+    def leak() -> None:
+        nobody = locks.AgentId(1, "node@localhost", 1000)
+        server = locks.node.default_node().server
+        server.machine.handle(Request(nobody, "nobody", ("a",), "write"))
+
+    simulation.client(leak)
+    with pytest.raises(Violation, match="left in node@localhost"):
+        simulation.run()
+
+
+def test_violation_is_not_swallowed(
+    simulation: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with the locks fails the run, even if an application catches the error."""
+
+    def wrong(host: object, server: object) -> None:
+        raise Violation("wrong")
+
+    def catch() -> None:
+        try:
+            with locks.transaction() as tx:
+                tx.write_lock(("a",), timeout=0)
+        except Exception:
+            pass
+
+    monkeypatch.setattr(application, "check_told", wrong)
+    simulation.client(catch)
+    with pytest.raises(Violation, match="wrong"):
+        simulation.run()
+
+
+def test_failure_says_its_seed(caplog: pytest.LogCaptureFixture) -> None:
+    """What a client raises comes out as it is, with its seed and its trace; others are killed."""
+    ended: list[BaseException] = []
+
+    def scenario(simulation: Simulation) -> None:
+        def wait() -> None:
+            try:
+                with locks.transaction() as tx:
+                    tx.write_lock(("a",))
+                    simulation.sleep(10)
+            except BaseException as error:
+                ended.append(error)
+                raise
+
+        def fail() -> None:
+            simulation.sleep(5)
+            raise ZeroDivisionError("seventeen")
+
+        simulation.client(wait, name="waiting")
+        simulation.client(fail, name="failing")
+        simulation.run()
+
+    with pytest.raises(ZeroDivisionError, match="seventeen") as caught:
+        simulate(scenario, seeds=[17, 18])
+    told = "".join(getattr(caught.value, "__notes__", [])) or caplog.text
+    assert "seed=17" in told
+    assert "waiting asks for write a" in told
+    assert "failing raises ZeroDivisionError" in told
+    assert [type(error) for error in ended] == [greenlet.GreenletExit]
+
+
+# --- Time ---------------------------------------------------------------------------------------
+
+
+@seeds(10)
+def test_timeout_in_virtual_time(simulation: Simulation) -> None:
+    """A wait of an hour ends after an hour of the virtual clock, at once by the real one."""
+    began = time.monotonic()
+
+    def hold() -> None:
+        with locks.transaction() as tx:
+            tx.write_lock(("a",))
+            simulation.sleep(7200)
+
+    def late() -> float:
+        simulation.sleep(60)
+        asked = simulation.time
+        with locks.transaction(timeout=3600) as tx, pytest.raises(locks.LockTimeout) as caught:
+            tx.write_lock(("a",))
+        assert [holder.client for holder in caught.value.holders] == ["hold-1"]
+        return simulation.time - asked
+
+    simulation.client(hold)
+    client = simulation.client(late)
+    simulation.run()
+    assert 3600 <= client.value < 3601
+    assert 7200 <= simulation.time < 7201
+    assert time.monotonic() - began < 60
+
+
+@seeds(10)
+def test_timeout_that_does_not_come(simulation: Simulation) -> None:
+    """A timeout is of no account once the lock is there: not in a later wait, nor for the clock."""
+
+    def use() -> float:
+        with locks.transaction() as tx:
+            tx.write_lock(("a",), timeout=50)
+            simulation.sleep(100)
+            tx.write_lock(("b",), timeout=3600)
+            return simulation.time
+
+    client = simulation.client(use)
+    simulation.run()
+    assert 100 < client.value < 101
+    assert simulation.time < 101
+
+
+@seeds(30)
+def test_free_lock_is_had_in_no_time(simulation: Simulation) -> None:
+    """As on a real node: a call that doesn't wait gets what is free, and nothing else."""
+    lock = locks.Lock(("a",))
+
+    def first() -> None:
+        assert lock.acquire(blocking=False)
+        second = simulation.client(other, "busy")
+        while second.value is None:
+            simulation.sleep(1)
+        lock.release()
+        simulation.client(other, "free")
+
+    def other(state: str) -> str:
+        assert lock.locked() == (state == "busy")
+        got = lock.acquire(blocking=False)
+        assert got == (state == "free")
+        if got:
+            assert locks.statistics().table.entries == 1
+            lock.release()
+        with locks.transaction() as tx:
+            tx.write_lock(("b",), timeout=0)
+            tx.write_lock(("c",), timeout=1e-9)
+        return state
+
+    simulation.client(first)
+    simulation.run()
+
+
+# --- Deaths -------------------------------------------------------------------------------------
+
+
+@seeds(20)
+def test_kill(simulation: Simulation) -> None:
+    """A client that is killed leaves its blocks, where it waits; its locks become free."""
+    left: list[str] = []
+
+    def hold() -> None:
+        try:
+            with locks.transaction() as tx:
+                tx.write_lock(("a",))
+                simulation.sleep(1000)
+        finally:
+            left.append("hold")
+
+    def wait() -> None:
+        simulation.sleep(1)
+        try:
+            locks.lock(locks.spawn_agent(), ("a",))
+        finally:
+            left.append("wait")
+
+    def last() -> float:
+        simulation.sleep(10)
+        with locks.Lock(("a",)):
+            return simulation.time
+
+    def kill() -> None:
+        simulation.sleep(100)
+        simulation.kill(waiting)
+        simulation.sleep(100)
+        simulation.kill(holding)
+        simulation.kill(waiting)  # once more changes nothing
+        simulation.kill(simulation.client(left.append, "never"))
+
+    holding, waiting = simulation.client(hold), simulation.client(wait)
+    client = simulation.client(last)
+    simulation.client(kill)
+    simulation.run()
+    assert left == ["wait", "hold"]
+    assert 200 < client.value < 201
+    assert [each.killed for each in (holding, waiting, client)] == [True, True, False]
+
+
+def test_deaths() -> None:
+    """Clients die wherever they are, at most as many as may; the others do what they want."""
+    killed: list[int] = []
+    where: set[str] = set()
+
+    def scenario(simulation: Simulation) -> None:
+        done: list[str] = []
+
+        def work(name: str) -> None:
+            at = "before"
+            try:
+                with locks.RWLock(("a",)).read_lock():
+                    at = "reading"
+                    simulation.sleep()
+                with locks.transaction() as tx:
+                    tx.write_lock(("a",))
+                    at = "writing"
+                    simulation.sleep()
+                done.append(name)
+            except greenlet.GreenletExit:
+                where.add(at)
+                raise
+
+        clients = [simulation.client(work, name, name=name) for name in "bcdef"]
+        simulation.run(deaths=2)
+        dead = [client.name for client in clients if client.killed]
+        assert set("bcdef") - set(done) <= set(dead)
+        killed.append(len(dead))
+
+    simulate(scenario, seeds=100)
+    assert set(killed) == {0, 1, 2}
+    assert where == {"before", "reading", "writing"}
+
+
+def test_suicide_and_link(simulation: Simulation) -> None:
+    """A client can kill itself; one that is linked dies when its transaction fails."""
+    reached: list[str] = []
+
+    def suicide() -> None:
+        simulation.kill(greenlet.getcurrent())  # type: ignore[arg-type]
+        reached.append("suicide")
+
+    def linked() -> None:
+        agent, _ = locks.begin_transaction([(("a",), "write")], link=True)
+        agent.kill("failed")
+        simulation.sleep(10)
+        reached.append("linked")
+
+    clients = [simulation.client(suicide), simulation.client(linked)]
+    simulation.run()
+    assert reached == []
+    assert all(client.killed for client in clients)
+
+
+def test_transaction_of_the_dead(simulation: Simulation) -> None:
+    """A transaction that is begun for a client that has ended ends at once, too."""
+
+    def begin() -> locks.Agent:
+        simulation.sleep(10)
+        agent = locks.spawn_agent(client=dead)
+        simulation.sleep(10)
+        return agent
+
+    dead = simulation.client(int)
+    client = simulation.client(begin)
+    simulation.run()
+    assert dead.value == 0
+    assert not client.value.is_alive()
+
+
+# --- The whole API ------------------------------------------------------------------------------
+
+
+@seeds(20)
+def test_primitives(simulation: Simulation) -> None:
+    """A writer is alone, readers are together, as their locks say."""
+    inside: list[str] = []
+    most_readers = 0
+
+    def use(kind: str) -> None:
+        nonlocal most_readers
+        lock = locks.RWLock(("data",))
+        for _ in range(3):
+            with lock.read_lock() if kind == "reader" else lock.write_lock() as held:
+                assert held.owned()
+                inside.append(kind)
+                simulation.sleep(0.5)
+                assert set(inside) == {kind}
+                most_readers = max(most_readers, inside.count("reader"))
+                assert inside.count("writer") <= 1
+                inside.remove(kind)
+        with pytest.raises(locks.NotHeld):
+            held.release()
+
+    for kind in ("reader", "reader", "reader", "writer", "writer"):
+        simulation.client(use, kind)
+    simulation.run()
+    assert most_readers > 1
+
+
+@seeds(20)
+def test_functions_of_the_original(simulation: Simulation) -> None:
+    """The functions that take an agent do what they do on a real node, answers included."""
+
+    def one() -> None:
+        agent, result = locks.begin_transaction([(("a",), "read"), (("b",), "write")])
+        assert result.status == "have_all_locks"
+        locks.lock_nowait(agent, ("a",))
+        locks.lock_objects(agent, [(("c", 1), "read")])
+        assert locks.await_all_locks(agent).status == "have_all_locks"
+        assert {info.lock_id: info.mode for info in locks.lock_info(agent) if info.held} == {
+            ("a",): "write",
+            ("b",): "write",
+            ("c", 1): "read",
+        }
+        token = locks.fencing_token(agent, ("b",))
+        other = simulation.client(two)
+        while not locks.queue(("b",)).waiting:
+            simulation.sleep(1)
+        assert locks.transaction_status(agent).status == "have_all_locks"
+        (waiting,) = locks.queue(("b",)).waiting
+        assert waiting.client == other.name
+        with pytest.raises(locks.NotClient):
+            locks.unlock(agents[0], ("b",))
+        locks.surrender_nowait(agent, ("b",), waiting.agent)
+        assert locks.holders(("b",))[0].agent == agents[0].id
+        assert locks.await_all_locks(agent).status == "have_all_locks"
+        assert locks.fencing_token(agent, ("b",)) > token
+        locks.unlock(agent, ("b",))
+        assert locks.holders(("b",)) == ()
+        locks.end_transaction(agent)
+        with pytest.raises(locks.AgentEnded):
+            locks.lock(agent, ("b",))
+
+    agents: list[locks.Agent] = []
+
+    def two() -> None:
+        agents.append(locks.spawn_agent())
+        locks.lock(agents[0], ("b",), timeout=100)
+        simulation.sleep(10)
+        assert locks.statistics().agents == 2
+        locks.end_transaction(agents[0])
+
+    simulation.client(one)
+    simulation.run()
+
+
+@seeds(10)
+def test_notified(simulation: Simulation) -> None:
+    """Watchers are told each view, and clients what happens to their transaction, in order."""
+    views: list[int] = []
+    notes: list[str] = []
+
+    def work() -> None:
+        locks.watch(("a",), watcher=lambda view: views.append(len(view.holders)))
+        agent = locks.spawn_agent(notify=lambda note: notes.append(note.kind))
+        locks.lock(agent, ("a", 1))
+        locks.end_transaction(agent)
+        simulation.sleep(1)
+        assert len(locks.watchers(("a",))) == 1
+
+    simulation.client(work)
+    simulation.run()
+    assert views == [0, 1, 0]
+    assert notes[-1] == "have_all_locks"
+    assert "lock_info" in notes
+
+
+# --- Alone --------------------------------------------------------------------------------------
+
+
+def test_real_node_is_left_alone() -> None:
+    """A simulation neither sees nor touches what is locked on the real node, which is back then."""
+    with locks.transaction() as tx:
+        tx.write_lock(("bank",))
+        before = locks.queue(("bank",))
+        made = Simulation(3)
+        assert ring(made).total == 400
+        assert locks.queue(("bank",)) == before
+        assert locks.statistics().transactions == 1
+    with locks.transaction() as tx:
+        tx.write_lock(("bank",), timeout=0)
+
+
+def test_real_node_is_back_after_a_failure() -> None:
+    """A simulation that fails gives the real node back as well."""
+    made = Simulation()
+    made.client(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        made.run()
+    with locks.Lock(("a",)):
+        assert locks.holders(("a",))[0].client == locks.runtime.current_client().name  # type: ignore[union-attr]
+
+
+def nested(simulation: Simulation) -> None:
+    """A simulation within another one."""
+    inner = Simulation()
+    inner.client(print)
+    inner.run()
+
+
+def transaction_of_a_thread(simulation: Simulation) -> None:
+    """A thread that a client starts, and that uses `locks`."""
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            with locks.transaction():
+                pass
+        except locks.MisuseError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    raise caught[0]
+
+
+@pytest.mark.parametrize(
+    ("misuse", "complaint"),
+    [
+        (nested, "simulation runs already"),
+        (lambda simulation: simulation.run(), "has run already"),
+        (lambda simulation: locks.stop(), "can't be stopped"),
+        (lambda simulation: simulation.client("transfer"), "is not a function"),
+        (lambda simulation: locks.spawn_agent(client=threading.main_thread()), "can't have a tr"),
+        (transaction_of_a_thread, "is no client of the simulation"),
+    ],
+)
+def test_misuse_within(simulation: Simulation, misuse: Scenario, complaint: str) -> None:
+    """What can't be done within a simulation is refused; the simulation goes on."""
+
+    def client() -> None:
+        with pytest.raises(locks.MisuseError, match=complaint):
+            misuse(simulation)
+        with locks.transaction() as tx:
+            tx.write_lock(("a",))
+
+    simulation.client(client)
+    simulation.run()
+    assert any("client-1 asks for write a" in line for line in simulation.trace)
+
+
+@pytest.mark.parametrize(
+    ("misuse", "complaint"),
+    [
+        (lambda made: made.run(), "nothing to run"),
+        (lambda made: made.sleep(1), "only a client"),
+        (lambda made: (made.client(print), made.run(deaths=-1)), "deaths=-1 is not a number >= 0"),
+        (lambda made: (made.client(print), made.run(limit="x")), "limit='x' is not a number"),
+        (lambda made: (made.client(int), made.run(), made.run()), "has run already"),
+        (lambda made: (made.client(int), made.run(), made.client(int)), "can't have another"),
+        (lambda made: simulate(lambda each: each.client(print)), "was not run"),
+    ],
+)
+def test_misuse_outside(misuse: Callable[[Simulation], object], complaint: str) -> None:
+    """What makes no sense is refused, and says why."""
+    with pytest.raises(locks.MisuseError, match=complaint):
+        misuse(Simulation())
+
+
+def test_notified_may_not_wait(simulation: Simulation) -> None:
+    """What is notified of something is no client: it can't wait for anything."""
+    caught: list[BaseException] = []
+
+    def notified(view: locks.View) -> None:
+        with pytest.raises(locks.MisuseError, match="can't have a transaction") as error:
+            locks.begin_transaction([(("b",), "write")])
+        with pytest.raises(locks.MisuseError, match="only a client"):
+            simulation.sleep(1)
+        caught.append(error.value)
+
+    simulation.client(lambda: locks.watch(("a",), watcher=notified))
+    simulation.run()
+    assert len(caught) == 1
+
+
+TESTS = """
+import locks
+from locks.testing import seeds
+
+def use():
+    with locks.Lock(("a",)):
+        pass
+
+@seeds([3, 5])
+def test_seeds(simulation):
+    simulation.client(use)
+    simulation.run()
+    assert simulation.seed == 3
+
+def test_forgotten(simulation):
+    simulation.client(use)
+"""
+
+
+def test_fixture(tmp_path: pathlib.Path) -> None:
+    """A failing test has its seed in its name, and shows the trace; one that runs nothing fails."""
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["locks.testing"]\n')
+    (tmp_path / "test_it.py").write_text(TESTS)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rfEp"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    out = done.stdout
+    assert "PASSED test_it.py::test_seeds[3]" in out
+    assert "FAILED test_it.py::test_seeds[5]" in out
+    assert "in a simulation with seed=5" in out
+    assert "use-1 asks for write a" in out
+    assert "was given clients, but was not run" in out
+    assert "1 failed, 2 passed, 1 error" in out
+    assert "Warning" not in out
+
+
+def test_pytest_is_not_needed() -> None:
+    """Without pytest there is no fixture, but all else; `import locks` imports none of it."""
+    program = """
+        import sys
+        sys.modules["pytest"] = None
+        import locks
+        assert "locks.testing" not in sys.modules
+        from locks import testing
+        assert not hasattr(testing, "simulation")
+        simulation = testing.Simulation()
+        client = simulation.client(lambda: locks.Lock(("a",)).acquire())
+        simulation.run()
+        assert client.value is True
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], env=environment, check=True)
+
+
+def test_clients_are_named(simulation: Simulation) -> None:
+    """A client is known everywhere by its name: that of its function, or the one it was given."""
+    found: list[str] = []
+
+    def who() -> None:
+        client = greenlet.getcurrent()
+        assert isinstance(client, Client)
+        with locks.transaction() as tx:
+            tx.write_lock(("a", client.name))
+            found.append(locks.holders(("a", client.name))[0].client)
+
+    simulation.client(who)
+    simulation.client(who, name="somebody")
+    simulation.run()
+    assert sorted(found) == ["somebody", "who-1"]

@@ -1,0 +1,127 @@
+"""What documents show as a program's output is that output.
+
+A block that is generated says so in the line before it:
+
+    <!-- generated: python -m locks sim story --client "write a" -->
+    ```text
+    ...
+    ```
+
+The test runs the command and compares. This writes the blocks anew:
+
+    python -m tests.repo.test_generated
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from locks.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PREFIX = "python -m locks "
+
+BLOCK = re.compile(
+    r"(?P<head>^<!-- *generated: *(?P<command>\S.*?) *-->\n\n?```\w+\n)(?P<body>.*?)(?P<tail>^```$)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Generated(NamedTuple):
+    """A generated block of a page: its command and what the page says that it prints."""
+
+    command: str
+    body: str
+
+
+def generated(text: str) -> list[Generated]:
+    """Return the generated blocks of a page."""
+    return [Generated(found["command"], found["body"]) for found in BLOCK.finditer(text)]
+
+
+def output(command: str) -> str:
+    """Return what a command prints; a violation that it finds (status 1) is no failure."""
+    assert command.startswith(PREFIX), f"{command!r} does not begin with {PREFIX!r}"
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        status = main(shlex.split(command.removeprefix(PREFIX)))
+    assert status in (0, 1), f"{command} ends with status {status}"
+    return printed.getvalue().rstrip("\n") + "\n"
+
+
+def rewritten(text: str) -> str:
+    """Return a page with its generated blocks written anew."""
+    return BLOCK.sub(lambda found: found["head"] + output(found["command"]) + found["tail"], text)
+
+
+PAGES = {str(path.relative_to(ROOT)): path for path in FILES}
+BLOCKS = [
+    pytest.param(block, id=f"{name}: {block.command}")
+    for name, path in PAGES.items()
+    for block in generated(path.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_block_is_what_its_command_prints(block: Generated) -> None:
+    """A generated block is what its command prints now."""
+    assert block.body == output(block.command), "run `python -m tests.repo.test_generated`"
+
+
+def test_all_marks_are_followed_by_blocks() -> None:
+    """No page has a mark without a block, and there are some."""
+    marks = sum(path.read_text(encoding="utf-8").count("<!-- generated:") for path in FILES)
+    assert marks == len(BLOCKS) > 0
+
+
+PAGE = """\
+# A page
+
+<!-- generated: python -m locks sim story --client "write a" -->
+```text
+{}```
+
+<!-- generated: python -m locks sim story --client "write a" --format sequence -->
+
+```mermaid
+sequenceDiagram
+```
+
+```text
+this is not generated
+```
+"""
+
+
+def test_check_can_fail() -> None:
+    """A block that is not what its command prints is found, and written anew, once and for all."""
+    page = PAGE.format("Client 1 asks for nothing.\n")
+    assert [block.body == output(block.command) for block in generated(page)] == [False, False]
+    new = rewritten(page)
+    assert [block.body == output(block.command) for block in generated(new)] == [True, True]
+    assert "Client 1 asks for a.\n" in new
+    assert new.endswith("this is not generated\n```\n")
+    assert rewritten(new) == new
+
+
+@pytest.mark.parametrize("command", ["rm -rf everything", "python -m locks sim story --client w"])
+def test_wrong_commands_are_found(command: str) -> None:
+    """A command of something else is not run; one that fails is no output."""
+    with pytest.raises(AssertionError, match=re.escape(command.split(" --")[0])):
+        output(command)
+
+
+if __name__ == "__main__":
+    for page in FILES:
+        before = page.read_text(encoding="utf-8")
+        after = rewritten(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
