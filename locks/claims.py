@@ -307,9 +307,7 @@ class Claims:
             waits = requests and any(key[0] != node for key in self.waiting)
             if requests or node in self._standings:
                 self._standings[node] = (requests, waits)
-            request = Request(
-                self._agent, self._client, wish.lock_id, wish.mode, requests, waits
-            )
+            request = Request(self._agent, self._client, wish.lock_id, wish.mode, requests, waits)
             self._out.append(ToServer(node, request))
 
     def _release(self, wish: Wish, claim: Claim, mode: Mode | None = None) -> None:

@@ -52,7 +52,7 @@ STEP = 0.001  # until a client that can go on does so
 MESSAGE = 0.001  # until a message arrives
 SLOW, SLOW_SHARE = 30.0, 0.1  # so many times as long take this share of clients and messages
 PROMPT_SHARE = 0.3  # in this share of all runs messages take no time
-DEATH_RATES = -3.0, -1.0  # how likely somebody dies at the next event, while deaths are left: 10^
+DEATH_RATES = -3.0, -1.0  # how likely each event brings a death, as a power of 10 between these
 
 # What goes first of what is due at the same moment.
 MESSAGES, SETTLING, CLIENTS = 0.0, 1.0, 2.0

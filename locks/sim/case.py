@@ -25,7 +25,7 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from locks.errors import InvalidOption
 from locks.sim.client import SERIALS, Fate
@@ -228,9 +228,13 @@ def possible(world: World, move: Move) -> Choice | None:
 
 def _is_like(link: Link, parties: tuple[str, ...]) -> bool:
     return all(
-        _name(end).partition(".")[0] == party.partition(".")[0]
-        for end, party in zip(link, parties, strict=True)
+        _whose(_name(end)) == _whose(party) for end, party in zip(link, parties, strict=True)
     )
+
+
+def _whose(party: str) -> str:
+    """A node, or a client whichever of its agents is meant."""
+    return party.partition(".")[0] if _AGENT.fullmatch(party) else party
 
 
 @lru_cache(maxsize=4096)
@@ -321,10 +325,21 @@ def parse_case(
 
 
 def nodes_from(text: str) -> tuple[str, ...]:
-    """Nodes from their names, or from their number."""
+    """Nodes from their names, or from their number.
+
+    Raises:
+        InvalidOption: There are none.
+    """
     if text.isdigit():
-        return tuple(f"n{number}" for number in range(1, int(text) + 1))
-    return tuple(text.split(","))
+        names = tuple(f"n{number}" for number in range(1, int(text) + 1))
+    else:
+        names = tuple(text.split(","))
+    if not names or not all(names):
+        raise InvalidOption(
+            f"nodes {text!r} are none: say how many, such as 2, or name them, such as n1,n2",
+            nodes=text,
+        )
+    return names
 
 
 def _check(what: str, used: Sequence[str], known: Sequence[str]) -> None:
@@ -335,7 +350,7 @@ def _check(what: str, used: Sequence[str], known: Sequence[str]) -> None:
             )
 
 
-def _quoted(word: str) -> Any:
+def _quoted(word: str) -> str:
     """A word for the shell, in double quotes if it needs any."""
     if re.fullmatch(r"[\w,.=-]+", word):
         return word

@@ -13,11 +13,12 @@ from locks.lock_tree import Entry
 from locks.messages import Release, Remove, Resolved, Surrender, Surrendered
 from locks.model import AgentId, Deadlock, Edge, LockId, LockInfo, blocks, related, show
 from locks.server_machine import ServerMachine
-from locks.sim.client import Host, Violation
+from locks.sim.client import Client, Host, Violation
 
 __all__ = [
     "bound",
     "check_clean",
+    "check_done",
     "check_exclusion",
     "check_kept",
     "check_rule",
@@ -154,6 +155,17 @@ def check_clean(server: ServerMachine) -> None:
     }
     if any(left.values()):
         raise Violation(f"left in {server.node}: { ({k: v for k, v in left.items() if v}) }")
+
+
+def check_done(client: Client) -> None:
+    """Nothing is left in an agent that has ended."""
+    agent = client.agent
+    if agent.ended is None:  # it has crashed
+        return
+    claims, resolver = agent._claims, agent._resolver
+    kept = (claims.wishes, claims.open, claims.waiting, claims._unanswered, resolver._knows)
+    if any(kept) or resolver.active:
+        raise Violation(f"left in {agent.client}: {kept}")
 
 
 # --- The wait-for graph -------------------------------------------------------------------------

@@ -135,9 +135,8 @@ def _explore(
                     continue
                 transitions += 1
                 here.surrendered = space.surrendered(state, move)
-                if here.surrendered[0] and most is not None:
-                    if sum(each.surrendered[0] for each in path) > most:
-                        raise Violation(f"more than {most} surrenders")
+                if here.surrendered[0] and most is not None and _surrenders(path) > most:
+                    raise Violation(f"more than {most} surrenders")
                 if new not in known:
                     if len(known) >= limit:
                         raise TooManyStates(
@@ -183,6 +182,11 @@ def _explore(
         0.0,
         frozenset(ends.values()),
     )
+
+
+def _surrenders(path: list[_Visit]) -> int:
+    """How many surrenders were carried out on a path."""
+    return sum(each.surrendered[0] for each in path)
 
 
 def _unsettled(space: Space, state: State) -> bool:

@@ -77,7 +77,7 @@ def freeze(
         return ("seen", seen[id(value)])
     seen[id(value)] = len(seen)
     dropped = {name for each in kind.__mro__ for name in DROPPED.get(each.__name__, ())}
-    found = [kind.__name__]
+    found: list[Any] = [kind.__name__]
     for name in _fields(value):
         if name == "deadlocks":
             found.append(len(value.deadlocks))

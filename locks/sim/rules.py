@@ -328,7 +328,9 @@ class _SilentAgent(AgentMachine):
 class _LargerGraph(WaitGraph):
     def explore(self, me: AgentId) -> Exploration:
         edges = [edge for agent in self._by_agent for edge in self.waiters(agent)]
-        return super().explore(me)._replace(targets={a for a in self._by_agent if a > me}, edges=edges)
+        return (
+            super().explore(me)._replace(targets={a for a in self._by_agent if a > me}, edges=edges)
+        )
 
 
 class _LargerResolver(Resolver):
@@ -337,6 +339,7 @@ class _LargerResolver(Resolver):
 
 class _LargerAgent(AgentMachine):
     resolver_class = _LargerResolver
+
 
 OURS = Rule("ours", "the rules of locks")
 

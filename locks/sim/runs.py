@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from locks.sim.plan import ANY, Plan, Shape, plan
 from locks.sim.rules import OURS, Rule
-from locks.sim.schedule import run
+from locks.sim.schedule import POLICIES, run
 from locks.sim.world import Choice, World
 
 __all__ = ["Failure", "Tally", "run_plan", "run_seeds"]
@@ -60,7 +60,6 @@ class Tally:
                 "superfluous": superfluous,
                 "outdated": len(world.outdated),
                 "failed": sum(client.failed for client in world.clients),
-                f"worlds {plan.policy}": 1,
                 f"deadlocks {plan.policy}": deadlocks,
                 f"superfluous {plan.policy}": superfluous,
                 "worlds with several nodes": len(plan.nodes) > 1,
@@ -72,10 +71,9 @@ class Tally:
     def lines(self) -> list[str]:
         """What was counted, for people."""
         seen, events = self.seen, self.events
-        policies = [name.split()[1] for name in seen if name.startswith("worlds ")]
         by_policy = ", ".join(
             f"{policy} {share(seen[f'superfluous {policy}'], seen[f'deadlocks {policy}'])}"
-            for policy in sorted(set(policies))
+            for policy in POLICIES
             if seen[f"deadlocks {policy}"]
         )
         faults = ", ".join(

@@ -80,9 +80,8 @@ class _Shrinker:
             for smaller in (_without_clients, _without_nodes, _without_steps, _simpler):
                 self._greedily(smaller)
             self._fewer_moves()
-        renamed = _renamed(self.best)
-        if self._fails(renamed):
-            self.best = renamed
+        if self.left > 0:
+            self._fails(_renamed(self.best))
 
     def _greedily(self, smaller: Any) -> None:
         """Take what is smaller and still fails, as long as there is any."""

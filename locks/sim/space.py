@@ -1,11 +1,7 @@
-"""The states of a world, for exploring it: numbers for everything, and each step run once.
+"""The states of a world, for exploring it, and what leads from one to another.
 
-A party's next state and what it sends depend on nothing but its own state and what happens to it. So
-each such step is run once, and looked up from then on (`Space.react`); a state of the world is a
-tuple of numbers: of the parties' states, of the messages on each link, and of the network's state.
-Checks are of one party, or of two, and remembered as well. States and messages are frozen to plain
-tuples, without statistics, and without the reports of deadlocks except for how many there are
-(`locks.sim.freezing` says what counts as the same).
+A state of the world is a tuple of numbers (`locks.sim.reactions`): of the parties' states, of the
+messages on each link, and of the network's state. Checks are of one party, or of two, and remembered.
 
 Fewer states (`reduce`). Events at different parties do not depend on each other: whichever comes
 first, what they lead to is the same. So of all orders of such events one is enough.
@@ -13,41 +9,31 @@ first, what they lead to is the same. So of all orders of such events one is eno
 * An agent's look at what it knows (`settle`) depends on nothing but what it took in before. It is
   made one event with the message before it: a message arrives, and the agent looks or does not. If
   it does not, and nothing else has come of the message, the next event is one at this very agent.
-* As long as no other party knows of an agent, or can get to know of it, but for what it is told by
-  lock servers, nothing that others do makes a difference to it (`_private`). Its events come first.
+* Where nothing that others do can make a difference to what a party does next, its events come
+  first (`_first`).
+* What happens to the network makes no difference until somebody notices (`_noticed`).
 
-What is reachable for each single party, each end, and each surrender stays the same. Two clients'
-locks are compared in the states that are visited: without `reduce` in all of them.
+The first two are for as long as nothing can go wrong with the network. What is reachable for each
+single party, each end, and each surrender stays the same. What two parties are about is compared in
+the states that are visited: two clients' locks, and whether a surrender was superfluous. Without
+`reduce` that is in all of them.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from locks.messages import Remove, Surrender
+from locks.messages import Remove
 from locks.model import AgentId
-from locks.server_machine import ServerMachine
-from locks.sim.checks import (
-    check_exclusion,
-    check_kept,
-    check_rule,
-    check_told,
-    check_yields,
-    granted,
-    is_deadlock,
-)
-from locks.sim.client import SERIALS, Client, Violation
-from locks.sim.freezing import SINGLE, UNORDERED, Labels, freeze
-from locks.sim.network import Link, Network, Party
+from locks.sim.checks import check_exclusion, check_told, check_yields, is_deadlock
+from locks.sim.client import Client
+from locks.sim.network import Network
+from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
 from locks.sim.world import Choice, World
 
 __all__ = ["Move", "Space", "State"]
-
-STEP, TIME_OUT, SETTLE, DIE, VANISH, NODES = -1, -2, -3, -4, -5, -10
-KINDS = {STEP: "step", TIME_OUT: "time out", SETTLE: "settle", DIE: "die"}
 
 Queues = tuple[tuple[int, tuple[int, ...]], ...]
 State = tuple[tuple[int, ...], Queues, int]
@@ -61,33 +47,17 @@ class Move(NamedTuple):
         what: The number of the message that arrives, or a negative number for another kind.
         link: The link on which it arrives, or -1.
         settle: Whether the agent looks at what it knows right after.
-        choice: For what is not one party's event.
+        faults: For what is not one party's event: what happens to the network, in this order.
     """
 
     party: int
     what: int
     link: int
     settle: bool = False
-    choice: Choice | None = None
+    faults: tuple[Choice, ...] = ()
 
 
-class Reaction(NamedTuple):
-    """What a step of a party leads to.
-
-    Attributes:
-        after: The number of its next state.
-        sent: What it sends: link and message.
-        done: Whether a surrender was carried out.
-        silent: Whether nobody else can tell that anything happened.
-    """
-
-    after: int
-    sent: tuple[tuple[int, int], ...]
-    done: bool
-    silent: bool
-
-
-class Space:
+class Space(Reactions):
     """The states of a world, and what leads from one to another.
 
     Args:
@@ -97,36 +67,15 @@ class Space:
     """
 
     def __init__(self, world: World, rename: bool = True, reduce: bool = True) -> None:
-        self.world = world
-        self.rename = rename
-        self.reduce = reduce
-        self.names = list(world.servers)
-        self.servers = len(self.names)
-        self.unordered = SINGLE if self.servers == 1 else UNORDERED
         self.faulty = bool(world.cuts or world.crashes)
+        super().__init__(world, rename, reduce and not self.faulty)
+        self.reduce = reduce
         self.reborn = any(  # whether clients may have other agents later
             client.agent.abort_on_deadlock or any(step.kind == "again" for step in client.script)
             for client in world.clients
         )
-        # For each state of a party:
-        self.kept: list[bytes] = []  # itself, to be run
-        self.live: list[Any] = []  # itself, to be looked at
-        self.unsettled: list[bool] = []
-        self.forced: list[bool] = []  # whether the next event must be one of this party
-        self.refs: list[AgentId | None] = []  # its agent, if that is alive
-        self.own: list[tuple[int, ...]] = []  # what it can do by itself
-        self.mentions: list[frozenset[AgentId]] = []  # the agents that it may tell others of
-        self.ids: dict[Any, int] = {}
-        self.messages: list[Any] = []
-        self.mentioned: list[frozenset[AgentId]] = []  # in each message
-        self.message_ids: dict[Any, int] = {}
-        self.links: list[Link] = []
-        self.link_ids: dict[Link, int] = {}
-        self.link_from: list[int] = []
-        self.link_to: list[int] = []
         self.networks: list[Any] = []
         self.network_ids: dict[Any, int] = {}
-        self.reactions: dict[tuple[int, int, bool], Reaction] = {}
         self.fine: set[tuple[int, int, int]] = set()
         self.true: dict[Any, bool] = {}
         self.scratch = World([], self.names)
@@ -136,14 +85,13 @@ class Space:
         world = self.world
         parties = []
         for server in world.servers.values():
-            if self.rename:
-                self._label(server)
-            parties.append(self._party(server, False))
+            self.label(server)
+            parties.append(self.party(server, False))
         for client in world.clients:
             client.clock = None  # agents that begin later are in the order of their clients
-            parties.append(self._party(client, client.agent.unsettled))
+            parties.append(self.party(client, client.agent.unsettled))
         queues = {
-            self._link(*link): tuple(self._message(m) for _, _, m in queue)
+            self.link(*link): tuple(self.message(m) for _, _, m in queue)
             for link, queue in world.links.items()
         }
         network = self._network(world.network, world.cuts, world.crashes, world.restarts)
@@ -161,7 +109,7 @@ class Space:
             for number in range(self.servers, len(parties)):
                 if self.forced[parties[number]]:
                     return self._moves_of(state, number)
-            if whole and not self.faulty:
+            if not self.faulty or not self._faults(network):
                 first = self._first(state)
                 if first is not None:
                     return self._moves_of(state, first)
@@ -173,18 +121,49 @@ class Space:
             for what in self.own[parties[number]]:
                 self._add(found, parties, Move(number, what, -1))
         if not whole or self.faulty:
-            world = self._with_network(network)
-            net = world.network
-            choices: list[Choice] = [("notice", pair) for pair in net.notices()]
-            choices += [("connect", pair) for pair in net.connectable()]
-            choices += world.fault_choices()
-            found += [Move(-1, 0, -1, choice=choice) for choice in choices]
+            found += [Move(-1, 0, -1, faults=each) for each in self._faults(network)]
         return found
+
+    def _faults(self, number: int) -> list[tuple[Choice, ...]]:
+        """What can happen to the network.
+
+        What nobody has noticed makes no difference: with `reduce`, a connection breaks, or is made,
+        when the first one notices, and a node ends or begins with it.
+        """
+        world = self._with_network(number)
+        network = world.network
+        notices: list[tuple[Choice, ...]] = [(("notice", pair),) for pair in network.notices()]
+        connects: list[tuple[Choice, ...]] = [
+            (("connect", pair),) for pair in network.connectable()
+        ]
+        faults: list[tuple[Choice, ...]] = [(choice,) for choice in world.fault_choices()]
+        if not self.reduce:
+            return notices + connects + faults
+        return notices + [
+            each for begun in connects + faults for each in self._noticed(begun, number)
+        ]
+
+    def _noticed(self, begun: tuple[Choice, ...], number: int) -> list[tuple[Choice, ...]]:
+        """A change of the network up to where somebody notices it, in all ways."""
+        network = self._with_network(number).network
+        for choice in begun:
+            _change(network, choice)
+        if begun[-1][0] in ("mend", "restart"):
+            after = network.connectable()
+            return [
+                each
+                for pair in after
+                if begun[-1][1] in (pair, *pair)
+                for each in self._noticed((*begun, ("connect", pair)), number)
+            ]
+        what = begun[-1][1]
+        pairs = [p for p in network.notices() if what in (p, p[::-1], p[1])]
+        return [(*begun, ("notice", pair)) for pair in pairs] or [begun]
 
     def is_fault(self, move: Move) -> bool:
         """Whether this never needs to happen."""
-        if move.choice is not None:
-            return move.choice[0] in ("cut", "mend", "crash", "restart")
+        if move.faults:
+            return move.faults[0][0] in ("cut", "mend", "crash", "restart")
         return move.what == DIE
 
     def _moves_of(self, state: State, number: int) -> list[Move]:
@@ -201,7 +180,7 @@ class Space:
     def _add(self, found: list[Move], parties: tuple[int, ...], move: Move) -> None:
         """Add an event; with `reduce`, once with and once without a look at what is known."""
         number, what = move.party, move.what
-        if not self.reduce or number < self.servers:
+        if not self.fused or number < self.servers:
             found.append(move)
             return
         after = self.react(parties[number], what, False).after
@@ -218,7 +197,9 @@ class Space:
         parties, queues, _ = state
         servers, refs, mentions = self.servers, self.refs, self.mentions
         count = len(parties)
-        coming: list[set[int]] = [set() for _ in range(count)]  # from whom messages are on their way
+        coming: list[set[int]] = [
+            set() for _ in range(count)
+        ]  # from whom messages are on their way
         spoken_of: set[AgentId] = set()  # by others than themselves
         for party in parties:
             spoken_of |= mentions[party]
@@ -273,8 +254,10 @@ class Space:
 
     def after(self, state: State, move: Move) -> State | None:
         """Make something happen; nothing if it leads nowhere that another order does not lead to."""
-        if move.choice is not None:
-            return self._after_choice(state, move.choice)
+        if move.faults:
+            for choice in move.faults:
+                state = self._after_choice(state, choice)
+            return state
         parties, channels, network = state
         number, what, link = move[:3]
         old = parties[number]
@@ -287,8 +270,8 @@ class Space:
                 queues[link] = queue[1:]
             else:
                 del queues[link]
-        if self.reduce and number >= self.servers and self.unsettled[new] and reaction.silent:
-            new = self._force(new)
+        if self.fused and number >= self.servers and self.unsettled[new] and reaction.silent:
+            new = self.force(new)
         if new != old:
             parties = (*parties[:number], new, *parties[number + 1 :])
             if self.refs[new] != self.refs[old]:
@@ -331,38 +314,30 @@ class Space:
             network.links[self.links[link]] = deque((0, 0.0, message) for message in queue)
         new = list(parties)
         events: list[tuple[int, int]] = []  # party, and what happens to it
+        there = _change(network, choice)
         if kind == "notice":
             me, other = what
-            there = network.notice(what)
             code = NODES - 2 * self.names.index(other) - there
             events = [(each, code) for each in self._clients_at(me, parties)]
             if not there:
                 server = self.names.index(me)
                 askers = self.live[parties[server]].table.askers
                 lost = [agent for agent in askers if agent.node == other]
-                events += [(server, self._message(Remove(agent))) for agent in lost]
+                events += [(server, self.message(Remove(agent))) for agent in lost]
         elif kind == "crash":
             world.crashes -= 1
-            network.crash(what)
             events = [(each, VANISH) for each in self._clients_at(what, parties)]
-            new[self.names.index(what)] = self._party(None, False)
+            new[self.names.index(what)] = self.party(None, False)
         elif kind == "restart":
             world.restarts += 1
-            network.restart(what)
             server_machine = world.rule.server(what, world.restarts << 32)
-            if self.rename:
-                self._label(server_machine, world.restarts)
-            new[self.names.index(what)] = self._party(server_machine, False)
+            self.label(server_machine, world.restarts)
+            new[self.names.index(what)] = self.party(server_machine, False)
         elif kind == "cut":
             world.cuts -= 1
-            network.cut(what)
-        elif kind == "mend":
-            network.mend(what)
-        else:
-            network.connect(what)
         after = self._network(network, world.cuts, world.crashes, world.restarts)
         queues = {
-            self._link(*link): tuple(message for _, _, message in queue)
+            self.link(*link): tuple(message for _, _, message in queue)
             for link, queue in network.links.items()
         }
         network.links.clear()
@@ -386,7 +361,7 @@ class Space:
 
     def surrendered(self, state: State, move: Move) -> tuple[int, int]:
         """Whether an event carries a surrender out, and whether that is superfluous."""
-        if move.choice is not None or move.party >= self.servers:
+        if move.faults or move.party >= self.servers:
             return (0, 0)
         parties = state[0]
         if not self.reactions[parties[move.party], move.what, False].done:
@@ -398,65 +373,6 @@ class Space:
             world = self.whole(state)
             self.true[key] = is_deadlock(message, world.edges(), world.live_hosts())
         return (1, 0 if self.true[key] else 1)
-
-    def react(self, old: int, what: int, settle: bool) -> Reaction:
-        """What one step of a party leads to."""
-        found = self.reactions.get((old, what, settle))
-        if found is not None:
-            return found
-        party = pickle.loads(self.kept[old])
-        if isinstance(party, ServerMachine):
-            found = self._serve(party, self.messages[what])
-        else:
-            found = self._act(party, old, what, settle)
-        self.reactions[old, what, settle] = found
-        return found
-
-    def _serve(self, server: ServerMachine, message: Any) -> Reaction:
-        before = granted(server)
-        if self.rename:
-            server.labels.begin(server, message)  # type: ignore[attr-defined]
-        effects: list[Any] = server.handle(message)
-        check_kept(server, before, message, effects)
-        check_rule(server, before)
-        done = isinstance(message, Surrender) and message.report is not None
-        done = done and effects[-1].message.done
-        sent = [effect.message for effect in effects]
-        if self.rename:
-            sent = server.labels.end(server, message, sent)  # type: ignore[attr-defined]
-        mail = [
-            (self._link(server.node, effect.agent), self._message(each))
-            for effect, each in zip(effects, sent, strict=True)
-        ]
-        return Reaction(self._party(server, False), tuple(mail), done, False)
-
-    def _act(self, client: Client, old: int, what: int, settle: bool) -> Reaction:
-        unsettled = self.unsettled[old] and what != SETTLE
-        before = (client.told, client.waiting, client.ref)
-        if what >= 0:
-            client.host.receive(self.messages[what])
-            unsettled = unsettled or client.agent.unsettled
-        elif what <= NODES:
-            node, there = divmod(NODES - what, 2)
-            (client.node_up if there else client.node_down)(self.names[node])
-            unsettled = unsettled or client.agent.unsettled
-        elif what == DIE:
-            client.die(self.world.mortal[client.number])
-        elif what == VANISH:
-            client.vanish()
-        elif what == SETTLE:
-            client.host.settle()
-        else:
-            (client.step if what == STEP else client.time_out)()
-            unsettled = unsettled or client.agent.unsettled
-        if settle:
-            client.host.settle()
-            unsettled = False
-        out = client.host.out
-        sent = tuple((self._link(s, r), self._message(m)) for s, r, m in out)
-        out.clear()
-        silent = not sent and before == (client.told, client.waiting, client.ref)
-        return Reaction(self._party(client, unsettled), sent, False, silent)
 
     # --- Looking at states
 
@@ -476,8 +392,8 @@ class Space:
 
     def choices(self, move: Move) -> list[Choice]:
         """An event as choices of the world."""
-        if move.choice is not None:
-            return [move.choice]
+        if move.faults:
+            return list(move.faults)
         number = move.party - self.servers + 1
         if move.link >= 0:
             found: list[Choice] = [("deliver", self.links[move.link])]
@@ -493,13 +409,6 @@ class Space:
         """Nothing can happen any more: all have finished, and nothing is left."""
         world = self.whole(state)
         world.check_end()
-        for client in world.clients:
-            claims, resolver = client.agent._claims, client.agent._resolver
-            kept = (claims.wishes, claims.open, claims.waiting, claims._unanswered)
-            if client.agent.ended is None:  # it crashed, or it waits for nodes that are down
-                continue
-            if any(kept) or resolver.active or resolver._knows:
-                raise Violation(f"left in client {client.number}")
         return world
 
     def _check(self, parties: tuple[int, ...], number: int, network: int) -> None:
@@ -522,75 +431,6 @@ class Space:
             client, server = (a, b) if isinstance(a, Client) else (b, a)
             if net.vouches(server.node, client.home):
                 check_told(client.host, server)
-
-    # --- Numbers for everything
-
-    def _party(self, party: ServerMachine | Client | None, unsettled: bool) -> int:
-        """The number of a party's state."""
-        ref = None
-        own = []
-        if isinstance(party, Client):
-            # While a surrender is not answered nothing is looked at; the answer is a message.
-            unsettled = unsettled and not party.finished
-            unsettled = unsettled and not party.agent._resolver.surrendering
-            if not party.finished:
-                ref = party.ref
-                own = [SETTLE] if unsettled and not self.reduce else []
-                own += [STEP] if party.ready else []
-                own += [TIME_OUT] if party.waiting == "for a while" else []
-                own += [DIE] if party.number in self.world.mortal else []
-        key = (freeze(party, self.unordered, {}), tuple(own), unsettled)
-        found = self.ids.get(key)
-        if found is None:
-            found = self.ids[key] = len(self.kept)
-            self.kept.append(pickle.dumps(party, 5))
-            self.live.append(party)
-            self.unsettled.append(unsettled)
-            self.forced.append(False)
-            self.refs.append(ref)
-            self.own.append(tuple(own))
-            self.mentions.append(_mentions(party))
-        return found
-
-    def _force(self, party: int) -> int:
-        """The number of the same state when the next event must be one of this party."""
-        key = ("forced", party)
-        found = self.ids.get(key)
-        if found is None:
-            found = self.ids[key] = len(self.kept)
-            for column in (self.kept, self.live, self.unsettled, self.refs, self.own):
-                column.append(column[party])  # type: ignore[attr-defined]
-            self.mentions.append(self.mentions[party])
-            self.forced.append(True)
-        return found
-
-    def _message(self, message: Any) -> int:
-        """The number of a message."""
-        key = (type(message), message)  # named tuples of different types may be equal
-        found = self.message_ids.get(key)
-        if found is None:
-            found = self.message_ids[key] = len(self.messages)
-            self.messages.append(message)
-            self.mentioned.append(frozenset(_agents_in(message)))
-        return found
-
-    def _link(self, sender: Party, receiver: Party) -> int:
-        """The number of a link."""
-        found = self.link_ids.get((sender, receiver))
-        if found is None:
-            found = self.link_ids[sender, receiver] = len(self.links)
-            self.links.append((sender, receiver))
-            self.link_from.append(
-                self.names.index(sender)
-                if isinstance(sender, str)
-                else self.servers + sender.serial % SERIALS - 1
-            )
-            self.link_to.append(
-                self.names.index(receiver)
-                if isinstance(receiver, str)
-                else self.servers + receiver.serial % SERIALS - 1
-            )
-        return found
 
     def _network(self, network: Network, *left: int) -> int:
         """The number of a state of the network; 0 is the first one."""
@@ -616,36 +456,8 @@ class Space:
         world.faults, world.rule = self.world.faults, self.world.rule
         return world
 
-    def _label(self, server: ServerMachine, life: int = 0) -> None:
-        server.labels = Labels(server, life, not self.faulty)  # type: ignore[attr-defined]
 
-
-def _agents_in(value: Any) -> Iterator[AgentId]:
-    """All agents that a value speaks of."""
-    if isinstance(value, AgentId):
-        yield value
-    elif isinstance(value, tuple):
-        for each in value:
-            yield from _agents_in(each)
-
-
-def _mentions(party: ServerMachine | Client | None) -> frozenset[AgentId]:
-    """The agents that a party knows of, and may tell others of; not a client's own one."""
-    found: set[AgentId] = set()
-    if isinstance(party, ServerMachine):
-        informer = party._informer
-        found |= {asker.id for asker in informer._closers}
-        for asker in party.table.askers.values():
-            if asker.waits or asker.waited:
-                found.add(asker.id)
-            for entry in asker.all():
-                if entry.told_to:
-                    found.add(asker.id)
-                    found |= {other.id for other in entry.told_to}
-    elif isinstance(party, Client) and not party.finished:
-        resolver = party.agent._resolver
-        found |= {*resolver._knows, *resolver._tellers}
-        if resolver._graph is not None:
-            found |= {record.agent for record in resolver._graph._records.values()}
-        found.discard(party.ref)
-    return frozenset(found)
+def _change(network: Network, choice: Choice) -> bool:
+    """Make a choice happen to a network; whether it is a connection that is seen as up now."""
+    found: bool | None = getattr(network, choice[0])(choice[1])
+    return bool(found)

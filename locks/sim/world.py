@@ -83,12 +83,14 @@ class Faults(NamedTuple):
         cuts: How often connections may be cut.
         crashes: How often nodes may crash.
         nodes: The nodes that may crash.
+        restarts: Whether nodes that have crashed run again, at any moment.
     """
 
     mortal: tuple[tuple[int, Fate], ...] = ()
     cuts: int = 0
     crashes: int = 0
     nodes: tuple[str, ...] = ()
+    restarts: bool = True
 
 
 NO_FAULTS = Faults()
@@ -205,7 +207,9 @@ class World:
         found += [("mend", tuple(sorted(pair))) for pair in sorted(network.apart, key=sorted)]
         if self.crashes:
             found += [("crash", node) for node in self.faults.nodes if node not in network.crashed]
-        return found + [("restart", node) for node in sorted(network.crashed)]
+        if self.faults.restarts:
+            found += [("restart", node) for node in sorted(network.crashed)]
+        return found
 
     def do(self, choice: Choice) -> None:
         """Make one of the choices happen, and check all that must be true."""

@@ -1,0 +1,246 @@
+"""What single parties do in a world, for exploring it: numbers for everything, each step run once.
+
+A party's next state and what it sends depend on nothing but its own state and what happens to it. So
+each such step is run once, and looked up from then on (`Reactions.react`). States and messages are
+frozen to plain tuples, without statistics, and without the reports of deadlocks except for how many
+there are (`locks.sim.freezing` says what counts as the same), and each gets a number.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from locks.messages import Surrender
+from locks.model import AgentId
+from locks.server_machine import ServerMachine
+from locks.sim.checks import check_done, check_kept, check_rule, granted
+from locks.sim.client import SERIALS, Client
+from locks.sim.freezing import SINGLE, UNORDERED, Labels, freeze
+from locks.sim.network import Link, Party
+from locks.sim.world import World
+
+__all__ = ["DIE", "KINDS", "NODES", "VANISH", "Reaction", "Reactions"]
+
+STEP, TIME_OUT, SETTLE, DIE, VANISH, NODES = -1, -2, -3, -4, -5, -10
+KINDS = {STEP: "step", TIME_OUT: "time out", SETTLE: "settle", DIE: "die"}
+
+
+class Reaction(NamedTuple):
+    """What a step of a party leads to.
+
+    Attributes:
+        after: The number of its next state.
+        sent: What it sends: link and message.
+        done: Whether a surrender was carried out.
+        silent: Whether nobody else can tell that anything happened.
+    """
+
+    after: int
+    sent: tuple[tuple[int, int], ...]
+    done: bool
+    silent: bool
+
+
+class Reactions:
+    """The states of parties, messages and links by number, and what each step leads to.
+
+    Args:
+        world: The world.
+        rename: Rename counters, so that more states are the same.
+        fused: A look at what is known is one event with the one before it.
+    """
+
+    def __init__(self, world: World, rename: bool, fused: bool) -> None:
+        self.world = world
+        self.rename = rename
+        self.fused = fused
+        self.names = list(world.servers)
+        self.servers = len(self.names)
+        self.unordered = SINGLE if self.servers == 1 else UNORDERED
+        # For each state of a party:
+        self.kept: list[bytes] = []  # itself, to be run
+        self.live: list[Any] = []  # itself, to be looked at
+        self.unsettled: list[bool] = []
+        self.forced: list[bool] = []  # whether the next event must be one of this party
+        self.refs: list[AgentId | None] = []  # its agent, if that is alive
+        self.own: list[tuple[int, ...]] = []  # what it can do by itself
+        self.mentions: list[frozenset[AgentId]] = []  # the agents that it may tell others of
+        self.ids: dict[Any, int] = {}
+        self.messages: list[Any] = []
+        self.mentioned: list[frozenset[AgentId]] = []  # in each message
+        self.message_ids: dict[Any, int] = {}
+        self.links: list[Link] = []
+        self.link_ids: dict[Link, int] = {}
+        self.link_from: list[int] = []  # the place of its sender in a state of the world
+        self.link_to: list[int] = []
+        self.reactions: dict[tuple[int, int, bool], Reaction] = {}
+
+    def label(self, server: ServerMachine, life: int = 0) -> None:
+        """Rename the counters of a server from now on."""
+        if self.rename:
+            server.labels = Labels(server, life, not self.world.cuts)  # type: ignore[attr-defined]
+
+    def react(self, old: int, what: int, settle: bool) -> Reaction:
+        """What one step of a party leads to."""
+        found = self.reactions.get((old, what, settle))
+        if found is not None:
+            return found
+        party = pickle.loads(self.kept[old])
+        if isinstance(party, ServerMachine):
+            found = self._serve(party, self.messages[what])
+        else:
+            found = self._act(party, old, what, settle)
+        self.reactions[old, what, settle] = found
+        return found
+
+    def _serve(self, server: ServerMachine, message: Any) -> Reaction:
+        before = granted(server)
+        if self.rename:
+            server.labels.begin(server, message)  # type: ignore[attr-defined]
+        effects: list[Any] = server.handle(message)
+        check_kept(server, before, message, effects)
+        check_rule(server, before)
+        done = isinstance(message, Surrender) and message.report is not None
+        done = done and effects[-1].message.done
+        sent = [effect.message for effect in effects]
+        if self.rename:
+            sent = server.labels.end(server, message, sent)  # type: ignore[attr-defined]
+        mail = [
+            (self.link(server.node, effect.agent), self.message(each))
+            for effect, each in zip(effects, sent, strict=True)
+        ]
+        return Reaction(self.party(server, False), tuple(mail), done, False)
+
+    def _act(self, client: Client, old: int, what: int, settle: bool) -> Reaction:
+        unsettled = self.unsettled[old] and what != SETTLE
+        before = (client.told, client.waiting, client.ref)
+        if what >= 0:
+            client.host.receive(self.messages[what])
+            unsettled = unsettled or client.agent.unsettled
+        elif what <= NODES:
+            node, there = divmod(NODES - what, 2)
+            (client.node_up if there else client.node_down)(self.names[node])
+            unsettled = unsettled or client.agent.unsettled
+        elif what == DIE:
+            client.die(self.world.mortal[client.number])
+        elif what == VANISH:
+            client.vanish()
+        elif what == SETTLE:
+            client.host.settle()
+        else:
+            (client.step if what == STEP else client.time_out)()
+            unsettled = unsettled or client.agent.unsettled
+        if settle:
+            client.host.settle()
+            unsettled = False
+        out = client.host.out
+        sent = tuple((self.link(s, r), self.message(m)) for s, r, m in out)
+        out.clear()
+        silent = not sent and before == (client.told, client.waiting, client.ref)
+        return Reaction(self.party(client, unsettled), sent, False, silent)
+
+    # --- Numbers for everything
+
+    def party(self, party: ServerMachine | Client | None, unsettled: bool) -> int:
+        """The number of a party's state."""
+        ref = None
+        own = []
+        if isinstance(party, Client):
+            # While a surrender is not answered nothing is looked at; the answer is a message.
+            unsettled = unsettled and not party.finished
+            unsettled = unsettled and not party.agent._resolver.surrendering
+            if not party.finished:
+                ref = party.ref
+                own = [SETTLE] if unsettled and not self.fused else []
+                own += [STEP] if party.ready else []
+                own += [TIME_OUT] if party.waiting == "for a while" else []
+                own += [DIE] if party.number in self.world.mortal else []
+        frozen: Any
+        if isinstance(party, Client) and party.finished:
+            check_done(party)
+            frozen = (party.number, party.failed, len(party.reports))
+        else:
+            frozen = freeze(party, self.unordered, {})
+        key = (frozen, tuple(own), unsettled)
+        found = self.ids.get(key)
+        if found is None:
+            found = self.ids[key] = len(self.kept)
+            self.kept.append(pickle.dumps(party, 5))
+            self.live.append(party)
+            self.unsettled.append(unsettled)
+            self.forced.append(False)
+            self.refs.append(ref)
+            self.own.append(tuple(own))
+            self.mentions.append(_mentions(party))
+        return found
+
+    def force(self, party: int) -> int:
+        """The number of the same state when the next event must be one of this party."""
+        key = ("forced", party)
+        found = self.ids.get(key)
+        if found is None:
+            found = self.ids[key] = len(self.kept)
+            columns: list[list[Any]] = [self.kept, self.live, self.unsettled]
+            for column in [*columns, self.refs, self.own, self.mentions]:
+                column.append(column[party])
+            self.forced.append(True)
+        return found
+
+    def message(self, message: Any) -> int:
+        """The number of a message."""
+        key = (type(message), message)  # named tuples of different types may be equal
+        found = self.message_ids.get(key)
+        if found is None:
+            found = self.message_ids[key] = len(self.messages)
+            self.messages.append(message)
+            self.mentioned.append(frozenset(_agents_in(message)))
+        return found
+
+    def link(self, sender: Party, receiver: Party) -> int:
+        """The number of a link."""
+        found = self.link_ids.get((sender, receiver))
+        if found is None:
+            found = self.link_ids[sender, receiver] = len(self.links)
+            self.links.append((sender, receiver))
+            self.link_from.append(self._place(sender))
+            self.link_to.append(self._place(receiver))
+        return found
+
+    def _place(self, party: Party) -> int:
+        """A party's place in a state of the world."""
+        if isinstance(party, str):
+            return self.names.index(party)
+        return self.servers + party.serial % SERIALS - 1
+
+
+def _agents_in(value: Any) -> Iterator[AgentId]:
+    """All agents that a value speaks of."""
+    if isinstance(value, AgentId):
+        yield value
+    elif isinstance(value, tuple):
+        for each in value:
+            yield from _agents_in(each)
+
+
+def _mentions(party: ServerMachine | Client | None) -> frozenset[AgentId]:
+    """The agents that a party knows of, and may tell others of; not a client's own one."""
+    found: set[AgentId] = set()
+    if isinstance(party, ServerMachine):
+        informer = party._informer
+        found |= {asker.id for asker in informer._closers}
+        for asker in party.table.askers.values():
+            if asker.waits or asker.waited:
+                found.add(asker.id)
+            for entry in asker.all():
+                if entry.told_to:
+                    found.add(asker.id)
+                    found |= {other.id for other in entry.told_to}
+    elif isinstance(party, Client) and not party.finished:
+        resolver = party.agent._resolver
+        found |= {*resolver._knows, *resolver._tellers}
+        if resolver._graph is not None:
+            found |= {record.agent for record in resolver._graph._records.values()}
+        found.discard(party.ref)
+    return frozenset(found)
