@@ -336,7 +336,13 @@ class Claims:
             wish.mode = "read"
             for claim in wish.claims.values():
                 self._release(wish, claim, "write")
-                if claim.asked is not None:
+                unread = (
+                    claim.read is None and (claim.node, lock_id, "read") not in self._unanswered
+                )
+                if claim.asked is not None and unread:  # only the write lock was asked for there
+                    self._unused(claim)
+                    claim.asked = None
+                elif claim.asked is not None:
                     claim.asked = "read"
                 claim.write = None
             self._weigh(wish)

@@ -32,7 +32,7 @@ from locks.sim.client import SERIALS, Fate
 from locks.sim.network import Link, Party
 from locks.sim.plan import Plan
 from locks.sim.rules import OURS, RULES, Rule
-from locks.sim.schedule import finish
+from locks.sim.schedule import endless, finish
 from locks.sim.script import Script, parse_script, write_script
 from locks.sim.world import Choice, Faults, World
 
@@ -167,9 +167,11 @@ def replay(case: Case, trace: bool = False, limit: int = 100_000) -> Replay:
         for move in case.moves:
             choice = possible(world, move)
             if choice is not None:
+                if len(made) == limit:
+                    endless(limit)
                 made.append(move)
                 world.do(choice)
-        finish(world, limit, rest)
+        finish(world, limit - len(made), rest)
     except Exception as error:  # a bug in a machine shows as any exception
         failure = error
     return Replay(world, tuple(made), len(made) + len(rest), failure)

@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from locks.lock_tree import Asker, Entry
-from locks.messages import Released, Remove, Request, Surrender, Surrendered, Told
+from locks.messages import Remove, Request, Surrender, Surrendered
 from locks.model import AgentId, RequestRecord
 from locks.server_machine import ServerMachine
 
@@ -196,7 +196,7 @@ class Labels:
     def _renamed(self, sent: Any, names: dict[int, int]) -> Any:
         if isinstance(sent, Surrendered):
             sent = sent._replace(version=LATER)
-        if not names or not isinstance(sent, (Told, Released, Surrendered)):
+        if not names or not hasattr(sent, "records"):
             return sent
         return sent._replace(records=tuple(self._record(r, names) for r in sent.records))
 

@@ -45,6 +45,7 @@ class Network:
         seen: How a node sees its connection to another one.
         crashed: The nodes that do not run.
         apart: Pairs of nodes that can't be connected at present.
+        steady: Whether all nodes see each other.
         time: Now, in seconds of virtual time.
         sent: How many messages were sent.
         lost: How many of them were lost.
@@ -58,6 +59,7 @@ class Network:
         }
         self.crashed: set[str] = set()
         self.apart: set[frozenset[str]] = set()
+        self.steady = True
         self.time = 0.0
         self.sent = 0
         self.lost = 0
@@ -78,7 +80,7 @@ class Network:
 
     def deliverable(self) -> list[Link]:
         """The links whose first message may arrive."""
-        if len(self.nodes) == 1:
+        if self.steady:
             return list(self.links)
         return [link for link in self.links if self.may_arrive(link)]
 
@@ -122,6 +124,7 @@ class Network:
         me, other = pair
         if self.seen[pair] == "healing":
             self.seen[pair] = "up"
+            self.steady = all(seen == "up" for seen in self.seen.values())
             return True
         self._lose(other, me)
         return False
@@ -133,6 +136,7 @@ class Network:
 
     def cut(self, pair: Pair) -> None:
         """The connection of two nodes breaks, until `mend`."""
+        self.steady = False
         self.apart.add(frozenset(pair))
         self._break(*pair)
         self._break(*pair[::-1])
@@ -144,6 +148,7 @@ class Network:
     def crash(self, node: str) -> None:
         """A node ends: all that is on its way to it is lost, and the others will notice."""
         self.crashed.add(node)
+        self.steady = False
         for other in self.nodes:
             if other != node:
                 self._lose(other, node)

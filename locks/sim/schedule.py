@@ -16,12 +16,12 @@ left, and all that was broken is mended, everybody must finish.
 from __future__ import annotations
 
 import random
-from typing import Literal, get_args
+from typing import Literal, NoReturn, get_args
 
 from locks.sim.client import SERIALS, Violation
 from locks.sim.world import Choice, World
 
-__all__ = ["POLICIES", "Chooser", "Policy", "calm", "finish", "pick", "run"]
+__all__ = ["POLICIES", "Chooser", "Policy", "calm", "endless", "finish", "pick", "run"]
 
 Policy = Literal["any", "skewed", "oldest", "quiet", "timed"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -161,8 +161,13 @@ def run(
         done.append(choice)
         world.do(choice)
     else:
-        raise Violation(f"no end after {limit} events")
+        endless(limit)
     world.check_end()
+
+
+def endless(limit: int) -> NoReturn:
+    """Say that there have been too many events."""
+    raise Violation(f"no end after {limit} events")
 
 
 def _is_faulty(world: World) -> bool:
@@ -200,7 +205,7 @@ def finish(world: World, limit: int = 200_000, schedule: list[Choice] | None = N
         done.append(choice)
         world.do(choice)
     else:
-        raise Violation(f"no end after {limit} events")
+        endless(limit)
     world.check_end()
 
 

@@ -24,7 +24,6 @@ __all__ = ["shrink", "weight"]
 
 BUDGET = 600_000  # events
 TRIES = 8  # schedules at random for each smaller world
-LONGEST = 20_000  # events of one run
 KINDS = get_args(StepKind)
 
 
@@ -66,6 +65,11 @@ def _complexity(step: Step) -> int:
     )
 
 
+def _limit(case: Case) -> int:
+    """More events than a case can take."""
+    return 1000 + 100 * sum(map(len, case.scripts))
+
+
 class _Shrinker:
     def __init__(self, case: Case, kind: str, budget: int) -> None:
         self.best = case
@@ -104,7 +108,7 @@ class _Shrinker:
         return any(self._fails_somehow(case, seed) for seed in range(tries))
 
     def _fails(self, case: Case) -> bool:
-        found = replay(case, limit=LONGEST)
+        found = replay(case, limit=_limit(case))
         self.left -= found.events
         if found.kind != self.kind:
             return False
@@ -122,7 +126,7 @@ class _Shrinker:
                 plan.world(),
                 random.Random(seed),
                 POLICIES[seed % len(POLICIES)],
-                LONGEST,
+                _limit(case),
                 schedule=schedule,
             )
         except Exception as error:

@@ -143,6 +143,7 @@ class World:
         self._created = 0
         self._mail: list[Mail] = []
         self._ended: list[int] = []
+        self._checked: dict[int, Any] = {}  # what clients were told, as it was checked last
         homes = homes or nodes[:1]
         self.clients = [
             Client(
@@ -189,7 +190,7 @@ class World:
                 found.append(("step", client.number))
             elif client.waiting == "for a while":
                 found.append(("time out", client.number))
-        if len(network.nodes) > 1:
+        if not network.steady:
             found += [("notice", pair) for pair in network.notices()]
             found += [("connect", pair) for pair in network.connectable()]
         return found + self.fault_choices() if faults else found
@@ -253,7 +254,8 @@ class World:
         elif receiver in self.hosts:
             host, client = self.hosts[receiver]
             host.receive(message)
-            self.unsettled[client.number] = None
+            if host.agent.unsettled:
+                self.unsettled[client.number] = None
             self._after(client)
         self._note(("deliver", link), receiver, message, None, client)
 
@@ -276,7 +278,9 @@ class World:
                 self.network.drop(ref)
             if not client.finished:
                 self.hosts[client.ref] = (client.host, client)
-        if client.told:
+        told = client.told
+        if told and told is not self._checked.get(client.number):
+            self._checked[client.number] = told
             for server in self.servers.values():
                 self._check_told(client, server)
             for other in self.clients:
@@ -302,7 +306,8 @@ class World:
                 self.superfluous.append(message.report)
             elif {keys(e) for e in message.report.cycle} - {keys(e) for e in edges}:
                 self.outdated.append(message.report)
-        for client in self.clients:
+        if message.agent in self.hosts:  # of the others it took nothing
+            _, client = self.hosts[message.agent]
             if client.told:
                 self._check_told(client, server)
 
@@ -325,6 +330,7 @@ class World:
                     client.node_up(other)
                 else:
                     client.node_down(other)
+                if client.agent.unsettled:
                     self.unsettled[client.number] = None
                 self._after(client)
         if not there:
@@ -419,9 +425,14 @@ class World:
         if not waiting:
             return
         let_off = excused(self.edges(), self.live_hosts())
-        stuck = [client.number for client in waiting if client.ref not in let_off]
+        stuck = [client for client in waiting if client.ref not in let_off]
+        homes = sorted({client.home for client in stuck})
+        seen = self.network.seen
+        if any(seen[a, b] != "up" for a in homes for b in homes if a != b):
+            return  # they can't tell each other what they know, until their nodes are connected
         if stuck:
-            raise Violation("\n".join([f"stuck: clients {stuck}", *self.waits()]))
+            numbers = [client.number for client in stuck]
+            raise Violation("\n".join([f"stuck: clients {numbers}", *self.waits()]))
 
     def check_end(self) -> None:
         """When nothing can happen any more, all have finished and nothing is left."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from locks.agent_machine import AgentMachine
+from locks.messages import Release, Released, ToServer
 from locks.sim.case import Case, case_of, kind_of, parse_case, replay
-from locks.sim.client import SERIALS
+from locks.sim.client import SERIALS, Violation
 from locks.sim.plan import Shape, plan
 from locks.sim.rules import Rule
 from locks.sim.runs import Failure, run_plan
+from locks.sim.schedule import run
 from locks.sim.shrink import shrink, weight
+from locks.sim.world import Choice
 from tests.model.test_run import SILENT
 
 
@@ -41,6 +45,16 @@ class NoMercy(AgentMachine):
 
     def abandon(self, wait: Any) -> Any:
         raise Broken("gave up")
+
+
+class Restless(AgentMachine):
+    """Releases again and again what it has released."""
+
+    def receive(self, message: Any) -> Any:
+        more = []
+        if isinstance(message, Released):
+            more = [ToServer(message.node, Release(self.id, message.lock_id))]
+        return super().receive(message) + more
 
 
 def failures(rule: Rule, shape: Shape, count: int) -> list[Failure]:
@@ -98,6 +112,20 @@ def test_what_gives_up_is_kept() -> None:
     case = shrunk(failures(Rule("stubborn", "", NoMercy), Shape(agents=6), 1)[0])
     assert str(case._replace(moves=())).startswith('--client "try write a"'), case
     assert len(case.scripts) == 1, case
+
+
+def test_what_never_ends_is_shrunk() -> None:
+    """A world that goes on for ever is made smaller like any other, in a bounded time."""
+    shape = Shape(agents=5, nodes=1, steps=8, policy="quiet")
+    drawn = plan(0, shape, Rule("restless", "", Restless))
+    world = drawn.world()
+    schedule: list[Choice] = []
+    with pytest.raises(Violation, match="no end after 3000 events") as caught:
+        run(world, random.Random(0), drawn.policy, limit=3000, schedule=schedule)
+    case = shrink(case_of(drawn, schedule), kind_of(caught.value))
+    assert len(case.scripts) == 1, case
+    assert [step.kind for step in case.scripts[0]] == ["lock", "unlock"], case
+    assert case.moves == (), case
 
 
 def test_shrinking_is_deterministic() -> None:

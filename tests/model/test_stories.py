@@ -330,7 +330,7 @@ def test_each_kind_of_event_is_told(make: Callable[[], World], expected: list[st
 
 def test_who_finds_nothing_is_not_mentioned() -> None:
     """Agents that look and do nothing are left out: there is no deadlock here, only waiting."""
-    world = act(["write a", "write a", "write a"])
+    world = act(["write a on n1,n2 all"] * 3, nodes=("n1", "n2"))
     assert world.events is not None
     assert any(event.choice[0] == "settle" for event in world.events)
     assert not [line for line in told(world) if "sees" in line]
