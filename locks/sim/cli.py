@@ -1,4 +1,4 @@
-"""The simulator's command line: `python -m locks sim run`, `replay` and `story`.
+"""The simulator's command line: `python -m locks sim explore`, `run`, `replay` and `story`.
 
 What a command needs is imported when it runs: other commands do not pay for it. The exit status is
 0 when all is well, 1 when a violation was found, and 2 when an argument is wrong.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import InvalidOption
@@ -19,8 +19,9 @@ from locks.sim.rules import RULES
 
 if TYPE_CHECKING:
     from locks.sim.case import Case
+    from locks.sim.plan import Plan
     from locks.sim.runs import Failure
-    from locks.sim.world import Event, World
+    from locks.sim.world import Choice, Event, World
 
 __all__ = ["add_command"]
 
@@ -68,10 +69,11 @@ def add_command(commands: Any) -> None:
     """Add `sim` to the program's commands (the result of `add_subparsers`)."""
     parser = commands.add_parser(
         "sim",
-        help="simulate the algorithm: random worlds, stories",
+        help="simulate the algorithm: every interleaving, random worlds, stories",
         description="Run the algorithm's own machines in a simulated world, and check it.",
     )
     subcommands = parser.add_subparsers(dest="sim", required=True, metavar="COMMAND")
+    _add_explore(subcommands)
     _add_run(subcommands)
     _add_replay(subcommands)
     _add_story(subcommands)
@@ -104,6 +106,36 @@ def _guarded(run: Callable[[argparse.Namespace], int], options: argparse.Namespa
     except InvalidOption as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+
+
+# --- explore ------------------------------------------------------------------------------------
+
+
+def _add_explore(subcommands: Any) -> None:
+    from locks.sim import cli_explore
+
+    about = "visit every interleaving of small worlds"
+    cli_explore.add_arguments(_add(subcommands, "explore", _explore, about, cli_explore.EXPLORE))
+
+
+def _explore(options: argparse.Namespace) -> int:
+    from locks.sim import cli_explore
+
+    return cli_explore.run_command(options, _show)
+
+
+def _show(plan: Plan, schedule: Sequence[Choice]) -> None:
+    """Print what leads to a violation, as small as it gets."""
+    from locks.sim.case import case_of, kind_of, replay
+    from locks.sim.shrink import shrink
+
+    case = case_of(plan, schedule)
+    found = replay(case)
+    if found.error is None:
+        print("(it is seen by exploring alone: in a state, or in how one state leads to another)")
+    else:
+        case = shrink(case, kind_of(found.error))
+    _print_case(case)
 
 
 # --- run ----------------------------------------------------------------------------------------
@@ -168,16 +200,24 @@ def _run(options: argparse.Namespace) -> int:
 
 def _explain(failure: Failure) -> None:
     """Print a run that went wrong, as small as it gets."""
-    from locks.sim.case import case_of, kind_of, replay
+    from locks.sim.case import case_of, kind_of
     from locks.sim.shrink import shrink
 
     print(f"\nseed {failure.seed} goes wrong after {len(failure.schedule):,} events:")
     print(_what(failure.error))
-    case = shrink(case_of(failure.plan, failure.schedule), kind_of(failure.error))
-    print("\nThe same, made smaller:\n")
+    print("\nThe same, made smaller:")
+    _print_case(shrink(case_of(failure.plan, failure.schedule), kind_of(failure.error)))
+
+
+def _print_case(case: Case) -> None:
+    """Print a case as a story, and the command that replays it."""
+    from locks.sim.case import replay
+
+    print()
     found = replay(case, trace=True)
     _tell(case, found.world, "text")
-    print(f"\n{_what(found.error or failure.error)}")
+    if found.error is not None:
+        print(f"\n{_what(found.error)}")
     print(f"\nReplay it with:\n\npython -m locks sim replay {case}")
 
 

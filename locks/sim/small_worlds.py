@@ -95,7 +95,9 @@ def rings(size: int) -> Iterator[tuple[Script, ...]]:
 
 def is_ring(scripts: Sequence[Script]) -> bool:
     """Whether each client takes one lock, and then the one that another client took first."""
-    if not all(len(script) == 2 and all(step.kind == "lock" for step in script) for script in scripts):
+    if not all(
+        len(script) == 2 and all(step.kind == "lock" for step in script) for script in scripts
+    ):
         return False
     follow = {script[0].lock_id: script[1].lock_id for script in scripts}
     lock, seen = scripts[0][0].lock_id, 0
@@ -171,7 +173,9 @@ def _renamed(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
         return found
 
     return tuple(
-        tuple(step._replace(lock_id=rename(step.lock_id)) if step.lock_id else step for step in each)
+        tuple(
+            step._replace(lock_id=rename(step.lock_id)) if step.lock_id else step for step in each
+        )
         for each in scripts
     )
 

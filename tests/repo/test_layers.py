@@ -59,7 +59,7 @@ FACE = [
     "locks.testing",
 ]
 
-MAY_PRINT = ["locks.__main__", "locks.cli*", "locks.demo*", "locks.sim.cli"]
+MAY_PRINT = ["locks.__main__", "locks.cli*", "locks.demo*", "locks.sim.cli*"]
 LONGEST_FILE = 520
 
 

@@ -1,0 +1,265 @@
+"""`python -m locks sim explore`: every interleaving of all small worlds of a kind, or of one world."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+from locks.errors import InvalidOption
+from locks.model import REQUIREMENTS
+from locks.sim.rules import RULES
+from locks.sim.script import write_script
+
+if TYPE_CHECKING:
+    from locks.sim.explore import Outcome
+    from locks.sim.plan import Plan
+    from locks.sim.small_worlds import Kind
+    from locks.sim.world import Choice
+
+__all__ = ["EXPLORE", "Search", "Total", "add_arguments", "explore_all", "searches"]
+
+EXPLORE = """\
+All ways to give each client a script are explored, but for the names of locks; or the one world that
+--client describes. Every state is checked: nobody was told of a lock that another one holds, nobody
+waits for nothing, grants are lost by release, surrender or abort alone, the youngest of a cycle
+yields, nobody is stuck, nothing is left at the end, and every schedule comes to an end.
+
+  python -m locks sim explore --agents 3 --locks 2
+  python -m locks sim explore --locks 1 --modes rw --depth 2
+  python -m locks sim explore --agents 4 --locks 4 --ring --held
+  python -m locks sim explore --locks 1 --steps 1 --nodes 2 --require majority --crash n2
+  python -m locks sim explore --client "write a; write b" --client "write b; try write a"
+  python -m locks sim explore --rule original --agents 4 --locks 4 --ring
+"""
+
+
+class Search(NamedTuple):
+    """One world to be explored.
+
+    Attributes:
+        plan: The world.
+        held: Whether each client has taken its first step.
+        limit: The most states.
+        full: Whether no order of events is left out.
+    """
+
+    plan: Plan
+    held: bool = False
+    limit: int = 5_000_000
+    full: bool = False
+
+    def __str__(self) -> str:
+        return " | ".join(write_script(script) for script in self.plan.scripts)
+
+
+class Found(NamedTuple):
+    """What a search found: an outcome, or what is wrong, with the schedule that leads there."""
+
+    outcome: Outcome | None
+    wrong: str = ""
+    schedule: tuple[Choice, ...] = ()
+
+
+class Total:
+    """What many searches found, added up."""
+
+    def __init__(self) -> None:
+        self.worlds = self.states = self.transitions = self.terminal = 0
+        self.largest = self.superfluous = self.with_superfluous = 0
+        self.least, self.most = 1 << 30, 0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one more."""
+        self.worlds += 1
+        self.states += outcome.states
+        self.transitions += outcome.transitions
+        self.terminal += outcome.terminal
+        self.largest = max(self.largest, outcome.states)
+        self.least = min(self.least, outcome.surrenders[0])
+        self.most = max(self.most, outcome.surrenders[1])
+        self.superfluous = max(self.superfluous, outcome.superfluous)
+        self.with_superfluous += outcome.superfluous > 0
+
+    def __str__(self) -> str:
+        if not self.worlds:
+            return "no worlds"
+        return (
+            f"worlds      {self.worlds:,}\n"
+            f"states      {self.states:,} (the largest world {self.largest:,})\n"
+            f"transitions {self.transitions:,}\n"
+            f"ends        {self.terminal:,}\n"
+            f"surrenders  {self.least} to {self.most} in a run\n"
+            f"superfluous at most {self.superfluous} in a run, in {self.with_superfluous:,} worlds"
+        )
+
+
+# --- Searching ----------------------------------------------------------------------------------
+
+
+def searches(
+    kind: Kind, rule: str = "ours", limit: int = 5_000_000, full: bool = False
+) -> Iterator[Search]:
+    """The worlds of a kind, to be explored."""
+    from locks.sim.small_worlds import small_worlds
+
+    for plan in small_worlds(kind, RULES[rule]):
+        yield Search(plan, kind.held, limit, full)
+
+
+def search(wanted: Search) -> tuple[Search, Found]:
+    """Explore one world."""
+    from locks.sim.client import Violation
+    from locks.sim.explore import TooManyStates, explore
+    from locks.sim.small_worlds import start
+
+    world = start(wanted.plan, wanted.held)
+    try:
+        return wanted, Found(explore(world, wanted.limit, reduce=not wanted.full))
+    except TooManyStates as error:
+        return wanted, Found(None, str(error))
+    except Violation as violation:
+        schedule: list[Choice] = violation.schedule  # type: ignore[attr-defined]
+        return wanted, Found(None, str(violation), tuple(schedule))
+
+
+def explore_all(
+    wanted: Iterable[Search],
+    jobs: int = 1,
+    see: Callable[[Search, Found], None] = lambda search, found: None,
+) -> tuple[Total, tuple[Search, Found] | None]:
+    """Explore worlds, until something is wrong.
+
+    Args:
+        wanted: The worlds.
+        jobs: How many of them at the same time, each in a process of its own.
+        see: Is shown each of them.
+
+    Returns:
+        What was found in all, and what is wrong, if anything is.
+    """
+    total = Total()
+    if jobs == 1:
+        return total, _first_wrong(map(search, wanted), total, see)
+    with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
+        return total, _first_wrong(pool.imap(search, wanted), total, see)
+
+
+def _first_wrong(
+    results: Iterable[tuple[Search, Found]], total: Total, see: Callable[[Search, Found], None]
+) -> tuple[Search, Found] | None:
+    for wanted, found in results:
+        see(wanted, found)
+        if found.outcome is None:
+            return wanted, found
+        total.add(found.outcome)
+    return None
+
+
+# --- The command --------------------------------------------------------------------------------
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `explore`."""
+    number: dict[str, Any] = {"type": int, "metavar": "N"}
+    parser.add_argument("--client", action="append", metavar="STEPS", help="one world: a client")
+    parser.add_argument("--agents", **number, default=2, help="clients (default 2)")
+    parser.add_argument("--locks", **number, default=2, help="lock ids, or trees (default 2)")
+    parser.add_argument("--modes", choices=("w", "r", "rw"), default="w", help="default w")
+    parser.add_argument("--depth", **number, default=1, help="most elements of an id (default 1)")
+    parser.add_argument("--steps", **number, default=2, help="steps of each client (default 2)")
+    parser.add_argument("--with", dest="extras", default="", metavar="try,unlock,ask,again",
+                        help="steps other than asking and waiting")  # fmt: skip
+    parser.add_argument(
+        "--nodes", **number, default=1, help="each lock is asked for on all of them"
+    )
+    parser.add_argument("--require", choices=REQUIREMENTS, default="all", help="default all")
+    parser.add_argument("--spread", action="store_true", help="clients live on all nodes in turn")
+    parser.add_argument("--crash", default="", metavar="NODES", help="one of these may crash, once")
+    parser.add_argument("--restart", action="store_true", help="and may run again")
+    parser.add_argument("--cuts", **number, default=0, help="how often a connection may be cut")
+    parser.add_argument("--options", default="", help="abort_on_deadlock, await_nodes")
+    parser.add_argument(
+        "--held", action="store_true", help="each client has its first lock already"
+    )
+    parser.add_argument("--ring", action="store_true", help="only where the clients form a ring")
+    parser.add_argument("--full", action="store_true", help="leave out no order of events")
+    parser.add_argument("--limit", **number, default=5_000_000, help="most states of a world")
+    parser.add_argument("--jobs", **number, default=1, help="processes (default 1)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="a line for each world")
+
+
+def run_command(
+    options: argparse.Namespace, explain: Callable[[Plan, tuple[Choice, ...]], None]
+) -> int:
+    """Explore; print what was found.
+
+    Args:
+        options: The arguments.
+        explain: Prints what leads to a violation.
+    """
+    began = time.perf_counter()
+
+    def see(wanted: Search, found: Found) -> None:
+        if options.verbose:
+            print(f"{found.outcome or found.wrong}  {wanted}", flush=True)
+
+    total, wrong = explore_all(_wanted(options), options.jobs, see)
+    print(total)
+    print(f"time        {time.perf_counter() - began:.1f} s")
+    if wrong is None:
+        print("no violation")
+        return 0
+    search, found = wrong
+    print(f"\nin the world {search}:\n{found.wrong}")
+    if found.schedule:
+        explain(search.plan, found.schedule)
+    return 1
+
+
+def _wanted(options: argparse.Namespace) -> Iterator[Search]:
+    from locks.sim.plan import Plan
+    from locks.sim.script import parse_script
+    from locks.sim.small_worlds import Extra, Kind
+    from locks.sim.world import Faults
+
+    nodes = tuple(f"n{i}" for i in range(1, options.nodes + 1))
+    extras = _listed(options.extras, get_args(Extra), "step")
+    crash = _listed(options.crash, nodes, "node")
+    flags = _listed(options.options, ("abort_on_deadlock", "await_nodes"), "option")
+    faults = Faults((), options.cuts, 1 if crash else 0, crash, options.restart)
+    if options.client:
+        scripts = tuple(map(parse_script, options.client))
+        homes = nodes if options.spread else ()
+        plan = Plan(scripts, nodes, homes, faults, flags, rule=RULES[options.rule])
+        yield Search(plan, options.held, options.limit, options.full)
+        return
+    kind = Kind(
+        options.agents,
+        options.locks,
+        options.nodes,
+        options.modes,
+        options.depth,
+        options.steps,
+        options.require,
+        extras,  # type: ignore[arg-type]
+        faults,
+        options.spread,
+        flags,
+        options.held,
+        options.ring,
+    )
+    yield from searches(kind, options.rule, options.limit, options.full)
+
+
+def _listed(text: str, known: Iterable[str], what: str) -> tuple[str, ...]:
+    """The parts of a list that is separated by commas."""
+    found = tuple(text.split(",")) if text else ()
+    for each in found:
+        if each not in known:
+            raise InvalidOption(
+                f"{what} {each!r} is unknown; there are {', '.join(known)}", value=each
+            )
+    return found
