@@ -166,6 +166,10 @@ class Space(Reactions):
             return move.faults[0][0] in ("cut", "mend", "crash", "restart")
         return move.what == DIE
 
+    def is_forced(self, state: State) -> bool:
+        """Whether only one party's events are looked at next."""
+        return any(self.forced[party] for party in state[0])
+
     def _moves_of(self, state: State, number: int) -> list[Move]:
         """All that can happen at one party."""
         parties, queues, network = state
@@ -214,7 +218,10 @@ class Space(Reactions):
         live = [n for n in range(count) if n < servers or refs[parties[n]] is not None]
         busy = [n for n in live if coming[n] or self.own[parties[n]]]
         for me in busy:
-            if self._is_first(me, parties, coming, spoken_of, live, busy):
+            # One that may die is not: that it lives on must be tried as well.
+            if DIE not in self.own[parties[me]] and self._is_first(
+                me, parties, coming, spoken_of, live, busy
+            ):
                 return me
         return None
 

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.model.world import Step, World
+from locks.sim.schedule import calm, run
+from locks.sim.small_worlds import ring
+from locks.sim.world import World
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 
@@ -23,31 +25,20 @@ class Outcome(NamedTuple):
     messages: int
 
 
-def scripts(order: tuple[int, ...]) -> list[list[Step]]:
-    """Each client's script; `order[i]`, counted from 0, holds lock `i` and wants the next one."""
-    found: list[list[Step]] = [[] for _ in order]
-    for i, client in enumerate(order):
-        found[client] = [
-            ("lock", (f"l{i}",), "write"),
-            ("lock", (f"l{(i + 1) % len(order)}",), "write"),
-        ]
-    return found
-
-
 def run_ring(order: tuple[int, ...], at_once: bool, abort: bool, seed: int = 0) -> Outcome:
     """Let a ring form and resolve itself, and check all that is promised of it."""
     rng = random.Random(seed)
-    world = World(scripts(order), abort_on_deadlock=abort)
+    world = World(ring(order), abort_on_deadlock=abort)
     for client in world.clients:
         world.step(client.number)
-        world.calm(rng)
+        calm(world, rng)
     numbers = [client.number for client in world.clients]
     rng.shuffle(numbers)
     for number in numbers:
         world.step(number)
         if not at_once:
-            world.calm(rng, quiet=True)
-    world.run(rng)
+            calm(world, rng, quiet=True)
+    run(world, rng)
     case = f"ring {order}, at once: {at_once}, abort: {abort}, seed {seed}"
     assert len(world.carried_out) == 1, f"{case}: {len(world.carried_out)} surrenders"
     (report,) = world.carried_out

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from tests.model.world import World
+from locks.sim.schedule import run
+from locks.sim.world import World
 
 A, B, C, D = ("a",), ("b",), ("c",), ("d",)
 BOTH = (("n1", "n2"), "all")
@@ -12,7 +13,7 @@ BOTH = (("n1", "n2"), "all")
 
 def finish(world: World) -> None:
     """Deliver and carry on until all have finished."""
-    world.run(random.Random(0), "quiet")
+    run(world, random.Random(0), "quiet")
 
 
 def test_an_upgrade_that_is_asked_for_again_is_not_held_by_the_read_lock() -> None:
@@ -139,7 +140,7 @@ def test_two_agents_that_surrender_one_lock_node_by_node() -> None:
         world.step(1, 2)
         for client, node in ((2, "n1"), (2, "n2"), (1, "n3")):
             world.deliver_one(client, node)
-        world.run(random.Random(seed))
+        run(world, random.Random(seed))
 
 
 def test_a_request_that_goes_ahead_of_others_closes_a_deadlock() -> None:

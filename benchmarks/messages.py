@@ -1,0 +1,263 @@
+"""How many messages our rules take, and others: `python -m benchmarks.messages [--write]`.
+
+Messages are counted in the simulator (`locks.sim`), not timed: the same on each machine. What is
+counted is said in `docs/messages.md`; with `--write` the tables there, between comments that name
+them, and the plots beside it, are made anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import NamedTuple
+
+from benchmarks.plot import Line, plot
+from locks.sim.client import Violation
+from locks.sim.plan import Plan
+from locks.sim.rules import RULES, Rule
+from locks.sim.schedule import calm, run
+from locks.sim.script import Script
+from locks.sim.small_worlds import ring, rings, start
+from locks.sim.world import World
+
+__all__ = ["PAGE", "TABLES", "plots", "rewritten"]
+
+PAGE = Path(__file__).parents[1] / "docs" / "messages.md"
+RINGS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
+WAITERS = (1, 2, 5, 10, 20, 50, 100, 200)
+SMALL_RINGS = (2, 3, 4, 5, 6)
+ORDERS = 10  # of each ring, at random
+SCHEDULES = 10  # of each order of a small ring
+
+
+# --- Counting -----------------------------------------------------------------------------------
+
+
+class Resolution(NamedTuple):
+    """What it took to resolve one deadlock.
+
+    Attributes:
+        found: Messages between agents until the lock is given up.
+        between: Messages between agents, in all.
+        others: Messages from and to the lock server.
+    """
+
+    found: int
+    between: int
+    others: int
+
+
+def resolution(rule: Rule, order: Sequence[int], seed: int | None = None) -> Resolution:
+    """Let a ring form, and resolve itself; count from the request that closes it.
+
+    Args:
+        rule: Whose rules.
+        order: The agents in the order in which each waits for the next one.
+        seed: Deliver at random; otherwise agents look when all messages have arrived.
+    """
+    world = start(Plan(ring(order), rule=rule), held=True)
+    for number in range(1, len(order)):
+        world.step(number)
+        world.deliver()
+    before = world.sent.copy()
+    world.step(len(order))
+    if seed is None:
+        world.deliver()
+    else:
+        calm(world, random.Random(seed))
+    (report,) = world.carried_out
+    assert len(report.cycle) == len(order)
+    assert world.before_surrender is not None
+    sent = world.sent - before
+    found = world.before_surrender - before
+    between = sent["Knowledge"]
+    return Resolution(found["Knowledge"], between, sent.total() - between)
+
+
+def handing_on(rule: Rule, waiters: int) -> tuple[int, int]:
+    """Messages until the next one has a lock for which some wait; and until all have had it."""
+    world = World(["write a"] * (waiters + 1), rule=rule)
+    for client in world.clients:
+        world.step(client.number)
+        world.deliver("n1")
+    counts = []
+    for client in world.clients[:waiters]:
+        world.deliver_between("n1", client.number)
+        before = world.sent.total()
+        world.step(client.number)  # ends
+        world.deliver("n1")
+        counts.append(world.sent.total() - before)
+    return counts[0], sum(counts)
+
+
+def stuck(rule: Rule, scripts: tuple[Script, ...]) -> int:
+    """In how many of some random schedules a ring stays deadlocked, when all ask at once."""
+    found = 0
+    for seed in range(SCHEDULES):
+        try:
+            run(start(Plan(scripts, rule=rule), held=True), random.Random(seed))
+        except Violation:
+            found += 1
+    return found
+
+
+# --- Tables -------------------------------------------------------------------------------------
+
+Table = Callable[[Iterable[int]], Iterator[Sequence[str]]]
+
+
+def together(sizes: Iterable[int] = RINGS) -> Iterator[Sequence[str]]:
+    """Rings, when agents look after all that was on its way has arrived."""
+    yield _HEAD
+    for size in sizes:
+        yield _row(size, lambda rule, order, _: resolution(rule, order))
+
+
+def at_random(sizes: Iterable[int] = RINGS) -> Iterator[Sequence[str]]:
+    """Rings, when each message takes its own time, and agents look at any time."""
+    yield _HEAD
+    for size in sizes:
+        yield _row(size, resolution)
+
+
+_HEAD = ("agents", "ours, until found", "ours", "larger", "everyone", "with the lock server")
+
+
+def _row(size: int, count: Callable[[Rule, Sequence[int], int], Resolution]) -> Sequence[str]:
+    ours, larger, everyone = (
+        [count(RULES[name], _order(size, seed), seed) for seed in range(ORDERS)]
+        for name in ("ours", "larger", "everyone")
+    )
+    return (
+        str(size),
+        _cell(each.found for each in ours),
+        *(_cell(each.between for each in found) for found in (ours, larger, everyone)),
+        _cell(each.others for found in (ours, larger, everyone) for each in found),
+    )
+
+
+def _order(size: int, seed: int) -> list[int]:
+    order = list(range(size))
+    random.Random(seed).shuffle(order)
+    return order
+
+
+def handed_on(waiters: Iterable[int] = WAITERS) -> Iterator[Sequence[str]]:
+    """A contended lock."""
+    yield ("waiters", "ours", "tell-all", "ours, all in turn", "tell-all, all in turn")
+    for count in waiters:
+        ours, others = (handing_on(RULES[name], count) for name in ("ours", "tell-all"))
+        yield [str(n) for n in (count, ours[0], others[0], ours[1], others[1])]
+
+
+def left_stuck(sizes: Iterable[int] = SMALL_RINGS) -> Iterator[Sequence[str]]:
+    """Rings that stay deadlocked."""
+    yield ("agents", "orders", "never", "sometimes", "always", "runs", "ours: runs")
+    for size in sizes:
+        found = [stuck(RULES["original"], scripts) for scripts in rings(size)]
+        ours = sum(stuck(RULES["ours"], scripts) for scripts in rings(size))
+        times = Counter("never" if n == 0 else "always" if n == SCHEDULES else "" for n in found)
+        runs = len(found) * SCHEDULES
+        yield (
+            *(str(n) for n in (size, len(found), times["never"], times[""], times["always"])),
+            f"{100 * sum(found) / runs:.0f} %",
+            f"{100 * ours / runs:.0f} %",
+        )
+
+
+def _cell(numbers: Iterable[int]) -> str:
+    """The mean, and the largest in brackets if that is not the same."""
+    found = list(numbers)
+    if min(found) == max(found):
+        return str(found[0])
+    return f"{mean(found):.1f} ({max(found)})"
+
+
+TABLES: dict[str, Table] = {
+    "together": together,
+    "at random": at_random,
+    "handed on": handed_on,
+    "left stuck": left_stuck,
+}
+
+
+# --- The page -----------------------------------------------------------------------------------
+
+
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    """A table as Markdown."""
+    head, *others = rows
+    lines = [head, ["---:"] * len(head), *others]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def rewritten(page: str, tables: dict[str, str]) -> str:
+    """The page with these tables in their places."""
+    for name, text in tables.items():
+        before, begin, rest = page.partition(f"<!-- table: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->")
+        if not end:
+            raise ValueError(f"there is no place for the table {name!r} on the page")
+        page = f"{before}{begin}\n{text}\n\n{end}{after}"
+    return page
+
+
+def columns(page: str, name: str) -> dict[str, list[float]]:
+    """The numbers in a table of the page, by column."""
+    text = page.partition(f"<!-- table: {name} -->")[2].partition("<!-- end -->")[0]
+    rows = [line.strip("| ").split(" | ") for line in text.strip().splitlines()]
+    return {head: [float(row[i].split()[0]) for row in rows[2:]] for i, head in enumerate(rows[0])}
+
+
+def plots(page: str) -> dict[str, str]:
+    """The plots of the tables on the page, by file name."""
+    lines = []
+    for kind, name in enumerate(("ours", "larger", "everyone")):
+        for table, dashed in (("together", False), ("at random", True)):
+            found = columns(page, table)
+            points = [point for point in zip(found["agents"], found[name], strict=True) if point[1]]
+            label = name if not dashed else f"{name}, at random"
+            lines.append(Line(label, points, kind, dashed))
+    found = columns(page, "handed on")
+    handed = [
+        Line(name, list(zip(found["waiters"], found[name], strict=True)), kind)
+        for name, kind in (("ours", 0), ("tell-all", 2))
+    ]
+    return {
+        "messages-rings.svg": plot(
+            lines,
+            "agents in the ring",
+            "messages between agents",
+            "Messages between agents for one deadlock, against the size of the ring",
+        ),
+        "messages-handing-on.svg": plot(
+            handed,
+            "agents that wait for the lock",
+            "messages",
+            "Messages for handing a lock on, against the number of agents that wait for it",
+        ),
+    }
+
+
+def main() -> None:
+    """Print the tables, or write them into the page."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.messages", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"write them into {PAGE.name}")
+    write = parser.parse_args().write
+    tables = {}
+    for name, table in TABLES.items():
+        tables[name] = markdown(table())  # type: ignore[call-arg]
+        print(f"\n{name}\n\n{tables[name]}", flush=True)
+    if write:
+        page = rewritten(PAGE.read_text(encoding="utf-8"), tables)
+        PAGE.write_text(page, encoding="utf-8")
+        for name, text in plots(page).items():
+            (PAGE.parent / "img" / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""Rules that are wrong are caught, and those that are said to be right are not.
+
+For each wrong rule of `locks.sim.rules` there is a counter-example here: the smallest world that we
+know in which exploring finds a violation. Under our own rules the same world is explored completely,
+and nothing is wrong with it. So each part of our rules is needed, and the checks can fail. Where that
+takes a schedule that is hard to come by, the world is led to the point where it matters by hand.
+
+What is wrong in a lock table is tried here, too, by replacing its methods.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from locks import lock_table
+from locks.lock_table import LockTable
+from locks.lock_tree import Asker, Entry
+from locks.sim.client import Violation
+from locks.sim.explore import explore
+from locks.sim.plan import Plan, plan
+from locks.sim.rules import OURS, RULES, Rule
+from locks.sim.schedule import run
+from locks.sim.small_worlds import ring, rings, start
+from locks.sim.world import Choice, World
+
+OPPOSITE = ["write a; write b", "write b; write a"]
+
+
+# --- Counter-examples ---------------------------------------------------------------------------
+
+
+def ring_of_two(rule: Rule) -> World:
+    """Each of two has a lock, and is to ask for the other one's."""
+    return start(Plan(ring((0, 1)), rule=rule), held=True)
+
+
+def ring_of_three(rule: Rule) -> World:
+    """Each of three has a lock: 1 is to ask for 2's, 2 for 3's, and 3 for 1's."""
+    return start(Plan(ring((0, 1, 2)), rule=rule), held=True)
+
+
+def two_deadlocks_of_one(rule: Rule) -> World:
+    """3 waits for c and d, which 1 and 2 have; they are about to ask for a and b, which 3 has.
+
+    When 3 has given up a, it and 1 forget what they knew; 3 is still in a deadlock with 2.
+    """
+    world = World(
+        [
+            "write c; write a",
+            "write d; write b",
+            "write a; write b; ask write c; ask write d; await",
+        ],
+        rule=rule,
+    )
+    for number in (1, 2, 3, 3, 3, 3, 3):
+        world.step(number)
+        world.deliver()
+    world.step(1, 2)
+    return world
+
+
+def told_of_what_is_given_up(rule: Rule) -> World:
+    """2 was told that 3 has c. Then 3 gave c up for 1, and stands behind 2; now 2 has c.
+
+    The deadlock of 2, 4 and 3 goes on through 3's wait for c. Only 2 can tell 3 of 4. It waits for e
+    all the time, so it forgets nothing.
+    """
+    world = World(
+        [
+            "write f; write c",
+            "write b; ask write e; ask write c; unlock b; await",
+            "write c; write d; ask write b; ask write f; await",
+            "write e; write d",
+        ],
+        rule=rule,
+    )
+    for number in (1, 2, 3, 4, 3, 3, 3, 2):
+        world.step(number)
+        world.deliver()
+    world.step(1)  # wants c of 3, who waits for f
+    world.deliver("n1", 1)
+    world.deliver_between("n1", 3)
+    world.do(("settle", 3))  # gives up c, but before that is carried out
+    world.step(2)  # 2 wants c of 3, who waits for b
+    world.deliver_one(2, "n1")
+    world.deliver()
+    for number in (1, 2):  # 1 ends, and 2 unlocks b
+        world.step(number)
+        world.deliver()
+    world.step(4)  # wants d of 3
+    world.deliver("n1")
+    return world
+
+
+def a_message_that_takes_long(rule: Rule) -> World:
+    """1 tells 2 that 3 has c. When that arrives, 3 has long given c up, and waits for it behind 2.
+
+    The deadlock of 2, 4 and 3 goes on through 3's wait for c. Only 2 can tell 3 of 4.
+    """
+    world = World(
+        [
+            "write a; write c",
+            "write b; ask write a; ask write c; await; unlock b; write e",
+            "write c; write d; write b",
+            "write e; write d",
+        ],
+        rule=rule,
+    )
+    for number in (1, 2, 3, 4, 3, 3, 1):
+        world.step(number)
+        world.deliver()
+    world.step(2)  # wants a of 1, who wants c of 3, who wants b of 2
+    deliver_told(world, 1)
+    world.do(("settle", 1))  # tells 2; that message stays on its way
+    world.step(2)  # wants c of 3
+    deliver_told(world, 2, 3)
+    world.do(("settle", 3))  # gives up c: 1 has it, then 2, then 3 is to have it
+    deliver_told(world, 1, 2, 3)
+    world.step(1)  # ends
+    deliver_told(world, 2, 3)
+    world.step(2, 2)  # has c, and unlocks b
+    deliver_told(world, 3)
+    for number in (2, 3):
+        world.do(("settle", number))
+    world.step(4, 2)  # 4 wants d of 3, and 2 wants e of 4
+    world.deliver("n1")
+    return world
+
+
+def deliver_told(world: World, *numbers: int) -> None:
+    """Deliver all to the lock server, and what it tells to some clients."""
+    world.deliver("n1")
+    for number in numbers:
+        world.deliver_between("n1", number)
+
+
+class Example(NamedTuple):
+    """A world in which a rule goes wrong, and what is said of it."""
+
+    world: Callable[[Rule], World]
+    violation: str
+
+
+RING_OF_TWO = r"""stuck: clients \[1, 2\]
+  client-1 \(agent-1@n1\) waits for write b on n1, where client-2 \(agent-2@n1\) holds write b
+  client-2 \(agent-2@n1\) waits for write a on n1, where client-1 \(agent-1@n1\) holds write a"""
+EXAMPLES = {
+    "original": Example(ring_of_three, r"stuck: clients \[1, 2, 3\]"),
+    "outdated": Example(a_message_that_takes_long, r"stuck: clients \[2, 3, 4\]"),
+    "all-yield": Example(ring_of_two, "not the youngest of its cycle yields: agent-1@n1 surrender"),
+    "silent": Example(ring_of_three, r"stuck: clients \[1, 2, 3\]"),
+    "few": Example(ring_of_two, RING_OF_TWO),
+    "constant": Example(told_of_what_is_given_up, r"stuck: clients \[2, 3, 4\]"),
+    "once": Example(two_deadlocks_of_one, r"stuck: clients \[[12], 3\]"),
+}
+
+
+def replay(world: World, schedule: list[Choice]) -> None:
+    """Let happen what an exploration says, and look at the end."""
+    for choice in schedule:
+        world.do(choice)
+    world.check_end()
+
+
+RIGHT = [name for name, rule in RULES.items() if rule.right]
+
+
+def test_each_wrong_rule_has_a_counter_example() -> None:
+    """No rule is without one, unless it is said to be right."""
+    assert set(EXAMPLES) == set(RULES) - set(RIGHT)
+    for name, rule in RULES.items():
+        assert name == rule.name
+        assert rule.about
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_wrong_rule_is_caught(name: str) -> None:
+    """Exploring its world finds the violation; what leads there can be replayed in the world."""
+    example = EXAMPLES[name]
+    with pytest.raises(Violation, match=example.violation) as caught:
+        explore(example.world(RULES[name]))
+    world = example.world(RULES[name])
+    with pytest.raises(Violation, match=example.violation):
+        replay(world, caught.value.schedule)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("example", sorted({e.world for e in EXAMPLES.values()}, key=str))
+def test_nothing_is_wrong_there_under_our_rules(example: Callable[[Rule], World]) -> None:
+    """The same worlds, explored completely: all deadlocks are resolved, and none that is none."""
+    outcome = explore(example(OURS))
+    assert outcome.terminal
+    assert outcome.surrenders[0] >= 1
+    assert not outcome.superfluous
+
+
+# --- The original -------------------------------------------------------------------------------
+
+
+def stuck(rule: Rule, scripts: Any, seeds: int = 40) -> int:
+    """How many of some random schedules leave a ring stuck, whose agents ask all at once."""
+    found = 0
+    for seed in range(seeds):
+        try:
+            run(start(Plan(scripts, rule=rule), held=True), random.Random(seed))
+        except Violation as violation:
+            if "stuck" not in str(violation):
+                raise
+            found += 1
+    return found
+
+
+def test_the_original_leaves_most_rings_of_four_stuck() -> None:
+    """In 4 of the 6 orders, as measured when it runs; in 3 of them always. Ours, in none.
+
+    In one more order it depends on the schedule. Of rings of 3, one order of two never gets stuck.
+    """
+    found = {size: Counter(stuck(RULES["original"], s) for s in rings(size)) for size in (2, 3, 4)}
+    assert found[2] == {0: 1}
+    assert found[3][0] == 1
+    assert 40 not in found[3]
+    assert found[4][0] == 2
+    assert found[4][40] == 3
+    assert sum(stuck(OURS, scripts) for size in (2, 3, 4) for scripts in rings(size)) == 0
+
+
+def test_exploring_finds_a_ring_of_four_that_the_original_leaves_stuck() -> None:
+    """The one in which each of the two larger agents waits for a smaller one is found at once."""
+    with pytest.raises(Violation, match=r"stuck: clients \[1, 2, 3, 4\]"):
+        explore(start(Plan(ring((0, 2, 1, 3)), rule=RULES["original"]), held=True))
+
+
+def test_two_that_give_way_to_each_other_do_so_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When smaller agents yield, too, and both look at the same time, a ring of 2 never ends."""
+    monkeypatch.setattr("locks.sim.world.check_yields", lambda report: None)
+    world = ring_of_two(RULES["all-yield"])
+    world.step(1, 2)
+    for _ in range(20):
+        deliver_told(world, 1, 2)
+        world.deliver_between(1, 2)
+        world.deliver_between(2, 1)
+        for number in (1, 2):
+            if number in world.unsettled:
+                world.do(("settle", number))
+    assert len(world.carried_out) == 2 * 19  # none in the first round
+    assert not any(client.ready for client in world.clients)
+
+
+# --- Right rules --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_rules_resolve_each_ring_with_one_surrender(name: str) -> None:
+    """Rings of 2 are explored; of 3 to 5, each order runs under some random schedules."""
+    # What makes exploring fast is not proven for lock servers that tell other things than ours.
+    outcome = explore(ring_of_two(RULES[name]), reduce=False)
+    assert outcome.surrenders == (1, 1)
+    for size in (3, 4, 5):
+        for scripts in rings(size):
+            for seed in range(3):
+                world = start(Plan(scripts, rule=RULES[name]), held=True)
+                run(world, random.Random(seed))
+                assert len(world.carried_out) == 1, (scripts, seed)
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_rules_resolve_whatever_happens_in_random_worlds(name: str) -> None:
+    """Random worlds finish, with trees, several nodes and faults."""
+    for seed in range(150):
+        each = plan(seed, rule=RULES[name])
+        run(each.world(), random.Random(seed), each.policy, each.limit)
+
+
+# --- Lock tables --------------------------------------------------------------------------------
+
+
+def test_a_surrender_whose_edge_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the edge is not looked at, more is surrendered than there are deadlocks.
+
+    Two readers want to upgrade, and one of them may give up: one surrender at most is needed. A
+    superfluous one can't be avoided altogether: an edge of the cycle elsewhere may be gone.
+    """
+    wanted = ["read a; try write a; await", "read a; write a"]
+    assert explore(World(wanted), most=1).surrenders == (0, 1)
+
+    def stands(self: LockTable, asker: Asker, waiter: Any, holder: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(LockTable, "edge_stands", stands)
+    with pytest.raises(Violation, match="more than 1 surrenders"):
+        explore(World(wanted), most=1)
+
+
+def test_a_table_without_conversion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upgrade that stands behind somebody who waits for it makes a deadlock out of none."""
+    wanted = ["read a; write a", "write a"]
+    assert explore(World(wanted)).surrenders == (0, 0)
+    monkeypatch.setattr(lock_table, "first_waiting_for", lambda *args: None)
+    with pytest.raises(Violation, match="more than 0 surrenders"):
+        explore(World(wanted), most=0)
+
+
+def test_a_table_that_grants_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that overtakes a waiting write breaks the rule, though not exclusion."""
+    wanted = ["read a", "write a", "read a"]
+    assert explore(World(wanted)).surrenders == (0, 0)
+    monkeypatch.setattr(lock_table, "last_ahead", lambda *args: None)
+    with pytest.raises(Violation, match="granted too early"):
+        explore(World(wanted))
+
+
+def test_a_table_that_looks_at_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that grants at once, without the rule's own check: two are told of the same lock."""
+    monkeypatch.setattr(LockTable, "_look", LockTable._grant)
+    monkeypatch.setattr("locks.sim.reactions.check_rule", lambda *args: None)
+    with pytest.raises(Violation, match=r"client-. has write . and client-. has"):
+        explore(World(OPPOSITE))
+
+
+def test_a_table_that_forgets_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nobody is looked at again after a release, somebody waits for nothing."""
+
+    def consider(self: LockTable, candidates: dict[Entry, None], changed: list[Entry]) -> None:
+        pass
+
+    monkeypatch.setattr(LockTable, "_consider", consider)
+    with pytest.raises(Violation, match="waits for nothing"):
+        explore(World(["write a", "write a"]))
