@@ -100,13 +100,20 @@ def plot(lines: Sequence[Line], across: str, up: str, title: str) -> str:
         f'<text transform="translate(16 {(TOP + bottom) / 2:g})rotate(-90)" '
         f'text-anchor="middle" fill="{GREY}">{escape(up)}</text>',
     ]
-    for line in lines:
+    below = math.inf
+    for line in sorted(lines, key=lambda line: line.points[-1][1]):
+        a, b = (axis.at(number) for axis, number in zip((x, y), line.points[-1], strict=True))
+        below = min(b + 4.5, below - 16)  # labels do not overlap
         out += _draw(line, x, y)
+        out.append(
+            f'<text x="{a + 10:g}" y="{below:g}" fill="{COLOURS[line.kind]}">'
+            f"{escape(line.label)}</text>"
+        )
     return "\n".join([*out, "</svg>", ""])
 
 
 def _draw(line: Line, x: _Axis, y: _Axis) -> Iterator[str]:
-    """One line, with its marks and its label."""
+    """One line, with its marks."""
     colour = COLOURS[line.kind]
     places = [(x.at(a), y.at(b)) for a, b in line.points]
     path = "L".join(f"{a} {b}" for a, b in places)
@@ -114,5 +121,3 @@ def _draw(line: Line, x: _Axis, y: _Axis) -> Iterator[str]:
     yield f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
     for a, b in places:
         yield MARKS[line.kind].format(x=a, y=b, c=colour)
-    a, b = places[-1]
-    yield f'<text x="{a + 10:g}" y="{b + 4.5:g}" fill="{colour}">{escape(line.label)}</text>'

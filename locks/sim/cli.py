@@ -125,7 +125,7 @@ def _explore(options: argparse.Namespace) -> int:
 
 
 def _show(plan: Plan, schedule: Sequence[Choice]) -> None:
-    """Print what leads to a violation, as small as it gets."""
+    """Print what leads to a violation in this world, in as few moves as it gets."""
     from locks.sim.case import case_of, kind_of, replay
     from locks.sim.shrink import shrink
 
@@ -134,7 +134,7 @@ def _show(plan: Plan, schedule: Sequence[Choice]) -> None:
     if found.error is None:
         print("(it is seen by exploring alone: in a state, or in how one state leads to another)")
     else:
-        case = shrink(case, kind_of(found.error))
+        case = shrink(case, kind_of(found.error), world=False)
     _print_case(case)
 
 

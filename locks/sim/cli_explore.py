@@ -68,7 +68,7 @@ class Total:
 
     def __init__(self) -> None:
         self.worlds = self.states = self.transitions = self.terminal = 0
-        self.largest = self.superfluous = self.with_superfluous = 0
+        self.largest = self.superfluous = self.with_superfluous = self.outdated = 0
         self.least, self.most = 1 << 30, 0
 
     def add(self, outcome: Outcome) -> None:
@@ -82,6 +82,7 @@ class Total:
         self.most = max(self.most, outcome.surrenders[1])
         self.superfluous = max(self.superfluous, outcome.superfluous)
         self.with_superfluous += outcome.superfluous > 0
+        self.outdated = max(self.outdated, outcome.outdated)
 
     def __str__(self) -> str:
         if not self.worlds:
@@ -92,7 +93,8 @@ class Total:
             f"transitions {self.transitions:,}\n"
             f"ends        {self.terminal:,}\n"
             f"surrenders  {self.least} to {self.most} in a run\n"
-            f"superfluous at most {self.superfluous} in a run, in {self.with_superfluous:,} worlds"
+            f"superfluous at most {self.superfluous} in a run, in {self.with_superfluous:,} worlds\n"
+            f"outdated    at most {self.outdated} reports in a run"
         )
 
 

@@ -26,6 +26,9 @@ from locks.sim.world import World
 __all__ = ["Outcome", "TooManyStates", "explore"]
 
 
+Counts = tuple[int, int, int, int]
+
+
 class TooManyStates(LocksError):
     """There are more states than allowed: nothing is proven."""
 
@@ -39,6 +42,7 @@ class Outcome(NamedTuple):
         terminal: Those where nothing can happen any more.
         surrenders: How many deadlocks were resolved, at least and at most.
         superfluous: How many of those, at most, were none (any more).
+        outdated: How many of the reports, at most, named an edge that was not there (any more).
         parties: Different states of single parties.
         seconds: How long it took.
         ends: What `at_end` returned for the terminal states.
@@ -49,6 +53,7 @@ class Outcome(NamedTuple):
     terminal: int
     surrenders: tuple[int, int]
     superfluous: int
+    outdated: int
     parties: int
     seconds: float
     ends: frozenset[Any]
@@ -56,7 +61,7 @@ class Outcome(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.states:8} states {self.transitions:9} transitions {self.terminal:4} terminal "
-            f"{self.surrenders[0]}-{self.surrenders[1]} surrenders {self.superfluous} superfluous "
+            f"{self.surrenders[0]}-{self.surrenders[1]} surrenders {self.superfluous} superfluous {self.outdated} outdated "
             f"{self.seconds:6.2f} s"
         )
 
@@ -97,27 +102,30 @@ def explore(
 class _Visit:
     """A state on the path: what is still to be tried there, and what was found from there on."""
 
-    __slots__ = ("least", "most", "move", "moves", "quiet", "state", "superfluous", "surrendered")
+    __slots__ = (
+        *("least", "most", "move", "moves", "outdated", "quiet"),
+        *("state", "superfluous", "surrendered"),
+    )
 
     def __init__(self, state: State, space: Space) -> None:
         self.state = state
         self.moves = space.moves(state)
         self.quiet = all(map(space.is_fault, self.moves)) and not space.is_forced(state)
         self.move: Any = None
-        self.surrendered = (0, 0)
+        self.surrendered = (0, 0, 0)
         self.least = 1 << 30
         self.most = -1
-        self.superfluous = 0
+        self.superfluous = self.outdated = 0
 
 
 def _explore(
     space: Space, limit: int, most: int | None, at_end: Callable[[World], Any] | None
 ) -> Outcome:
     state = space.start()
-    # Of each state: the least and the most surrenders from there on, and the most superfluous
-    # ones; nothing while it is on the path.
-    known: dict[State, tuple[int, int, int] | None] = {state: None}
-    shared: dict[tuple[int, int, int], tuple[int, int, int]] = {}
+    # Of each state: the least and the most surrenders from there on, the most superfluous ones, and
+    # the most outdated reports; nothing while it is on the path.
+    known: dict[State, Counts | None] = {state: None}
+    shared: dict[Counts, Counts] = {}
     transitions = terminal = 0
     ends: dict[Any, Any] = {}
     path: list[_Visit] = []
@@ -157,16 +165,17 @@ def _explore(
                         end = space.check_end(state)
                         ends[key] = at_end(end) if at_end is not None else None
                     here.least = here.most = 0
-                found = (here.least, here.most, here.superfluous)
+                found = (here.least, here.most, here.superfluous, here.outdated)
                 found = known[state] = shared.setdefault(found, found)
                 path.pop()
                 if not path:
                     break
                 here = path[-1]
-            done, superfluous = here.surrendered
+            done, superfluous, outdated = here.surrendered
             here.least = min(here.least, found[0] + done)
             here.most = max(here.most, found[1] + done if found[1] >= 0 else -1)
             here.superfluous = max(here.superfluous, found[2] + superfluous)
+            here.outdated = max(here.outdated, found[3] + outdated)
     except Violation as violation:
         violation.schedule = [  # type: ignore[attr-defined]
             choice for each in path if each.move for choice in space.choices(each.move)
@@ -178,6 +187,7 @@ def _explore(
         terminal,
         found[:2],
         found[2],
+        found[3],
         len(space.kept),
         0.0,
         frozenset(ends.values()),

@@ -27,16 +27,17 @@ TRIES = 8  # schedules at random for each smaller world
 KINDS = get_args(StepKind)
 
 
-def shrink(case: Case, kind: str, budget: int = BUDGET) -> Case:
+def shrink(case: Case, kind: str, budget: int = BUDGET, world: bool = True) -> Case:
     """The smallest case that is found to go wrong in the same way.
 
     Args:
         case: A case that goes wrong.
         kind: How it goes wrong, as `kind_of` says it.
         budget: The most events that may be spent on it.
+        world: Whether the world may become smaller, and not only the schedule.
     """
     shrinker = _Shrinker(case, kind, budget)
-    shrinker.run()
+    shrinker.run(world)
     return shrinker.best
 
 
@@ -77,14 +78,16 @@ class _Shrinker:
         self.left = budget
         self.tried: set[str] = set()
 
-    def run(self) -> None:
+    def run(self, world: bool) -> None:
         before = None
         while before != self.best and self.left > 0:
             before = self.best
-            for smaller in (_without_clients, _without_nodes, _without_steps, _simpler):
+            for smaller in (
+                () if not world else (_without_clients, _without_nodes, _without_steps, _simpler)
+            ):
                 self._greedily(smaller)
             self._fewer_moves()
-        if self.left > 0:
+        if world and self.left > 0:
             self._fails(_renamed(self.best))
 
     def _greedily(self, smaller: Any) -> None:

@@ -169,7 +169,7 @@ def _renamed(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
             known = names.setdefault(lock_id[:depth], {})
             if element not in known:
                 known[element] = _name(len(known)) if depth == 0 else len(known) + 1
-            found = (*found, known[element])  # type: ignore[arg-type]
+            found = (*found, known[element])
         return found
 
     return tuple(

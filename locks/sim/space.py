@@ -27,13 +27,15 @@ from typing import Any, NamedTuple
 
 from locks.messages import Remove
 from locks.model import AgentId
-from locks.sim.checks import check_exclusion, check_told, check_yields, is_deadlock
+from locks.sim.checks import check_exclusion, check_told, check_yields, is_deadlock, keys
 from locks.sim.client import Client
 from locks.sim.network import Network
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
 from locks.sim.world import Choice, World
 
 __all__ = ["Move", "Space", "State"]
+
+NOTHING = (0, 0, 0)
 
 Queues = tuple[tuple[int, tuple[int, ...]], ...]
 State = tuple[tuple[int, ...], Queues, int]
@@ -77,7 +79,7 @@ class Space(Reactions):
         self.networks: list[Any] = []
         self.network_ids: dict[Any, int] = {}
         self.fine: set[tuple[int, int, int]] = set()
-        self.true: dict[Any, bool] = {}
+        self.judged: dict[Any, tuple[int, int, int]] = {}
         self.scratch = World([], self.names)
 
     def start(self) -> State:
@@ -366,20 +368,23 @@ class Space(Reactions):
             if ref is not None and ref.node == node:
                 yield number
 
-    def surrendered(self, state: State, move: Move) -> tuple[int, int]:
-        """Whether an event carries a surrender out, and whether that is superfluous."""
+    def surrendered(self, state: State, move: Move) -> tuple[int, int, int]:
+        """Whether an event carries a surrender out, superfluously, or with an untrue report."""
         if move.faults or move.party >= self.servers:
-            return (0, 0)
+            return NOTHING
         parties = state[0]
         if not self.reactions[parties[move.party], move.what, False].done:
-            return (0, 0)
+            return NOTHING
         message = self.messages[move.what]
         check_yields(message.report)
         key = (parties, move.what)
-        if key not in self.true:
+        if key not in self.judged:
             world = self.whole(state)
-            self.true[key] = is_deadlock(message, world.edges(), world.live_hosts())
-        return (1, 0 if self.true[key] else 1)
+            edges = world.edges()
+            true = is_deadlock(message, edges, world.live_hosts())
+            gone = {keys(edge) for edge in message.report.cycle} - {keys(edge) for edge in edges}
+            self.judged[key] = (1, 0 if true else 1, 1 if gone else 0)
+        return self.judged[key]
 
     # --- Looking at states
 

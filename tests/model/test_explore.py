@@ -94,7 +94,7 @@ def test_all_worlds_of_a_kind(name: str) -> None:
     assert total.worlds
     calm = not kind.extras and kind.faults == Faults() and kind.require == "all"
     if calm:
-        assert total.superfluous == 0
+        assert total.superfluous == total.outdated == 0
 
 
 # --- Rings
@@ -109,7 +109,7 @@ def test_rings_cost_one_surrender(order: tuple[int, ...]) -> None:
     world = start_ring(order)
     outcome = report(f"ring of {len(order)} {order}, held", explore(world, LIMIT, at_end=told))
     assert outcome.surrenders == (1, 1)
-    assert outcome.superfluous == 0
+    assert outcome.superfluous == outcome.outdated == 0
     assert all(max(ends) == 1 for ends in outcome.ends)
 
 
