@@ -24,7 +24,7 @@ from locks.sim.script import Script
 from locks.sim.small_worlds import ring, rings, start
 from locks.sim.world import World
 
-__all__ = ["PAGE", "TABLES", "plots", "rewritten"]
+__all__ = ["PAGE", "TABLES", "columns", "markdown", "plots", "rewritten"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "messages.md"
 RINGS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
@@ -107,17 +107,15 @@ def stuck(rule: Rule, scripts: tuple[Script, ...]) -> int:
 
 # --- Tables -------------------------------------------------------------------------------------
 
-Table = Callable[[Iterable[int]], Iterator[Sequence[str]]]
 
-
-def together(sizes: Iterable[int] = RINGS) -> Iterator[Sequence[str]]:
+def together(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
     """Rings, when agents look after all that was on its way has arrived."""
     yield _HEAD
     for size in sizes:
         yield _row(size, lambda rule, order, _: resolution(rule, order))
 
 
-def at_random(sizes: Iterable[int] = RINGS) -> Iterator[Sequence[str]]:
+def at_random(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
     """Rings, when each message takes its own time, and agents look at any time."""
     yield _HEAD
     for size in sizes:
@@ -146,7 +144,7 @@ def _order(size: int, seed: int) -> list[int]:
     return order
 
 
-def handed_on(waiters: Iterable[int] = WAITERS) -> Iterator[Sequence[str]]:
+def handed_on(waiters: Iterable[int]) -> Iterator[Sequence[str]]:
     """A contended lock."""
     yield ("waiters", "ours", "tell-all", "ours, all in turn", "tell-all, all in turn")
     for count in waiters:
@@ -154,7 +152,7 @@ def handed_on(waiters: Iterable[int] = WAITERS) -> Iterator[Sequence[str]]:
         yield [str(n) for n in (count, ours[0], others[0], ours[1], others[1])]
 
 
-def left_stuck(sizes: Iterable[int] = SMALL_RINGS) -> Iterator[Sequence[str]]:
+def left_stuck(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
     """Rings that stay deadlocked."""
     yield ("agents", "orders", "never", "sometimes", "always", "runs", "ours: runs")
     for size in sizes:
@@ -177,11 +175,12 @@ def _cell(numbers: Iterable[int]) -> str:
     return f"{mean(found):.1f} ({max(found)})"
 
 
-TABLES: dict[str, Table] = {
-    "together": together,
-    "at random": at_random,
-    "handed on": handed_on,
-    "left stuck": left_stuck,
+# For each table on the page how its rows are made, and for what sizes.
+TABLES: dict[str, tuple[Callable[[Iterable[int]], Iterator[Sequence[str]]], Sequence[int]]] = {
+    "together": (together, RINGS),
+    "at random": (at_random, RINGS),
+    "handed on": (handed_on, WAITERS),
+    "left stuck": (left_stuck, SMALL_RINGS),
 }
 
 
@@ -249,8 +248,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help=f"write them into {PAGE.name}")
     write = parser.parse_args().write
     tables = {}
-    for name, table in TABLES.items():
-        tables[name] = markdown(table())  # type: ignore[call-arg]
+    for name, (rows, sizes) in TABLES.items():
+        tables[name] = markdown(rows(sizes))
         print(f"\n{name}\n\n{tables[name]}", flush=True)
     if write:
         page = rewritten(PAGE.read_text(encoding="utf-8"), tables)

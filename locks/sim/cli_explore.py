@@ -86,7 +86,7 @@ class Total:
 
     def __str__(self) -> str:
         if not self.worlds:
-            return "no worlds"
+            return "worlds      none to the end"
         return (
             f"worlds      {self.worlds:,}\n"
             f"states      {self.states:,} (the largest world {self.largest:,})\n"
@@ -202,6 +202,8 @@ def run_command(
         options: The arguments.
         explain: Prints what leads to a violation.
     """
+    from locks.sim.small_worlds import start
+
     began = time.perf_counter()
 
     def see(wanted: Search, found: Found) -> None:
@@ -217,7 +219,8 @@ def run_command(
     search, found = wrong
     print(f"\nin the world {search}:\n{found.wrong}")
     if found.schedule:
-        explain(search.plan, found.schedule)
+        before = start(search.plan, search.held, trace=True).events or []
+        explain(search.plan, (*(event.choice for event in before), *found.schedule))
     return 1
 
 

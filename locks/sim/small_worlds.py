@@ -68,9 +68,9 @@ def small_worlds(kind: Kind, rule: Rule = OURS) -> Iterator[Plan]:
         yield Plan(scripts, nodes, homes, kind.faults, kind.options, rule=rule)
 
 
-def start(plan: Plan, held: bool = False) -> World:
+def start(plan: Plan, held: bool = False, trace: bool = False) -> World:
     """A world, ready to be explored; with `held`, each client has taken its first step."""
-    world = plan.world()
+    world = plan.world(trace)
     if held:
         for client in world.clients:
             world.step(client.number)
@@ -99,11 +99,13 @@ def is_ring(scripts: Sequence[Script]) -> bool:
         len(script) == 2 and all(step.kind == "lock" for step in script) for script in scripts
     ):
         return False
-    follow = {script[0].lock_id: script[1].lock_id for script in scripts}
-    lock, seen = scripts[0][0].lock_id, 0
-    while seen < len(scripts) and lock in follow:
-        lock, seen = follow[lock], seen + 1
-    return len(follow) == seen == len(scripts) and lock == scripts[0][0].lock_id
+    follow = {steps[0].lock_id: steps[1].lock_id for steps in scripts}
+    first = lock = scripts[0][0].lock_id
+    seen: set[LockId] = set()
+    while lock in follow and lock not in seen:
+        seen.add(lock)
+        lock = follow[lock]
+    return lock == first and len(seen) == len(scripts)
 
 
 def _combinations(kind: Kind, nodes: tuple[str, ...]) -> Iterator[tuple[Script, ...]]:

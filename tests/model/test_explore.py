@@ -17,7 +17,8 @@ from locks.sim.client import Violation
 from locks.sim.explore import Outcome, TooManyStates, explore
 from locks.sim.network import Network, Party
 from locks.sim.schedule import run
-from locks.sim.small_worlds import Kind, ring, small_worlds, start
+from locks.sim.script import parse_script
+from locks.sim.small_worlds import Kind, is_ring, ring, small_worlds, start
 from locks.sim.world import Faults, World
 from tests.model.test_rings import orders
 
@@ -281,3 +282,11 @@ def test_worlds_of_a_kind_differ_in_more_than_names() -> None:
     assert first.scripts == ring((0, 1, 2))
     held = start(first, held=True)
     assert all(client.told for client in held.clients)
+
+
+def test_what_a_ring_is() -> None:
+    """Each client takes one lock and then the next one's; a smaller circle with others is none."""
+    assert is_ring(ring((0, 2, 1, 3)))
+    scripts = ["write a; write b", "write b; write a", "write c; write a", "write d; write a"]
+    assert not is_ring([parse_script(text) for text in scripts])
+    assert not is_ring([parse_script("write a; write b"), parse_script("write b")])

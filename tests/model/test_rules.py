@@ -158,6 +158,7 @@ EXAMPLES = {
     "constant": Example(told_of_what_is_given_up, r"stuck: clients \[2, 3, 4\]"),
     "once": Example(two_deadlocks_of_one, r"stuck: clients \[[12], 3\]"),
 }
+RIGHT = [name for name, rule in RULES.items() if rule.right]
 
 
 def replay(world: World, schedule: list[Choice]) -> None:
@@ -165,9 +166,6 @@ def replay(world: World, schedule: list[Choice]) -> None:
     for choice in schedule:
         world.do(choice)
     world.check_end()
-
-
-RIGHT = [name for name, rule in RULES.items() if rule.right]
 
 
 def test_each_wrong_rule_has_a_counter_example() -> None:
