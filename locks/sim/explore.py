@@ -169,6 +169,8 @@ def _explore(
                 found = known[state] = shared.setdefault(found, found)
                 path.pop()
                 if not path:
+                    if not terminal:
+                        raise Violation("this comes to no end")
                     break
                 here = path[-1]
             done, superfluous, outdated = here.surrendered

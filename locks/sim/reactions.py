@@ -143,8 +143,10 @@ class Reactions:
 
     # --- Numbers for everything
 
-    def party(self, party: ServerMachine | Client | None, unsettled: bool) -> int:
-        """The number of a party's state."""
+    def party(
+        self, party: ServerMachine | Client | None, unsettled: bool, first: bool = False
+    ) -> int:
+        """The number of a party's state; `first` is the one in which exploring begins."""
         ref = None
         own = []
         if isinstance(party, Client):
@@ -153,7 +155,7 @@ class Reactions:
             unsettled = unsettled and not party.agent._resolver.surrendering
             if not party.finished:
                 ref = party.ref
-                own = [SETTLE] if unsettled and not self.fused else []
+                own = [SETTLE] if unsettled and (first or not self.fused) else []
                 own += [STEP] if party.ready else []
                 own += [TIME_OUT] if party.waiting == "for a while" else []
                 own += [DIE] if party.number in self.world.mortal else []

@@ -91,7 +91,7 @@ class Space(Reactions):
             parties.append(self.party(server, False))
         for client in world.clients:
             client.clock = None  # agents that begin later are in the order of their clients
-            parties.append(self.party(client, client.agent.unsettled))
+            parties.append(self.party(client, client.agent.unsettled, first=True))
         queues = {
             self.link(*link): tuple(self.message(m) for _, _, m in queue)
             for link, queue in world.links.items()

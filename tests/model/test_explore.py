@@ -240,6 +240,20 @@ def reports(world: World) -> tuple[int, ...]:
     return tuple(len(client.reports) for client in world.clients)
 
 
+def test_it_may_begin_in_the_middle() -> None:
+    """Where agents have been told of a deadlock, and have not looked yet, it goes on from there."""
+    world = World(["write a; write b", "write b; write a"])
+    for number in (1, 2, 1, 2):
+        world.step(number)
+        world.deliver("n1")
+        world.deliver_between("n1", 1)
+        world.deliver_between("n1", 2)
+    assert world.unsettled
+    outcome = explore(world)
+    assert outcome.surrenders == (1, 1)
+    assert outcome.terminal
+
+
 def test_too_many_states_are_no_success() -> None:
     """Whoever exceeds the limit is told so."""
     with pytest.raises(TooManyStates, match="more than 50 states"):
