@@ -286,6 +286,11 @@ class AgentMachine:
             return "have_all_locks"
         return "waiting" if self._claims.unservable() is None else "cannot_serve"
 
+    @property
+    def alive(self) -> frozenset[str]:
+        """The nodes whose lock servers are up."""
+        return frozenset(self._claims.alive)
+
     def outlook(self) -> Exploration | None:
         """For study: what it would find if it looked now; nothing if it does not wait."""
         return self._resolver.look()

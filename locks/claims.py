@@ -189,7 +189,7 @@ class Claims:
                 for mode in MODES:
                     self._unanswered.pop((node, wish.lock_id, mode), None)
                 self._unused(claim)
-                wish.claims[node] = Claim(node)
+                wish.node_down(node)
                 self._weigh(wish)
 
     # --- What lock servers answer ---------------------------------------------------------------
@@ -238,7 +238,7 @@ class Claims:
     def claim(self, upto: int) -> None:
         """The client was told that it has all locks up to the wish numbered `upto`."""
         for wish in [w for w in self._unclaimed.values() if w.held and w.seq <= upto]:
-            wish.claimed = wish.mode
+            wish.claim(self.alive)
             del self._unclaimed[wish.lock_id]
 
     def tell_standing(self) -> None:
@@ -286,7 +286,7 @@ class Claims:
         """Whether yielding for this edge takes something that the client was told it has."""
         node, lock_id = edge.waiter.node, edge.waiter.lock_id
         return any(
-            wish.claimed is not None and node in wish.claims and related(wish.lock_id, lock_id)
+            wish.claimed is not None and node in wish.claimed_on and related(wish.lock_id, lock_id)
             for wish in self.wishes.values()
         )
 
@@ -354,7 +354,7 @@ class Claims:
             self.open.pop(wish.lock_id, None)
         else:
             self.open[wish.lock_id] = wish
-            if wish.claimed is not None and not wish.serves(wish.claimed, self.alive):
+            if wish.claimed is not None and not wish.still_claimed(self.alive):
                 wish.claimed = None
-        if wish.claimed != wish.mode:
+        if not wish.fully_claimed:
             self._unclaimed[wish.lock_id] = wish

@@ -52,9 +52,10 @@ class Wish:
         held: Whether enough of them are granted.
         claimed: In which mode the client was told that it holds it, if it was, and still does: a
             reader that waits for its upgrade has claimed it for reading.
+        claimed_on: The nodes that it was told so of: more may have been asked, or come up, since.
     """
 
-    __slots__ = ("claimed", "claims", "held", "lock_id", "mode", "require", "seq")
+    __slots__ = ("claimed", "claimed_on", "claims", "held", "lock_id", "mode", "require", "seq")
 
     def __init__(self, lock_id: LockId, mode: Mode, require: Require, seq: int) -> None:
         self.lock_id = lock_id
@@ -64,6 +65,40 @@ class Wish:
         self.claims: dict[str, Claim] = {}
         self.held = False
         self.claimed: Mode | None = None
+        self.claimed_on: tuple[str, ...] = ()
+
+    def claim(self, alive: Collection[str]) -> None:
+        """The client is told that it holds it."""
+        self.claimed = self.mode
+        self.claimed_on = tuple(self.claims)
+        if self.counts_alive:
+            self.claimed_on = tuple(node for node in self.claims if node in alive)
+
+    @property
+    def counts_alive(self) -> bool:
+        """Whether only nodes that are up count."""
+        return self.require.endswith("_alive")
+
+    @property
+    def fully_claimed(self) -> bool:
+        """Whether the client was told that it holds all that it has asked for."""
+        return self.claimed == self.mode and len(self.claimed_on) == len(self.claims)
+
+    def node_down(self, node: str) -> None:
+        """Nothing is known any more of what was granted there."""
+        self.claims[node] = Claim(node)
+        if (
+            self.counts_alive
+        ):  # when it comes back, it does not take away what was claimed meanwhile
+            self.claimed_on = tuple(each for each in self.claimed_on if each != node)
+
+    def still_claimed(self, alive: Collection[str]) -> bool:
+        """Whether what the client was told is still granted."""
+        if self.claimed is None:
+            return False
+        claims = {node: self.claims[node] for node in self.claimed_on}
+        granted = sum(claim.grant(self.claimed) is not None for claim in claims.values())
+        return granted >= needed(self.require, claims, alive)
 
     def serves(self, mode: Mode, alive: Collection[str]) -> bool:
         """Whether enough claims are granted for a mode, given the nodes that are up."""

@@ -37,8 +37,9 @@ from locks.sim.checks import (
     check_clean,
     check_exclusion,
     check_kept,
+    check_report,
     check_told,
-    check_yields,
+    edge_stands,
     edges_of,
     granted,
 )
@@ -430,9 +431,10 @@ class Application:
     def _serve(self, message: ServerMessage) -> None:
         server = self.server
         before = granted(server)
+        stood = edge_stands(server, message)
         effects = server.handle(message)
         mail = [effect for effect in effects if isinstance(effect, ToAgent)]
-        check_kept(server, before, message, mail)
+        check_kept(server, before, stood, message, mail)
         for effect in effects:
             if isinstance(effect, ToAgent):
                 self.send(server.node, effect.agent, effect.message)
@@ -446,7 +448,7 @@ class Application:
                 check_told(host, server)
 
     def _resolved(self, report: Deadlock) -> None:
-        check_yields(report)
+        check_report(report)
         self.deadlocks.append(report)
         names = {edge.waiter.agent: edge.waiter.client for edge in report.cycle}
         what = f"{names[report.agent]} {report.action} {show(report.lock_id)}"

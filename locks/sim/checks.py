@@ -11,19 +11,21 @@ from typing import Any
 
 from locks.lock_tree import Entry
 from locks.messages import Release, Remove, Resolved, Surrender, Surrendered
-from locks.model import AgentId, Deadlock, Edge, LockId, LockInfo, blocks, related, show
+from locks.model import AgentId, Deadlock, Edge, LockId, blocks, related, show
 from locks.server_machine import ServerMachine
-from locks.sim.client import Client, Host, Violation
+from locks.sim.client import Client, Host, Violation, needed
 
 __all__ = [
     "bound",
     "check_clean",
     "check_done",
     "check_exclusion",
+    "check_heard",
     "check_kept",
+    "check_report",
     "check_rule",
     "check_told",
-    "check_yields",
+    "edge_stands",
     "edges_of",
     "excused",
     "granted",
@@ -61,6 +63,17 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
                 )
 
 
+def check_heard(host: Host, message: Any) -> None:
+    """An agent that is told of a deadlock keeps the report for its client."""
+    report = None
+    if isinstance(message, Resolved):
+        report = message.report
+    elif isinstance(message, Surrendered) and message.done:
+        report = message.message.report
+    if report is not None and report not in host.agent.deadlocks:
+        raise Violation(f"{host.agent.client} will not hear of a deadlock: {report}")
+
+
 # --- One step of a lock server ------------------------------------------------------------------
 
 
@@ -74,8 +87,33 @@ def granted(server: ServerMachine) -> Granted:
     }
 
 
-def check_kept(server: ServerMachine, before: Granted, message: Any, effects: list[Any]) -> None:
-    """Grants end by release, removal or surrender alone, and deadlocks are reported to all."""
+def edge_stands(server: ServerMachine, message: Any) -> bool:
+    """Whether the edge is there for which a surrender is made; a lock server must look, too."""
+    if not isinstance(message, Surrender) or message.report is None:
+        return False
+    return any(
+        message.agent == edge.holder.agent
+        and message.waiter == (edge.waiter.number, edge.waiter.since)
+        and message.holder == (edge.holder.number, edge.holder.since)
+        for edge in edges_of(server)
+    )
+
+
+def check_kept(
+    server: ServerMachine, before: Granted, stood: bool, message: Any, effects: list[Any]
+) -> Granted:
+    """Grants end by release, removal or surrender alone, and deadlocks are reported to all.
+
+    Args:
+        server: The lock server.
+        before: What was granted before this step.
+        stood: What `edge_stands` said before it.
+        message: The message that was taken in.
+        effects: What came of it.
+
+    Returns:
+        What is granted now.
+    """
     after = granted(server)
     for key, entry in before.items():
         if key not in after and not _takes(message, entry.asker.id, entry.slot.lock_id):
@@ -89,9 +127,12 @@ def check_kept(server: ServerMachine, before: Granted, message: Any, effects: li
             for e in effects
             if isinstance(e.message, Resolved) and e.message.report == message.report
         ]
+        if answers[0].done != stood:
+            raise Violation(f"done: {answers[0].done}, though the edge stands: {stood}: {message}")
         others = [agent for agent in message.report.agents if agent != message.agent]
         if reported != (others if answers[0].done else []):
             raise Violation(f"{message} is reported to {reported}")
+    return after
 
 
 def _takes(message: Any, agent: AgentId, lock_id: LockId) -> bool:
@@ -133,10 +174,17 @@ def _is_above(one: Entry, other: Entry) -> bool:
     return above == other.slot.lock_id[: len(above)]
 
 
-def check_yields(report: Deadlock) -> None:
-    """The youngest agent of a cycle has yielded."""
+def check_report(report: Deadlock) -> None:
+    """The youngest agent of a cycle has yielded, for the cycle's first edge."""
     if report.agent != max(report.agents):
         raise Violation(f"not the youngest of its cycle yields: {report}")
+    first = report.cycle[0]
+    named = (first.holder.agent, first.waiter.lock_id, first.waiter.node)
+    if named != (report.agent, report.lock_id, report.node):
+        raise Violation(f"the report of a deadlock is about something else: {report}")
+    for edge, following in zip(report.cycle, (*report.cycle[1:], first), strict=True):
+        if not blocks(edge.holder, edge.waiter) or edge.holder.agent != following.waiter.agent:
+            raise Violation(f"what is reported is no cycle: {report}")
 
 
 def check_clean(server: ServerMachine) -> None:
@@ -225,7 +273,7 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
             for agent in found
             if all(
                 sum(not blockers.get((agent, n, i.lock_id), set()) & found for n in i.nodes)
-                >= _needed(i)
+                >= needed(i, i.nodes)
                 for i in wishes[agent]
             )
         }
@@ -243,13 +291,6 @@ def excused(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
     for agent in list(found):
         found |= _reached(agent, follow)
     return found
-
-
-def _needed(info: LockInfo) -> int:
-    """On how many nodes a lock is needed, all of which are up."""
-    if info.require in ("all", "all_alive"):
-        return len(info.nodes)
-    return 1 if info.require == "any" else len(info.nodes) // 2 + 1
 
 
 def _reached(start: AgentId, follow: Mapping[AgentId, set[AgentId]]) -> set[AgentId]:

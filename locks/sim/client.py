@@ -6,7 +6,7 @@ anything of the world around it: what is to be sent is put into `out`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal
 
 from locks.agent_machine import AgentMachine
@@ -21,12 +21,12 @@ from locks.messages import (
     ToAgent,
     ToServer,
 )
-from locks.model import AgentId, Deadlock, LockId, Mode, related
+from locks.model import AgentId, Deadlock, LockId, LockInfo, Mode, related
 from locks.sim.network import Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Script, Step
 
-__all__ = ["SERIALS", "Client", "Fate", "Host", "Mail", "Violation"]
+__all__ = ["SERIALS", "Client", "Fate", "Host", "Mail", "Violation", "needed"]
 
 Fate = Literal["ends", "crashes"]
 Mail = tuple[Party, Party, Any]
@@ -77,8 +77,8 @@ class Host:
 
     def node_down(self, node: str) -> None:
         """The agent's node has lost another one, and with it what was locked there."""
-        self.told = {where: mode for where, mode in self.told.items() if where[0] != node}
         self.perform(self.agent.node_down(node))
+        self._lose([where for where in self.told if where[0] == node])
 
     def perform(self, effects: list[Any]) -> None:
         """Do what the agent wants done."""
@@ -98,7 +98,7 @@ class Host:
         """The client was told that it has all that it asked for."""
         infos = self.agent.lock_info()
         for info in infos:
-            if not info.held:
+            if not info.held or len(info.granted) < needed(info, self.agent.alive):
                 raise Violation(f"the client of {self.ref} is told that it has {info}")
         self.told = {(node, info.lock_id): info.mode for info in infos for node in info.granted}
 
@@ -108,11 +108,42 @@ class Host:
 
     def _gives_up(self, node: str, message: Surrender) -> None:
         """From here on the agent answers nothing until it knows what it still holds."""
+        if message.report is not None and self.agent.abort_on_deadlock:
+            self._check_action(message.report)
         if message.report is not None and message.report.action == "aborted":
             self.told.clear()
-        for where in list(self.told):
-            if where[0] == node and related(where[1], message.lock_id):
-                del self.told[where]
+        self._lose(
+            [
+                (where, lock_id)
+                for where, lock_id in self.told
+                if where == node and related(lock_id, message.lock_id)
+            ]
+        )
+
+    def _lose(self, lost: list[tuple[str, LockId]]) -> None:
+        """What the client was told does not hold any more; with too few nodes left, nowhere."""
+        if lost:
+            left = {where: mode for where, mode in self.told.items() if where not in lost}
+            for info in self.agent.lock_info():
+                if sum(lock == info.lock_id for _, lock in left) < needed(info, self.agent.alive):
+                    left = {where: mode for where, mode in left.items() if where[1] != info.lock_id}
+            self.told = left
+
+    def _check_action(self, report: Deadlock) -> None:
+        """An agent that is to abort rather than to surrender does so where its client was told."""
+        taken = [where for where in self.told if related(where[1], report.lock_id)]
+        if report.action == "surrendered" and any(node == report.node for node, _ in taken):
+            raise Violation(f"{self.ref} surrenders what its client was told it has: {report}")
+
+
+def needed(info: LockInfo, alive: Collection[str]) -> int:
+    """On how many nodes a lock is needed, as its requirement says."""
+    nodes = len(info.nodes)
+    if info.require.endswith("_alive"):
+        nodes = max(1, len(set(info.nodes) & set(alive)))
+    if info.require.startswith("all"):
+        return nodes
+    return 1 if info.require == "any" else nodes // 2 + 1
 
 
 class Client:

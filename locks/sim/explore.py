@@ -110,7 +110,7 @@ class _Visit:
     def __init__(self, state: State, space: Space) -> None:
         self.state = state
         self.moves = space.moves(state)
-        self.quiet = all(map(space.is_fault, self.moves)) and not space.is_forced(state)
+        self.quiet = all(map(space.is_fault, self.moves)) and not _unsettled(space, state)
         self.move: Any = None
         self.surrendered = (0, 0, 0)
         self.least = 1 << 30

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from locks.messages import Surrender
 from locks.model import AgentId
 from locks.server_machine import ServerMachine
-from locks.sim.checks import check_done, check_kept, check_rule, granted
+from locks.sim.checks import check_done, check_kept, check_rule, edge_stands, granted
 from locks.sim.client import SERIALS, Client
 from locks.sim.freezing import SINGLE, UNORDERED, Labels, freeze
 from locks.sim.network import Link, Party
@@ -99,8 +99,9 @@ class Reactions:
         before = granted(server)
         if self.rename:
             server.labels.begin(server, message)  # type: ignore[attr-defined]
+        stood = edge_stands(server, message)
         effects: list[Any] = server.handle(message)
-        check_kept(server, before, message, effects)
+        check_kept(server, before, stood, message, effects)
         check_rule(server, before)
         done = isinstance(message, Surrender) and message.report is not None
         done = done and effects[-1].message.done

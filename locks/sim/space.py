@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from locks.messages import Remove
 from locks.model import AgentId
-from locks.sim.checks import check_exclusion, check_told, check_yields, is_deadlock, keys
+from locks.sim.checks import check_exclusion, check_report, check_told, is_deadlock, keys
 from locks.sim.client import Client
 from locks.sim.network import Network
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
@@ -50,6 +50,7 @@ class Move(NamedTuple):
         link: The link on which it arrives, or -1.
         settle: Whether the agent looks at what it knows right after.
         faults: For what is not one party's event: what happens to the network, in this order.
+        alone: Whether the events of other parties are not tried before it.
     """
 
     party: int
@@ -57,6 +58,7 @@ class Move(NamedTuple):
     link: int
     settle: bool = False
     faults: tuple[Choice, ...] = ()
+    alone: bool = False
 
 
 class Space(Reactions):
@@ -114,7 +116,7 @@ class Space(Reactions):
             if not self.faulty or not self._faults(network):
                 first = self._first(state)
                 if first is not None:
-                    return self._moves_of(state, first)
+                    return [m._replace(alone=True) for m in self._moves_of(state, first)]
         found: list[Move] = []
         for link, queue in queues:
             if whole or self._may_arrive(link, network):
@@ -152,12 +154,14 @@ class Space(Reactions):
             _change(network, choice)
         if begun[-1][0] in ("mend", "restart"):
             after = network.connectable()
-            return [
+            blocked = not after and (network.apart or network.crashed)  # it needs the other, too
+            found = [
                 each
                 for pair in after
                 if begun[-1][1] in (pair, *pair)
                 for each in self._noticed((*begun, ("connect", pair)), number)
             ]
+            return [begun] if blocked else found
         what = begun[-1][1]
         pairs = [p for p in network.notices() if what in (p, p[::-1], p[1])]
         return [(*begun, ("notice", pair)) for pair in pairs] or [begun]
@@ -167,10 +171,6 @@ class Space(Reactions):
         if move.faults:
             return move.faults[0][0] in ("cut", "mend", "crash", "restart")
         return move.what == DIE
-
-    def is_forced(self, state: State) -> bool:
-        """Whether only one party's events are looked at next."""
-        return any(self.forced[party] for party in state[0])
 
     def _moves_of(self, state: State, number: int) -> list[Move]:
         """All that can happen at one party."""
@@ -221,11 +221,25 @@ class Space(Reactions):
         busy = [n for n in live if coming[n] or self.own[parties[n]]]
         for me in busy:
             # One that may die is not: that it lives on must be tried as well.
-            if DIE not in self.own[parties[me]] and self._is_first(
-                me, parties, coming, spoken_of, live, busy
+            if (
+                DIE not in self.own[parties[me]]
+                and self._is_first(me, parties, coming, spoken_of, live, busy)
+                and not self._lets_go(state, me)
             ):
                 return me
         return None
+
+    def _lets_go(self, state: State, me: int) -> bool:
+        """Whether a client gives something up, whatever happens to it next.
+
+        Then it must not come first: before that, others may be told that they have it, too.
+        """
+        old = state[0][me]
+        told = self.live[old].told.items() if me >= self.servers else ()
+        return bool(told) and not any(
+            told <= self.live[self.react(old, move.what, move.settle).after].told.items()
+            for move in self._moves_of(state, me)
+        )
 
     def _is_first(
         self,
@@ -242,6 +256,8 @@ class Space(Reactions):
         if me < servers and self.reborn:
             return False
         if me >= servers and self.refs[parties[me]] in spoken_of:
+            if self.reborn and any(n >= servers for n in active):
+                return False  # its next agent's messages come on another link
             return all(n in coming[me] for n in active) and not (idle and active)
         for n in active:  # it grows
             for other in list(idle):
@@ -279,8 +295,9 @@ class Space(Reactions):
                 queues[link] = queue[1:]
             else:
                 del queues[link]
-        if self.fused and number >= self.servers and self.unsettled[new] and reaction.silent:
-            new = self.force(new)
+        fused = self.fused and number >= self.servers and not move.alone
+        if fused and self.unsettled[new] and reaction.silent:
+            new = self.force(new)  # where it is not looked at by itself, it comes later
         if new != old:
             parties = (*parties[:number], new, *parties[number + 1 :])
             if self.refs[new] != self.refs[old]:
@@ -376,7 +393,7 @@ class Space(Reactions):
         if not self.reactions[parties[move.party], move.what, False].done:
             return NOTHING
         message = self.messages[move.what]
-        check_yields(message.report)
+        check_report(message.report)
         key = (parties, move.what)
         if key not in self.judged:
             world = self.whole(state)

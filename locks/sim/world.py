@@ -27,10 +27,14 @@ from locks.model import AgentId, Deadlock, Edge
 from locks.server_machine import ServerMachine
 from locks.sim.checks import (
     check_clean,
+    check_done,
     check_exclusion,
+    check_heard,
     check_kept,
+    check_report,
+    check_rule,
     check_told,
-    check_yields,
+    edge_stands,
     edges_of,
     excused,
     granted,
@@ -141,6 +145,7 @@ class World:
         self.before_surrender: Counter[str] | None = None  # `sent` when the first one was sent
         self.events: list[Event] | None = [] if trace else None
         self._created = 0
+        self._last_token: dict[str, int] = {}
         self._mail: list[Mail] = []
         self._ended: list[int] = []
         self._checked: dict[int, Any] = {}  # what clients were told, as it was checked last
@@ -253,7 +258,10 @@ class World:
             self._serve(self.servers[receiver], message)
         elif receiver in self.hosts:
             host, client = self.hosts[receiver]
+            ended = host.agent.ended
             host.receive(message)
+            if ended is None:
+                check_heard(host, message)
             if host.agent.unsettled:
                 self.unsettled[client.number] = None
             self._after(client)
@@ -272,6 +280,7 @@ class World:
                 self._ended.append(client.number)
             self.unsettled.pop(client.number, None)
             self.mortal.pop(client.number, None)
+            check_done(client)
         if client.finished or client.ref not in self.hosts:
             for ref in [ref for ref, (_, whose) in self.hosts.items() if whose is client]:
                 del self.hosts[ref]
@@ -295,12 +304,15 @@ class World:
         if resolves:
             edges = self.edges()
             true = is_deadlock(message, edges, self.live_hosts())
+        stood = edge_stands(server, message)
         effects = server.handle(message)
-        check_kept(server, before, message, effects)
+        after = check_kept(server, before, stood, message, effects)
+        check_rule(server, before)
+        self._check_tokens(server.node, {since for key, since in after.keys() - before.keys()})
         for effect in effects:
             self._send(server.node, effect.agent, effect.message)  # type: ignore[union-attr]
         if resolves and effects[-1].message.done:  # type: ignore[union-attr]
-            check_yields(message.report)
+            check_report(message.report)
             self.carried_out.append(message.report)
             if not true:
                 self.superfluous.append(message.report)
@@ -408,6 +420,13 @@ class World:
         return not parties or number in parties
 
     # --- What must always be true
+
+    def _check_tokens(self, node: str, new: set[int]) -> None:
+        """Fencing tokens rise from grant to grant, also when the node runs anew."""
+        if new and min(new) <= self._last_token.get(node, -1):
+            raise Violation(f"fencing tokens of {node} fall: {min(new)}")
+        if new:
+            self._last_token[node] = max(new)
 
     def _check_told(self, client: Client, server: ServerMachine) -> None:
         """A client that has not yet noticed that its connection is gone is let off."""

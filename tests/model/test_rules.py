@@ -234,7 +234,7 @@ def test_exploring_finds_a_ring_of_four_that_the_original_leaves_stuck() -> None
 
 def test_two_that_give_way_to_each_other_do_so_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """When smaller agents yield, too, and both look at the same time, a ring of 2 never ends."""
-    monkeypatch.setattr("locks.sim.world.check_yields", lambda report: None)
+    monkeypatch.setattr("locks.sim.world.check_report", lambda report: None)
     world = ring_of_two(RULES["all-yield"])
     world.step(1, 2)
     for _ in range(20):
