@@ -193,6 +193,42 @@ def test_a_deadlock_within_one_lock_id_on_two_nodes() -> None:
     assert net.answers[2].deadlocks[0].agent == two.id
 
 
+@pytest.mark.parametrize("come_back", [False, True], ids=["asks for more", "a node comes back"])
+def test_what_the_client_was_told_is_not_surrendered_but_aborted(come_back: bool) -> None:
+    """It stays so when the same lock is asked for on a further node, or a further node counts."""
+    net = Net(N1) if come_back else Net(N1, N2)
+    require: Any = "all_alive" if come_back else "all"
+    older, younger = net.agent(abort_on_deadlock=True), net.agent(abort_on_deadlock=True)
+    first = (N1, N2) if come_back else (N1,)
+    net.do(younger, younger.ask(A, "write", first, require, "first"))
+    assert net.answers["first"].status == "have_all_locks"
+    net.do(older, older.ask(A, "write", (N1, N2), require, "older"))
+    if come_back:
+        net.up(N2)  # the older one asks there first
+    else:
+        net.do(younger, younger.ask(A, "write", (N1, N2), require, "second"))
+    assert younger.ended is not None
+    assert isinstance(younger.ended.reason, locks.DeadlockAborted)
+    assert net.answers["older"].status == "have_all_locks"
+
+
+def test_a_withdrawn_upgrade_asks_for_the_read_lock_that_was_held_back() -> None:
+    """While a release is not answered, requests are held back; the read lock is not forgotten."""
+    net = Net(N1)
+    agent = net.agent()
+    net.do(agent, agent.ask(A, "write", (N1,), "all", 1))
+    held_back = agent.unlock(A) + agent.ask(A, "read", (N1,), "all")
+    held_back += agent.ask(A, "write", (N1,), "all", 2)
+    release = [effect for effect in held_back if isinstance(effect, ToServer)]
+    assert len(release) == 1
+    (answer,) = (e for e in net.servers[N1].handle(release[0].message) if isinstance(e, ToAgent))
+    asked = agent.receive(answer.message)
+    given_up = agent.abandon(2)
+    net.do(agent, asked + given_up)
+    assert agent.holds(A)
+    assert agent.lock_info()[0].mode == "read"
+
+
 def test_notify_tells_status_and_lock_infos() -> None:
     """A client with `notify` is told each change; switching it on tells the present status."""
     net = Net(N1)
