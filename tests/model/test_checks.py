@@ -26,8 +26,13 @@ Patch = pytest.MonkeyPatch
 def goes_wrong(make: Callable[[], World], what: str) -> None:
     """Some schedule of a world goes wrong in this way."""
     with pytest.raises(Violation, match=what):
-        for seed in range(200):
-            run(make(), random.Random(seed))
+        run_all(make, 200)
+
+
+def run_all(make: Callable[[], World], seeds: int) -> None:
+    """Run a world under many schedules."""
+    for seed in range(seeds):
+        run(make(), random.Random(seed))
 
 
 def test_a_lock_that_is_needed_on_more_nodes(monkeypatch: Patch) -> None:
