@@ -99,17 +99,14 @@ class Case(NamedTuple):
         }
         return Faults(tuple(fates.items()), kinds.count("cut"), kinds.count("crash"), self.nodes)
 
+    @property
+    def plan(self) -> Plan:
+        """The world before anything has happened, as a plan."""
+        return Plan(self.scripts, self.nodes, self.homes, self.faults, self.options, rule=self.rule)
+
     def world(self, trace: bool = False) -> World:
         """The world before anything has happened."""
-        return World(
-            self.scripts,
-            self.nodes,
-            self.faults,
-            self.homes,
-            self.rule,
-            trace,
-            **dict.fromkeys(self.options, True),
-        )
+        return self.plan.world(trace)
 
     def __str__(self) -> str:
         """The arguments of `python -m locks sim replay` that describe it."""

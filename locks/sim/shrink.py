@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from locks.model import LockId
 from locks.sim.case import Case, Move, case_of, kind_of, replay
-from locks.sim.plan import LETTERS, Plan
+from locks.sim.plan import LETTERS
 from locks.sim.schedule import POLICIES, run
 from locks.sim.script import Script, Step, StepKind
 from locks.sim.world import Choice
@@ -120,9 +120,7 @@ class _Shrinker:
 
     def _fails_somehow(self, case: Case, seed: int) -> bool:
         """Whether a world fails under a schedule at random, with faults as in its moves."""
-        plan = Plan(
-            case.scripts, case.nodes, case.homes, case.faults, case.options, "any", case.rule
-        )
+        plan = case.plan
         schedule: list[Choice] = []
         try:
             run(
