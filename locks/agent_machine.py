@@ -5,7 +5,8 @@ and finds and resolves deadlocks together with the agents that it meets. Each me
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network; the actor around it is `locks.agent`.
 
-What the client wants, and what was asked for it, is in `locks.claims`. What it does about deadlocks is in `locks.resolver`.
+What the client wants, and what was asked for it, is in `locks.claims`. What it does about deadlocks is
+in `locks.resolver`.
 """
 
 from __future__ import annotations

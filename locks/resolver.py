@@ -13,7 +13,8 @@ there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
 An agent that ceases to wait, or whose deadlock is resolved, corrects what it told of itself and
 forgets all: so what is known stays as small as the deadlocks that are going on. If it waits (again),
 it lets those know who told it something, and they tell it anew (`Knowledge.forgot`); and after a
-deadlock it asks the lock servers what still matters (`Inquire`), so that the next one is found.
+deadlock it asks the lock servers what still matters (`Inquire`), so that the next one is found. The
+one that has resolved it tells by itself. When a node is lost, all begins anew in the same way.
 """
 
 from __future__ import annotations

@@ -137,7 +137,10 @@ class Host:
 
 
 def needed(info: LockInfo, alive: Collection[str]) -> int:
-    """On how many nodes a lock is needed, as its requirement says."""
+    """On how many nodes a lock is needed, as its requirement says.
+
+    Not `locks.wishes.needed`: this is to find out when that is wrong.
+    """
     nodes = len(info.nodes)
     if info.require.endswith("_alive"):
         nodes = max(1, len(set(info.nodes) & set(alive)))

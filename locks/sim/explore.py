@@ -8,6 +8,10 @@ to look at. When nothing needs to happen any more, whoever still waits must do s
 down; when nothing can happen any more, all must have finished, and lock servers and agents must be
 empty. No state may be reached from itself: so every schedule comes to an end.
 
+Agents that begin later, after an abort or another transaction, are younger than all that came before
+them, and among themselves in the order of their clients: other orders of their ages are not explored.
+So a schedule with such agents is replayed as a case (`locks.sim.case`), which goes by clients' numbers.
+
 The search is depth first, over the states of `locks.sim.space`, which also says how it is kept small.
 """
 
@@ -85,7 +89,8 @@ def explore(
         reduce: Leave out orders of independent events.
 
     Raises:
-        Violation: With the schedule that leads there, as choices of the world, in `schedule`.
+        Violation: With the schedule that leads there, as choices of the world, in `schedule`; or
+            the world comes to no end.
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
