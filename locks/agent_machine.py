@@ -387,7 +387,7 @@ class AgentMachine:
             self._resolved(report)
         self._told(message.records)
         self._resolver.surrendered(message)
-        if message.done and report is not None and report.action == "aborted":
+        if message.done and report is not None and message.message.aborts:
             text = (
                 f"transaction {self.id} was aborted to resolve a deadlock; run it again.\n{report}"
             )

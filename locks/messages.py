@@ -61,6 +61,11 @@ class Surrender(NamedTuple):
     holder: tuple[int, int] | None = None
     report: Deadlock | None = None
 
+    @property
+    def aborts(self) -> bool:
+        """Whether the whole transaction is given up."""
+        return self.report is not None and self.report.action == "aborted"
+
 
 class Remove(NamedTuple):
     """Take all requests of an agent out: it ended, or is lost."""

@@ -124,20 +124,22 @@ class ServerMachine:
 
     def _surrender(self, message: Surrender) -> list[ServerEffect]:
         agent, lock_id, waiter, holder, report = message
-        if report is None or report.action == "surrendered":
-            changed = self.table.surrender(agent, lock_id, waiter, holder)
-        else:
+        if message.aborts:
             asker = self.table.askers.get(agent)
             stands = asker is not None and self.table.edge_stands(asker, waiter, holder)
             changed = self.table.remove(agent) if stands else []
-        members = report.agents if changed and report is not None else ()
-        self._informer.forgotten(members)
+        else:
+            changed = self.table.surrender(agent, lock_id, waiter, holder)
+        resolved = report if changed else None
+        if resolved is not None:
+            self._informer.forgotten(resolved.agents)
         news = self._informer.after(changed, [e for e in changed if e.asker.id == agent])
         effects: list[ServerEffect] = []
-        for member in members:
-            if member != agent:
-                records = tuple(news.pop(member, {}).values())
-                effects.append(ToAgent(member, Resolved(report, records)))  # type: ignore[arg-type]
+        if resolved is not None:
+            for member in resolved.agents:
+                if member != agent:
+                    records = tuple(news.pop(member, {}).values())
+                    effects.append(ToAgent(member, Resolved(resolved, records)))
         own = news.pop(agent, {})
         for end in (waiter, holder):
             entry = self.table.entry(end[0]) if end is not None else None

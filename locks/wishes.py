@@ -96,9 +96,9 @@ class Wish:
         """Whether what the client was told is still granted."""
         if self.claimed is None:
             return False
-        claims = {node: self.claims[node] for node in self.claimed_on}
-        granted = sum(claim.grant(self.claimed) is not None for claim in claims.values())
-        return granted >= needed(self.require, claims, alive)
+        return self._enough(
+            {node: self.claims[node] for node in self.claimed_on}, self.claimed, alive
+        )
 
     def serves(self, mode: Mode, alive: Collection[str]) -> bool:
         """Whether enough claims are granted for a mode, given the nodes that are up."""
@@ -106,6 +106,10 @@ class Wish:
         if len(claims) == 1:
             (claim,) = claims.values()
             return claim.grant(mode) is not None
+        return self._enough(claims, mode, alive)
+
+    def _enough(self, claims: dict[str, Claim], mode: Mode, alive: Collection[str]) -> bool:
+        """Whether enough of these claims are granted."""
         granted = sum(claim.grant(mode) is not None for claim in claims.values())
         return granted >= needed(self.require, claims, alive)
 

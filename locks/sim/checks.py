@@ -140,8 +140,7 @@ def _takes(message: Any, agent: AgentId, lock_id: LockId) -> bool:
     if getattr(message, "agent", None) != agent:
         return False
     if isinstance(message, Surrender):
-        aborts = message.report is not None and message.report.action == "aborted"
-        return aborts or related(message.lock_id, lock_id)
+        return message.aborts or related(message.lock_id, lock_id)
     return isinstance(message, Remove) or (
         isinstance(message, Release) and message.lock_id == lock_id
     )

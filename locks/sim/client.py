@@ -110,7 +110,7 @@ class Host:
         """From here on the agent answers nothing until it knows what it still holds."""
         if message.report is not None and self.agent.abort_on_deadlock:
             self._check_action(message.report)
-        if message.report is not None and message.report.action == "aborted":
+        if message.aborts:
             self.told.clear()
         self._lose(
             [

@@ -128,8 +128,7 @@ class _Sequence:
                 return "waits elsewhere"
             return "has requests elsewhere" if message.requests_elsewhere else "is here alone"
         if isinstance(message, Surrender):
-            aborts = message.report is not None and message.report.action == "aborted"
-            return "aborts" if aborts else f"surrenders {show(message.lock_id)}"
+            return "aborts" if message.aborts else f"surrenders {show(message.lock_id)}"
         what: list[str] = []
         if isinstance(message, Surrendered):
             what.append("done" if message.done else "refused")

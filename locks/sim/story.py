@@ -194,7 +194,7 @@ class _Narrator:
         message = event.detail
         if isinstance(message, Surrendered) and message.done and message.message.report:
             self.collecting.add(agent)
-            if _aborts(message):
+            if message.message.aborts:
                 yield from self._again(agent, "  ")
 
     def _again(self, agent: AgentId, indent: str = "") -> Iterator[str]:
@@ -329,7 +329,7 @@ class _Narrator:
         if arrival is not None and arrival[1] and receiver not in self.teller.gone:
             yield from self._late(sender, receiver, event.detail)
         message = event.detail
-        if isinstance(message, Surrendered) and message.done and _aborts(message):
+        if isinstance(message, Surrendered) and message.done and message.message.aborts:
             self.teller.reasons[receiver] = "is aborted"
         yield from self.teller.lines(event.sent)
 
@@ -387,8 +387,3 @@ class _Narrator:
 
 def _id(what: Any) -> str:
     return "/".join(map(str, what.lock_id))
-
-
-def _aborts(answer: Surrendered) -> bool:
-    report = answer.message.report
-    return report is not None and report.action == "aborted"
