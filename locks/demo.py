@@ -25,6 +25,7 @@ from rich.table import Table
 
 import locks
 from locks.demo_story import tell_story
+from locks.sim.arguments import at_least
 from locks.transaction import OnDeadlock
 
 __all__ = ["Bank", "add_command", "run"]
@@ -176,8 +177,8 @@ def add_command(commands: Any) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--clients", type=_at_least(1), default=50, help="default 50")
-    parser.add_argument("--accounts", type=_at_least(2), default=20, help="default 20")
+    parser.add_argument("--clients", type=at_least(1), default=50, help="default 50")
+    parser.add_argument("--accounts", type=at_least(2), default=20, help="default 20")
     parser.add_argument("--seconds", type=_positive, default=5.0, help="default 5")
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
@@ -211,16 +212,6 @@ def _run_command(options: argparse.Namespace) -> int:
         print("the bank lost or made money: this is a bug in locks", file=sys.stderr)
         return 1
     return 0
-
-
-def _at_least(least: int) -> Any:
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
-        return value
-
-    return number
 
 
 def _positive(text: str) -> float:

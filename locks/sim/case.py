@@ -30,13 +30,23 @@ from typing import NamedTuple
 from locks.errors import InvalidOption
 from locks.sim.client import SERIALS, Fate
 from locks.sim.network import Link, Party
-from locks.sim.plan import Plan
+from locks.sim.plan import Plan, node_names
 from locks.sim.rules import OURS, RULES, Rule
 from locks.sim.schedule import endless, finish
 from locks.sim.script import Script, parse_script, write_script
 from locks.sim.world import Choice, Faults, World
 
-__all__ = ["OPTIONS", "Case", "Move", "Replay", "case_of", "kind_of", "parse_case", "replay"]
+__all__ = [
+    "OPTIONS",
+    "Case",
+    "Move",
+    "Replay",
+    "case_of",
+    "kind_of",
+    "listed",
+    "parse_case",
+    "replay",
+]
 
 LETTERS = {"s": "settle", "t": "time out", "d": "ends", "x": "crashes"}
 PAIRS = ("notice", "connect", "cut", "mend")
@@ -304,11 +314,10 @@ def parse_case(
     names = nodes_from(nodes)
     asked = {node: None for steps in scripts for step in steps for node in step.nodes}
     moves = tuple(map(parse_move, schedule.split()))
-    live = tuple(homes.split(",")) if homes else ()
+    live = listed("node", homes, names)
     live = tuple(live[i % len(live)] for i in range(len(scripts))) if live else ()
-    flags = tuple(options.split(",")) if options else ()
-    _check("node", [*live, *asked], names)
-    _check("option", flags, OPTIONS)
+    flags = listed("option", options, OPTIONS)
+    _check("node", list(asked), names)
     _check("rule", [rule], list(RULES))
     for move in moves:
         for party in move.parties:
@@ -329,16 +338,24 @@ def nodes_from(text: str) -> tuple[str, ...]:
     Raises:
         InvalidOption: There are none.
     """
-    if text.isdigit():
-        names = tuple(f"n{number}" for number in range(1, int(text) + 1))
-    else:
-        names = tuple(text.split(","))
+    names = node_names(int(text)) if text.isdigit() else tuple(text.split(","))
     if not names or not all(names):
         raise InvalidOption(
             f"nodes {text!r} are none: say how many, such as 2, or name them, such as n1,n2",
             nodes=text,
         )
     return names
+
+
+def listed(what: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The parts of a list that is separated by commas.
+
+    Raises:
+        InvalidOption: One of them does not exist.
+    """
+    found = tuple(text.split(",")) if text else ()
+    _check(what, found, known)
+    return found
 
 
 def _check(what: str, used: Sequence[str], known: Sequence[str]) -> None:

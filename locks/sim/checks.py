@@ -31,6 +31,7 @@ __all__ = [
     "granted",
     "is_deadlock",
     "keys",
+    "reached",
 ]
 
 Granted = dict[tuple[int, int], Entry]
@@ -253,7 +254,7 @@ def is_deadlock(message: Surrender, edges: list[Edge], hosts: Iterable[Host]) ->
             follow.setdefault(w, set()).add(h)
             if keys(edge) == named:
                 start = (h, w)
-    return start is not None and start[1] in _reached(start[0], follow)
+    return start is not None and start[1] in reached(start[0], follow)
 
 
 def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
@@ -288,12 +289,12 @@ def excused(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
     for edge in edges:
         follow.setdefault(edge.holder.agent, set()).add(edge.waiter.agent)
     for agent in list(found):
-        found |= _reached(agent, follow)
+        found |= reached(agent, follow)
     return found
 
 
-def _reached(start: AgentId, follow: Mapping[AgentId, set[AgentId]]) -> set[AgentId]:
-    """All that can be reached."""
+def reached(start: AgentId, follow: Mapping[AgentId, set[AgentId]]) -> set[AgentId]:
+    """All that can be reached, and where one starts."""
     seen, todo = {start}, [start]
     while todo:
         new = follow.get(todo.pop(), set()) - seen

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from locks.errors import InvalidOption
 from locks.messages import Surrender
 from locks.model import REQUIREMENTS, Edge
+from locks.sim.arguments import at_least
 from locks.sim.rules import RULES
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _show(plan: Plan, schedule: Sequence[Choice]) -> None:
 
 def _add_run(subcommands: Any) -> None:
     parser = _add(subcommands, "run", _run, "run random worlds under random schedules", RUN)
-    number: dict[str, Any] = {"type": _at_least(1), "metavar": "N"}
+    number: dict[str, Any] = {"type": at_least(1), "metavar": "N"}
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="first seed (default 0)")
     parser.add_argument("--runs", **number, default=2000, help="how many seeds (default 2000)")
     parser.add_argument("--agents", **number, help="clients, each with an agent")
@@ -347,16 +348,6 @@ def _what(error: Exception) -> str:
 
 
 # --- Arguments ----------------------------------------------------------------------------------
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise argparse.ArgumentTypeError(f"{value} is less than {least}")
-        return value
-
-    return number
 
 
 def _share(text: str) -> float:

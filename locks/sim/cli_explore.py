@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from locks.errors import InvalidOption
 from locks.model import REQUIREMENTS
+from locks.sim.arguments import at_least
 from locks.sim.rules import RULES
 from locks.sim.script import write_script
 
@@ -142,6 +141,8 @@ def explore_all(
     Returns:
         What was found in all, and what is wrong, if anything is.
     """
+    import multiprocessing  # not for commands that need no second process
+
     total = Total()
     if jobs == 1:
         return total, _first_wrong(map(search, wanted), total, see)
@@ -165,7 +166,7 @@ def _first_wrong(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `explore`."""
-    number: dict[str, Any] = {"type": int, "metavar": "N"}
+    number: dict[str, Any] = {"type": at_least(1), "metavar": "N"}
     parser.add_argument("--client", action="append", metavar="STEPS", help="one world: a client")
     parser.add_argument("--agents", **number, default=2, help="clients (default 2)")
     parser.add_argument("--locks", **number, default=2, help="lock ids, or trees (default 2)")
@@ -181,7 +182,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spread", action="store_true", help="clients live on all nodes in turn")
     parser.add_argument("--crash", default="", metavar="NODES", help="one of these may crash, once")
     parser.add_argument("--restart", action="store_true", help="and may run again")
-    parser.add_argument("--cuts", **number, default=0, help="how often a connection may be cut")
+    parser.add_argument(
+        "--cuts", type=at_least(0), metavar="N", default=0, help="how often a connection may be cut"
+    )
     parser.add_argument("--options", default="", help="abort_on_deadlock, await_nodes")
     parser.add_argument(
         "--held", action="store_true", help="each client has its first lock already"
@@ -225,15 +228,16 @@ def run_command(
 
 
 def _wanted(options: argparse.Namespace) -> Iterator[Search]:
-    from locks.sim.plan import Plan
+    from locks.sim.case import OPTIONS, listed
+    from locks.sim.plan import Plan, node_names
     from locks.sim.script import parse_script
     from locks.sim.small_worlds import Extra, Kind
     from locks.sim.world import Faults
 
-    nodes = tuple(f"n{i}" for i in range(1, options.nodes + 1))
-    extras = _listed(options.extras, get_args(Extra), "step")
-    crash = _listed(options.crash, nodes, "node")
-    flags = _listed(options.options, ("abort_on_deadlock", "await_nodes"), "option")
+    nodes = node_names(options.nodes)
+    extras = listed("step", options.extras, get_args(Extra))
+    crash = listed("node", options.crash, nodes)
+    flags = listed("option", options.options, OPTIONS)
     faults = Faults((), options.cuts, 1 if crash else 0, crash, options.restart)
     if options.client:
         scripts = tuple(map(parse_script, options.client))
@@ -257,14 +261,3 @@ def _wanted(options: argparse.Namespace) -> Iterator[Search]:
         options.ring,
     )
     yield from searches(kind, options.rule, options.limit, options.full)
-
-
-def _listed(text: str, known: Iterable[str], what: str) -> tuple[str, ...]:
-    """The parts of a list that is separated by commas."""
-    found = tuple(text.split(",")) if text else ()
-    for each in found:
-        if each not in known:
-            raise InvalidOption(
-                f"{what} {each!r} is unknown; there are {', '.join(known)}", value=each
-            )
-    return found

@@ -10,7 +10,7 @@ those of a cycle.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from locks.messages import (
@@ -25,11 +25,12 @@ from locks.messages import (
     Told,
 )
 from locks.model import AgentId, Edge, RequestRecord, show
+from locks.sim.checks import reached
 from locks.sim.client import SERIALS, Mail
 from locks.sim.network import Party
 from locks.sim.story import teller_for
 from locks.sim.teller import Teller, listed, name_of
-from locks.sim.trace import Post, agents_of, nodes_of
+from locks.sim.trace import Post, agents_of, neighbours, nodes_of
 from locks.sim.world import Event
 from locks.wait_graph import Exploration
 
@@ -176,8 +177,7 @@ class _Sequence:
         """What an agent finds, if it does something about it."""
         if any(isinstance(message, Surrender) for message in sent):
             return "a circle, and I am the youngest"
-        before = sorted({e.waiter.agent for e in found.edges if e.waiter.agent > me})
-        behind = sorted({e.holder.agent for e in found.edges if e.holder.agent > me})
+        before, behind = neighbours(me, found)
         if not (before and behind and any(isinstance(m, Knowledge) and m.records for m in sent)):
             return ""
         wait = "wait" if len(before) > 1 else "waits"
@@ -217,20 +217,10 @@ def wait_for_graph(edges: Iterable[Edge]) -> str:
     for waiter_id, holder_id in labels:
         follow.setdefault(waiter_id, set()).add(holder_id)
     for (waiter_id, holder_id), wishes in labels.items():
-        tail, head = ("==", "==>") if waiter_id in _reached(holder_id, follow) else ("--", "-->")
+        tail, head = ("==", "==>") if waiter_id in reached(holder_id, follow) else ("--", "-->")
         label = escape("\n".join(wishes))
         lines.append(f'    {_agent_id(waiter_id)} {tail} "{label}" {head} {_agent_id(holder_id)}')
     return "\n".join(lines)
-
-
-def _reached(start: AgentId, follow: Mapping[AgentId, set[AgentId]]) -> set[AgentId]:
-    """Whom somebody waits for, directly or not; and itself."""
-    found, todo = {start}, [start]
-    while todo:
-        new = follow.get(todo.pop(), set()) - found
-        found |= new
-        todo += new
-    return found
 
 
 # --- Texts --------------------------------------------------------------------------------------

@@ -124,7 +124,7 @@ class Network:
         me, other = pair
         if self.seen[pair] == "healing":
             self.seen[pair] = "up"
-            self.steady = all(seen == "up" for seen in self.seen.values())
+            self.steady = self.whole
             return True
         self._lose(other, me)
         return False

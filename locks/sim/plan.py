@@ -16,7 +16,7 @@ from locks.sim.schedule import POLICIES, Policy
 from locks.sim.script import Script, Step
 from locks.sim.world import Faults, World
 
-__all__ = ["Plan", "Shape", "plan", "transactions"]
+__all__ = ["Plan", "Shape", "lock_name", "node_names", "plan", "transactions"]
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PARTIAL: tuple[Require, ...] = ("any", "majority")
@@ -97,7 +97,7 @@ def plan(seed: int, shape: Shape = ANY, rule: Rule = OURS) -> Plan:
     """The world of a seed."""
     rng = random.Random(seed)
     ids = _ids(rng, shape)
-    nodes = _names(_or(shape.nodes, rng.choice((1, 1, 1, 2, 3))))
+    nodes = node_names(_or(shape.nodes, rng.choice((1, 1, 1, 2, 3))))
     reads = _or(shape.reads, rng.choice((0, 0.3, 0.6)))
     batches = rng.choice((0, 0.2, 0.5))
     tries = rng.choice((0, 0, 0.3))
@@ -144,14 +144,21 @@ def _or(given: Any, drawn: Any) -> Any:
     return drawn if given is None else given
 
 
-def _names(count: int) -> tuple[str, ...]:
+def node_names(count: int) -> tuple[str, ...]:
+    """What so many nodes are called."""
     return tuple(f"n{i}" for i in range(1, count + 1))
+
+
+def lock_name(number: int) -> str:
+    """What a lock is called, counted from 0: by a letter."""
+    return LETTERS[number % 26] + (str(number // 26) if number >= 26 else "")
 
 
 def _ids(rng: random.Random, shape: Shape) -> list[LockId]:
     deep = rng.random() < 0.55
     count = rng.randint(2, 6)
-    roots: list[LockId] = [(name,) for name in _letters(_or(shape.locks, 3 if deep else count))]
+    locks = _or(shape.locks, 3 if deep else count)
+    roots: list[LockId] = [(lock_name(number),) for number in range(locks)]
     depth = _or(shape.depth, 3 if deep else 1)
     found = list(roots)
     for root in roots[: max(1, 2 * len(roots) // 3)]:
@@ -162,10 +169,6 @@ def _ids(rng: random.Random, shape: Shape) -> list[LockId]:
         if depth > 3:
             found += [(*root, 1, *"x" * level) for level in range(2, depth - 1)]
     return found
-
-
-def _letters(count: int) -> list[str]:
-    return [LETTERS[i % 26] + (str(i // 26) if i >= 26 else "") for i in range(count)]
 
 
 def _where(

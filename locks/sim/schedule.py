@@ -16,12 +16,15 @@ left, and all that was broken is mended, everybody must finish.
 from __future__ import annotations
 
 import random
+from collections import deque
+from collections.abc import Iterable
 from typing import Literal, NoReturn, get_args
 
+from locks.errors import InvalidOption
 from locks.sim.client import SERIALS, Violation
 from locks.sim.world import Choice, World
 
-__all__ = ["POLICIES", "Chooser", "Policy", "calm", "endless", "finish", "pick", "run"]
+__all__ = ["POLICIES", "Chooser", "Policy", "calm", "endless", "finish", "run"]
 
 Policy = Literal["any", "skewed", "oldest", "quiet", "timed"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
@@ -110,11 +113,6 @@ class Chooser:
         return self.pace[choice]
 
 
-def pick(world: World, rng: random.Random, policy: Policy, choices: list[Choice]) -> Choice:
-    """One of the choices, by a policy that remembers nothing."""
-    return Chooser(rng, policy)(world, choices)
-
-
 def calm(world: World, rng: random.Random, quiet: bool = False) -> None:
     """Carry on until only clients can do anything; `quiet` is the policy of that name."""
     choose = Chooser(rng, "quiet" if quiet else "any")
@@ -176,7 +174,12 @@ def _is_faulty(world: World) -> bool:
     return bool(world.mortal or world.cuts or world.crashes or network.apart or network.crashed)
 
 
-def finish(world: World, limit: int = 200_000, schedule: list[Choice] | None = None) -> None:
+def finish(
+    world: World,
+    limit: int = 200_000,
+    schedule: list[Choice] | None = None,
+    turns: Iterable[int] = (),
+) -> None:
     """Carry on, always in the same way, until all is finished: faults are mended, and none come.
 
     Messages arrive in the order in which they were sent; agents look when all has arrived; only
@@ -186,15 +189,20 @@ def finish(world: World, limit: int = 200_000, schedule: list[Choice] | None = N
         world: The world.
         limit: The most events.
         schedule: Where what happens is kept.
+        turns: Who takes the first steps, by number.
 
     Raises:
         Violation: Something is not as it must be.
+        InvalidOption: A client whose turn it is can't take a step.
     """
     done = [] if schedule is None else schedule
+    wanted = deque(turns)
     turn = 0
     for _ in range(limit):
         choices = world.choices(faults=False)
-        if not choices:
+        if wanted and all(choice[0] in ("step", "time out") for choice in choices):
+            choices = [_next_turn(choices, wanted.popleft())]
+        elif not choices:
             world.check_quiet()
             choices = [choice for choice in world.fault_choices() if choice[0] in REPAIRS]
             if not choices:
@@ -207,6 +215,15 @@ def finish(world: World, limit: int = 200_000, schedule: list[Choice] | None = N
     else:
         endless(limit)
     world.check_end()
+
+
+def _next_turn(choices: list[Choice], number: int) -> Choice:
+    """The next step of a client, if it can take one."""
+    choice = ("step", number)
+    if choice not in choices:
+        ready = [what for kind, what in choices if kind == "step"]
+        raise InvalidOption(f"turns: client {number} can't take a step; can: {ready}")
+    return choice
 
 
 def _rank(world: World, choice: Choice, turn: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 from locks.model import LockId
 from locks.sim.case import Case, Move, case_of, kind_of, replay
-from locks.sim.plan import LETTERS
+from locks.sim.plan import lock_name, node_names
 from locks.sim.schedule import POLICIES, run
 from locks.sim.script import Script, Step, StepKind
 from locks.sim.world import Choice
@@ -266,13 +266,13 @@ def _with_id(case: Case, old: LockId, new: LockId) -> Case:
 def _renamed(case: Case) -> Case:
     """With lock ids and nodes that are named in the order in which they occur."""
     roots = dict.fromkeys(lock_id[0] for lock_id in _ids(case))
-    names = dict(zip(roots, LETTERS, strict=False))
-    nodes = {node: f"n{number}" for number, node in enumerate(case.nodes, 1)}
+    names = {root: lock_name(number) for number, root in enumerate(roots)}
+    nodes = dict(zip(case.nodes, node_names(len(case.nodes)), strict=True))
 
     def renamed(step: Step) -> Step:
         lock_id = step.lock_id
         if lock_id:
-            lock_id = (names.get(lock_id[0], lock_id[0]), *lock_id[1:])
+            lock_id = (names[lock_id[0]], *lock_id[1:])
         return step._replace(lock_id=lock_id, nodes=tuple(nodes[node] for node in step.nodes))
 
     return case._replace(

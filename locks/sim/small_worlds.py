@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from locks.model import LockId, Mode, Require
-from locks.sim.plan import Plan
+from locks.sim.plan import Plan, lock_name, node_names
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Script, Step
 from locks.sim.world import Faults, World
@@ -21,7 +21,6 @@ from locks.sim.world import Faults, World
 __all__ = ["Extra", "Kind", "is_ring", "ring", "rings", "small_worlds", "start"]
 
 Extra = Literal["try", "unlock", "ask", "again"]
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 MODES: dict[str, tuple[Mode, ...]] = {"w": ("write",), "r": ("read",), "rw": ("read", "write")}
 
 
@@ -61,7 +60,7 @@ class Kind(NamedTuple):
 
 def small_worlds(kind: Kind, rule: Rule = OURS) -> Iterator[Plan]:
     """All worlds of a kind, those in which the clients form a ring first."""
-    nodes = tuple(f"n{i}" for i in range(1, kind.nodes + 1))
+    nodes = node_names(kind.nodes)
     homes = nodes if kind.spread else ()
     found = rings(kind.agents) if kind.ring else _combinations(kind, nodes)
     for scripts in sorted(found, key=lambda scripts: not is_ring(scripts)):
@@ -82,7 +81,7 @@ def ring(order: Sequence[int]) -> tuple[Script, ...]:
     """Scripts for a ring: `order[i]`, counted from 0, takes lock `i`, and then the next one."""
     found: list[Script] = [()] * len(order)
     for i, client in enumerate(order):
-        locks = (_name(i), _name((i + 1) % len(order)))
+        locks = (lock_name(i), lock_name((i + 1) % len(order)))
         found[client] = tuple(Step("lock", (lock,)) for lock in locks)
     return tuple(found)
 
@@ -110,7 +109,7 @@ def is_ring(scripts: Sequence[Script]) -> bool:
 
 def _combinations(kind: Kind, nodes: tuple[str, ...]) -> Iterator[tuple[Script, ...]]:
     where = (nodes, kind.require) if kind.nodes > 1 else ((), "all")
-    ids = [lock_id for i in range(kind.locks) for lock_id in _tree(_name(i), kind.depth)]
+    ids = [lock_id for i in range(kind.locks) for lock_id in _tree(lock_name(i), kind.depth)]
     kinds = ["lock", *(each for each in ("try", "ask") if each in kind.extras)]
     asking = [
         Step(each, lock_id, mode, *where)  # type: ignore[arg-type]
@@ -170,7 +169,7 @@ def _renamed(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
         for depth, element in enumerate(lock_id):
             known = names.setdefault(lock_id[:depth], {})
             if element not in known:
-                known[element] = _name(len(known)) if depth == 0 else len(known) + 1
+                known[element] = lock_name(len(known)) if depth == 0 else len(known) + 1
             found = (*found, known[element])
         return found
 
@@ -180,7 +179,3 @@ def _renamed(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
         )
         for each in scripts
     )
-
-
-def _name(number: int) -> str:
-    return LETTERS[number % 26] + (str(number // 26) if number >= 26 else "")

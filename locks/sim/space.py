@@ -31,7 +31,7 @@ from locks.sim.checks import check_exclusion, check_report, check_told, is_deadl
 from locks.sim.client import Client
 from locks.sim.network import Network
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
-from locks.sim.world import Choice, World
+from locks.sim.world import FAULTS, Choice, World
 
 __all__ = ["Move", "Space", "State"]
 
@@ -169,7 +169,7 @@ class Space(Reactions):
     def is_fault(self, move: Move) -> bool:
         """Whether this never needs to happen."""
         if move.faults:
-            return move.faults[0][0] in ("cut", "mend", "crash", "restart")
+            return move.faults[0][0] in FAULTS
         return move.what == DIE
 
     def _moves_of(self, state: State, number: int) -> list[Move]:

@@ -14,19 +14,19 @@ The sentences about messages are in `locks.sim.teller`.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from locks.errors import InvalidOption
 from locks.messages import Knowledge, Release, Remove, Request, Resolved, Surrendered, Told
 from locks.model import AgentId, Edge, Require
 from locks.sim.client import SERIALS, Violation
 from locks.sim.network import Party
 from locks.sim.rules import OURS, Rule
+from locks.sim.schedule import finish
 from locks.sim.script import Step
 from locks.sim.teller import Teller, capital, listed
-from locks.sim.trace import Post, agents_of, nodes_of
+from locks.sim.trace import Post, agents_of, neighbours, nodes_of
 from locks.sim.world import Event, World
 from locks.wait_graph import Exploration
 
@@ -83,36 +83,10 @@ def act(
     """
     world = World(scripts, nodes, homes=homes, rule=rule, trace=True, **options)
     try:
-        _play(world, deque(turns))
-        world.check_end()
+        finish(world, MOST, turns=turns)
     except Violation as violation:
         raise Unfinished(str(violation), world) from violation
     return world
-
-
-def _play(world: World, turns: deque[int]) -> None:
-    last = 0
-    for _ in range(MOST):
-        links = world.network.deliverable()
-        ready = [client.number for client in world.clients if client.ready]
-        impatient = [c.number for c in world.clients if c.waiting == "for a while"]
-        if links:
-            world.do(("deliver", min(links, key=lambda link: world.links[link][0][0])))
-        elif world.unsettled:
-            world.do(("settle", next(iter(world.unsettled))))
-        elif turns:
-            last = turns.popleft()
-            if last not in ready:
-                raise InvalidOption(f"turns: client {last} can't take a step; can: {ready}")
-            world.step(last)
-        elif ready:
-            last = min(ready, key=lambda number: (number <= last, number))
-            world.step(last)
-        elif impatient:
-            world.do(("time out", impatient[0]))
-        else:
-            return
-    raise Violation(f"no end after {MOST} events")
 
 
 # --- Telling ------------------------------------------------------------------------------------
@@ -283,8 +257,7 @@ class _Narrator:
 
     def _why(self, me: AgentId, found: Exploration, told: list[str]) -> str:
         """Why an agent passes on what it knows."""
-        before = sorted({e.waiter.agent for e in found.edges if e.waiter.agent > me})
-        behind = sorted({e.holder.agent for e in found.edges if e.holder.agent > me})
+        before, behind = neighbours(me, found)
         reached = [self.name(a) + self._through(found.edges, me, a) for a in behind]
         sees = f"{capital(self.name(me))} sees that "
         if len(before) == 1:

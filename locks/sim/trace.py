@@ -9,8 +9,9 @@ from typing import Any
 from locks.model import AgentId
 from locks.sim.network import Link, Party, home_of
 from locks.sim.world import Event
+from locks.wait_graph import Exploration
 
-__all__ = ["Post", "agents_of", "nodes_of"]
+__all__ = ["Post", "agents_of", "neighbours", "nodes_of"]
 
 
 def agents_of(events: Iterable[Event]) -> list[AgentId]:
@@ -27,6 +28,13 @@ def nodes_of(events: Iterable[Event]) -> list[str]:
         elif event.choice[0] in ("crash", "restart"):
             found.add(event.choice[1])
     return sorted(found)
+
+
+def neighbours(me: AgentId, found: Exploration) -> tuple[list[AgentId], list[AgentId]]:
+    """The younger agents that reach one, and those that it reaches, in what it has found."""
+    before = {edge.waiter.agent for edge in found.edges if edge.waiter.agent > me}
+    behind = {edge.holder.agent for edge in found.edges if edge.holder.agent > me}
+    return sorted(before), sorted(behind)
 
 
 def _parties(events: Iterable[Event]) -> Iterator[Party]:

@@ -137,6 +137,8 @@ def test_options_for_agents_and_nodes(capsys: pytest.CaptureFixture[str]) -> Non
         (("story", "--client", "fly a"), "step 'fly a' can't be read"),
         (("replay", *RING, "--schedule", "7"), "there is no client 7"),
         (("replay", *RING, "--homes", "n7"), "there is no node 'n7'"),
+        (("explore", "--with", "fly"), "there is no step 'fly'"),
+        (("explore", "--crash", "n7"), "there is no node 'n7'"),
     ],
 )
 def test_what_can_not_be_read_is_refused(
@@ -153,6 +155,8 @@ def test_what_can_not_be_read_is_refused(
         ("run", "--reads", "2"),
         ("run", "--require", "some"),
         ("run", "--agents", "0"),
+        ("explore", "--agents", "0"),
+        ("explore", "--cuts", "-1"),
         ("run", "--rule", "mine"),
         ("story",),
         (),
