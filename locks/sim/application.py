@@ -30,18 +30,16 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from locks.agent_machine import AgentMachine
 from locks.errors import MisuseError
-from locks.messages import AgentEffect, ServerMessage, Surrendered, ToAgent
+from locks.messages import AgentEffect, ServerMessage, ToAgent
 from locks.model import AgentId, Deadlock, show
 from locks.server_machine import ServerMachine
 from locks.sim.checks import (
     check_clean,
     check_exclusion,
-    check_kept,
     check_report,
     check_told,
-    edge_stands,
     edges_of,
-    granted,
+    serve,
 )
 from locks.sim.client import Host, Violation
 from locks.sim.network import Link, Network, Party
@@ -352,7 +350,7 @@ class Application:
         links = self.network.links
         while True:
             if links:
-                self._take(min(links, key=lambda link: links[link][0][0]))
+                self._take(self.network.oldest(links))
             elif self._unsettled:
                 self._settle(next(iter(self._unsettled)))
             else:
@@ -430,19 +428,14 @@ class Application:
 
     def _serve(self, message: ServerMessage) -> None:
         server = self.server
-        before = granted(server)
-        stood = edge_stands(server, message)
-        effects = server.handle(message)
-        mail = [effect for effect in effects if isinstance(effect, ToAgent)]
-        check_kept(server, before, stood, message, mail)
-        for effect in effects:
+        served = serve(server, message)
+        for effect in served.effects:
             if isinstance(effect, ToAgent):
                 self.send(server.node, effect.agent, effect.message)
             else:
                 self._view(effect)
-        answer = mail[-1].message if mail else None
-        if isinstance(answer, Surrendered) and answer.done and answer.message.report is not None:
-            self._resolved(answer.message.report)
+        if served.resolved is not None:
+            self._resolved(served.resolved)
         for host in self.hosts.values():
             if host.told:
                 check_told(host, server)

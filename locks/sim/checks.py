@@ -7,31 +7,39 @@ just these, so that the explorer can remember what it has checked.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from locks.lock_tree import Entry
-from locks.messages import Release, Remove, Resolved, Surrender, Surrendered
+from locks.messages import (
+    Release,
+    Remove,
+    Resolved,
+    ServerEffect,
+    Surrender,
+    Surrendered,
+    ToAgent,
+)
 from locks.model import AgentId, Deadlock, Edge, LockId, blocks, related, show
 from locks.server_machine import ServerMachine
 from locks.sim.client import Client, Host, Violation, needed
 
 __all__ = [
+    "Served",
     "bound",
     "check_clean",
     "check_done",
     "check_exclusion",
     "check_heard",
-    "check_kept",
     "check_report",
     "check_rule",
     "check_told",
-    "edge_stands",
     "edges_of",
     "excused",
     "granted",
     "is_deadlock",
     "keys",
     "reached",
+    "serve",
 ]
 
 Granted = dict[tuple[int, int], Entry]
@@ -88,10 +96,43 @@ def granted(server: ServerMachine) -> Granted:
     }
 
 
-def edge_stands(server: ServerMachine, message: Any) -> bool:
+class Served(NamedTuple):
+    """What came of a message to a lock server.
+
+    Attributes:
+        effects: What the lock server wants done.
+        before: What was granted before.
+        after: What is granted now.
+        resolved: The deadlock for which it has carried something out, if it has.
+    """
+
+    effects: list[ServerEffect]
+    before: Granted
+    after: Granted
+    resolved: Deadlock | None
+
+
+def serve(server: ServerMachine, message: Any) -> Served:
+    """Have a lock server take in a message; it must do no more and no less than it should.
+
+    Grants end by release, removal or surrender alone. Deadlocks are resolved for edges that are
+    there, and are reported to all.
+    """
+    before = granted(server)
+    resolves = isinstance(message, Surrender) and message.report is not None
+    stood = resolves and _edge_stands(server, message)
+    effects = server.handle(message)
+    after = granted(server)
+    for key, entry in before.items():
+        if key not in after and not _takes(message, entry.asker.id, entry.slot.lock_id):
+            raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.asker.id}")
+    if resolves:
+        _check_answers(message, stood, [e for e in effects if isinstance(e, ToAgent)])
+    return Served(effects, before, after, message.report if stood else None)
+
+
+def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
     """Whether the edge is there for which a surrender is made; a lock server must look, too."""
-    if not isinstance(message, Surrender) or message.report is None:
-        return False
     return any(
         message.agent == edge.holder.agent
         and message.waiter == (edge.waiter.number, edge.waiter.since)
@@ -100,40 +141,22 @@ def edge_stands(server: ServerMachine, message: Any) -> bool:
     )
 
 
-def check_kept(
-    server: ServerMachine, before: Granted, stood: bool, message: Any, effects: list[Any]
-) -> Granted:
-    """Grants end by release, removal or surrender alone, and deadlocks are reported to all.
-
-    Args:
-        server: The lock server.
-        before: What was granted before this step.
-        stood: What `edge_stands` said before it.
-        message: The message that was taken in.
-        effects: What came of it.
-
-    Returns:
-        What is granted now.
-    """
-    after = granted(server)
-    for key, entry in before.items():
-        if key not in after and not _takes(message, entry.asker.id, entry.slot.lock_id):
-            raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.asker.id}")
-    if isinstance(message, Surrender) and message.report is not None:
-        answers = [e.message for e in effects if isinstance(e.message, Surrendered)]
-        if answers != [e.message for e in effects[-1:]] or answers[0].message != message:
-            raise Violation(f"{message} is answered by {answers}")
-        reported = [
-            e.agent
-            for e in effects
-            if isinstance(e.message, Resolved) and e.message.report == message.report
-        ]
-        if answers[0].done != stood:
-            raise Violation(f"done: {answers[0].done}, though the edge stands: {stood}: {message}")
-        others = [agent for agent in message.report.agents if agent != message.agent]
-        if reported != (others if answers[0].done else []):
-            raise Violation(f"{message} is reported to {reported}")
-    return after
+def _check_answers(message: Surrender, stood: bool, mail: list[ToAgent]) -> None:
+    """A surrender is carried out if its edge stood, answered, and reported."""
+    assert message.report is not None
+    answers = [e.message for e in mail if isinstance(e.message, Surrendered)]
+    if answers != [e.message for e in mail[-1:]] or answers[0].message != message:
+        raise Violation(f"{message} is answered by {answers}")
+    if answers[0].done != stood:
+        raise Violation(f"done: {answers[0].done}, though the edge stands: {stood}: {message}")
+    reported = [
+        e.agent
+        for e in mail
+        if isinstance(e.message, Resolved) and e.message.report == message.report
+    ]
+    others = [agent for agent in message.report.agents if agent != message.agent]
+    if reported != (others if stood else []):
+        raise Violation(f"{message} is reported to {reported}")
 
 
 def _takes(message: Any, agent: AgentId, lock_id: LockId) -> bool:
@@ -153,16 +176,18 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
     A request that another one of its agent covers, and that is granted with it, may have somebody
     ahead of it.
     """
-    entries = [entry for asker in server.table.askers.values() for entry in asker.all()]
-    for entry in entries:
-        mine = entry.record(server.node)
+    records = {
+        entry: entry.record(server.node)
+        for asker in server.table.askers.values()
+        for entry in asker.all()
+    }
+    for entry, mine in records.items():
         if entry.granted and (entry.number, entry.since) in before:
             continue
-        others = [other.record(server.node) for other in entries if other is not entry]
         if not entry.granted:
-            if not any(blocks(other, mine) for other in others):
+            if not any(blocks(other, mine) for other in records.values()):
                 raise Violation(f"{mine} waits for nothing")
-        elif any(blocks(other, mine._replace(state="waiting")) for other in others):
+        elif any(blocks(other, mine._replace(state="waiting")) for other in records.values()):
             covers = [o for o in entry.asker.all() if o is not entry and o.granted]
             if not any(o.write or not entry.write for o in covers if _is_above(o, entry)):
                 raise Violation(f"{mine} is granted too early")

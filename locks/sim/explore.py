@@ -65,8 +65,8 @@ class Outcome(NamedTuple):
     def __str__(self) -> str:
         return (
             f"{self.states:8} states {self.transitions:9} transitions {self.terminal:4} terminal "
-            f"{self.surrenders[0]}-{self.surrenders[1]} surrenders {self.superfluous} superfluous {self.outdated} outdated "
-            f"{self.seconds:6.2f} s"
+            f"{self.surrenders[0]}-{self.surrenders[1]} surrenders {self.superfluous} superfluous "
+            f"{self.outdated} outdated {self.seconds:6.2f} s"
         )
 
 

@@ -84,6 +84,10 @@ class Network:
             return list(self.links)
         return [link for link in self.links if self.may_arrive(link)]
 
+    def oldest(self, links: Iterable[Link]) -> Link:
+        """The link whose first message was sent before those of the others."""
+        return min(links, key=lambda link: self.links[link][0][0])
+
     def may_arrive(self, link: Link) -> bool:
         """Whether the receiver's node takes in what is on a link."""
         a, b = home_of(link[0]), home_of(link[1])

@@ -12,10 +12,9 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from locks.messages import Surrender
 from locks.model import AgentId
 from locks.server_machine import ServerMachine
-from locks.sim.checks import check_done, check_kept, check_rule, edge_stands, granted
+from locks.sim.checks import check_done, check_rule, serve
 from locks.sim.client import SERIALS, Client
 from locks.sim.freezing import SINGLE, UNORDERED, Labels, freeze
 from locks.sim.network import Link, Party
@@ -96,15 +95,11 @@ class Reactions:
         return found
 
     def _serve(self, server: ServerMachine, message: Any) -> Reaction:
-        before = granted(server)
         if self.rename:
             server.labels.begin(server, message)  # type: ignore[attr-defined]
-        stood = edge_stands(server, message)
-        effects: list[Any] = server.handle(message)
-        check_kept(server, before, stood, message, effects)
-        check_rule(server, before)
-        done = isinstance(message, Surrender) and message.report is not None
-        done = done and effects[-1].message.done
+        served = serve(server, message)
+        check_rule(server, served.before)
+        effects: list[Any] = served.effects
         sent = [effect.message for effect in effects]
         if self.rename:
             sent = server.labels.end(server, message, sent)  # type: ignore[attr-defined]
@@ -112,7 +107,7 @@ class Reactions:
             (self.link(server.node, effect.agent), self.message(each))
             for effect, each in zip(effects, sent, strict=True)
         ]
-        return Reaction(self.party(server, False), tuple(mail), done, False)
+        return Reaction(self.party(server, False), tuple(mail), served.resolved is not None, False)
 
     def _act(self, client: Client, old: int, what: int, settle: bool) -> Reaction:
         unsettled = self.unsettled[old] and what != SETTLE

@@ -72,9 +72,9 @@ class Chooser:
                 if found:
                     return rng.choice(found)
         elif self.policy == "oldest" and rng.random() < 0.9:
-            links = [choice for choice in choices if choice[0] == "deliver"]
+            links = [what for kind, what in choices if kind == "deliver"]
             if links:
-                return min(links, key=lambda choice: world.links[choice[1]][0][0])
+                return ("deliver", world.network.oldest(links))
         return rng.choice(choices)
 
     def _weight(self, choice: Choice) -> float:

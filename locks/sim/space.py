@@ -107,8 +107,7 @@ class Space(Reactions):
 
     def moves(self, state: State) -> list[Move]:
         """All that can happen next; nothing needs to that is a fault."""
-        parties, queues, network = state
-        whole = network == 0
+        parties, _, network = state
         if self.reduce:
             for number in range(self.servers, len(parties)):
                 if self.forced[parties[number]]:
@@ -116,15 +115,9 @@ class Space(Reactions):
             if not self.faulty or not self._faults(network):
                 first = self._first(state)
                 if first is not None:
-                    return [m._replace(alone=True) for m in self._moves_of(state, first)]
-        found: list[Move] = []
-        for link, queue in queues:
-            if whole or self._may_arrive(link, network):
-                self._add(found, parties, Move(self.link_to[link], queue[0], link))
-        for number in range(self.servers, len(parties)):
-            for what in self.own[parties[number]]:
-                self._add(found, parties, Move(number, what, -1))
-        if not whole or self.faulty:
+                    return self._moves_of(state, first, alone=True)
+        found = self._moves_of(state)
+        if network or self.faulty:
             found += [Move(-1, 0, -1, faults=each) for each in self._faults(network)]
         return found
 
@@ -172,27 +165,42 @@ class Space(Reactions):
             return move.faults[0][0] in FAULTS
         return move.what == DIE
 
-    def _moves_of(self, state: State, number: int) -> list[Move]:
-        """All that can happen at one party."""
+    def _moves_of(self, state: State, only: int | None = None, alone: bool = False) -> list[Move]:
+        """What can happen at the parties, or only at one of them, apart from the network's changes.
+
+        Args:
+            state: The state of the world.
+            only: The party.
+            alone: Whether the events of other parties are not tried before it.
+        """
         parties, queues, network = state
         found: list[Move] = []
         for link, queue in queues:
-            if self.link_to[link] == number and (not network or self._may_arrive(link, network)):
-                self._add(found, parties, Move(number, queue[0], link))
-        for what in self.own[parties[number]]:
-            self._add(found, parties, Move(number, what, -1))
+            number = self.link_to[link]
+            if only in (None, number) and (not network or self._may_arrive(link, network)):
+                self._add(found, parties, number, queue[0], link, alone)
+        for number in range(self.servers, len(parties)) if only is None else (only,):
+            for what in self.own[parties[number]]:
+                self._add(found, parties, number, what, -1, alone)
         return found
 
-    def _add(self, found: list[Move], parties: tuple[int, ...], move: Move) -> None:
-        """Add an event; with `reduce`, once with and once without a look at what is known."""
-        number, what = move.party, move.what
-        if not self.fused or number < self.servers:
-            found.append(move)
-            return
-        after = self.react(parties[number], what, False).after
-        if self.unsettled[after]:
-            found.append(Move(number, what, move.link, True))
-        found.append(move)
+    def _add(
+        self,
+        found: list[Move],
+        parties: tuple[int, ...],
+        number: int,
+        what: int,
+        link: int,
+        alone: bool,
+    ) -> None:
+        """Add an event; where looks are fused, once with one and once without."""
+        if (
+            self.fused
+            and number >= self.servers
+            and self.unsettled[self.react(parties[number], what, False).after]
+        ):
+            found.append(Move(number, what, link, True, (), alone))
+        found.append(Move(number, what, link, False, (), alone))
 
     def _first(self, state: State) -> int | None:
         """A party whose events may come first, for nothing that others do makes a difference to them.
@@ -203,9 +211,7 @@ class Space(Reactions):
         parties, queues, _ = state
         servers, refs, mentions = self.servers, self.refs, self.mentions
         count = len(parties)
-        coming: list[set[int]] = [
-            set() for _ in range(count)
-        ]  # from whom messages are on their way
+        coming: list[set[int]] = [set() for _ in range(count)]  # from whom messages come
         spoken_of: set[AgentId] = set()  # by others than themselves
         for party in parties:
             spoken_of |= mentions[party]

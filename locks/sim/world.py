@@ -30,16 +30,14 @@ from locks.sim.checks import (
     check_done,
     check_exclusion,
     check_heard,
-    check_kept,
     check_report,
     check_rule,
     check_told,
-    edge_stands,
     edges_of,
     excused,
-    granted,
     is_deadlock,
     keys,
+    serve,
 )
 from locks.sim.client import SERIALS, Client, Fate, Host, Mail, Violation
 from locks.sim.network import Link, Network, Pair, Party
@@ -224,8 +222,8 @@ class World:
             self._deliver(what)
         elif kind == "notice":
             self._notice(what)
-        elif kind in ("connect", "mend", "restart", "cut", "crash"):
-            getattr(self, "_" + kind)(what)
+        elif kind == "connect" or kind in FAULTS:
+            self._change(kind, what)
             self._note(choice)
         else:
             self._act(choice, self.clients[what - 1])
@@ -298,26 +296,25 @@ class World:
 
     def _serve(self, server: ServerMachine, message: Any) -> None:
         """A lock server takes in a message."""
-        before = granted(server)
-        resolves = isinstance(message, Surrender) and message.report is not None
+        edges: list[Edge] = []
         true = False
-        if resolves:
+        if isinstance(message, Surrender) and message.report is not None:
             edges = self.edges()
             true = is_deadlock(message, edges, self.live_hosts())
-        stood = edge_stands(server, message)
-        effects = server.handle(message)
-        after = check_kept(server, before, stood, message, effects)
-        check_rule(server, before)
-        self._check_tokens(server.node, {since for key, since in after.keys() - before.keys()})
-        for effect in effects:
+        served = serve(server, message)
+        check_rule(server, served.before)
+        new = served.after.keys() - served.before.keys()
+        self._check_tokens(server.node, {since for _, since in new})
+        for effect in served.effects:
             self._send(server.node, effect.agent, effect.message)  # type: ignore[union-attr]
-        if resolves and effects[-1].message.done:  # type: ignore[union-attr]
-            check_report(message.report)
-            self.carried_out.append(message.report)
+        report = served.resolved
+        if report is not None:
+            check_report(report)
+            self.carried_out.append(report)
             if not true:
-                self.superfluous.append(message.report)
-            elif {keys(e) for e in message.report.cycle} - {keys(e) for e in edges}:
-                self.outdated.append(message.report)
+                self.superfluous.append(report)
+            elif {keys(e) for e in report.cycle} - {keys(e) for e in edges}:
+                self.outdated.append(report)
         if message.agent in self.hosts:  # of the others it took nothing
             _, client = self.hosts[message.agent]
             if client.told:
@@ -351,29 +348,21 @@ class World:
                 self._serve(server, Remove(agent))
         self._note(("notice", pair), me, there)
 
-    def _connect(self, pair: Pair) -> None:
-        self.network.connect(pair)
-
-    def _cut(self, pair: Pair) -> None:
-        self.cuts -= 1
-        self.network.cut(pair)
-
-    def _mend(self, pair: Pair) -> None:
-        self.network.mend(pair)
-
-    def _crash(self, node: str) -> None:
-        self.crashes -= 1
-        self.network.crash(node)
-        del self.servers[node]
-        for client in self.clients:
-            if client.home == node and not client.finished:
-                client.vanish()
-                self._after(client)
-
-    def _restart(self, node: str) -> None:
-        self.restarts += 1
-        self.network.restart(node)
-        self.servers[node] = self.rule.server(node, self.restarts << 32)
+    def _change(self, kind: str, what: Any) -> None:
+        """A connection or a node breaks, or is mended."""
+        getattr(self.network, kind)(what)
+        if kind == "cut":
+            self.cuts -= 1
+        elif kind == "crash":
+            self.crashes -= 1
+            del self.servers[what]
+            for client in self.clients:
+                if client.home == what and not client.finished:
+                    client.vanish()
+                    self._after(client)
+        elif kind == "restart":
+            self.restarts += 1
+            self.servers[what] = self.rule.server(what, self.restarts << 32)
 
     # --- By hand
 
@@ -392,7 +381,7 @@ class World:
             links = [link for link in self.network.deliverable() if self._is_one(link[1], parties)]
             settling = [n for n in self.unsettled if not parties or n in parties]
             if links:
-                self.do(("deliver", min(links, key=lambda link: self.links[link][0][0])))
+                self.do(("deliver", self.network.oldest(links)))
             elif settling:
                 self.do(("settle", settling[0]))
             else:
