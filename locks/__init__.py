@@ -16,6 +16,7 @@ from locks.api import (
     begin_transaction,
     change_flag,
     end_transaction,
+    ensure_held,
     fencing_token,
     holders,
     lock,
@@ -32,6 +33,7 @@ from locks.api import (
     watch,
     watchers,
 )
+from locks.cluster import NodeDown, NodeUp
 from locks.errors import (
     AgentEnded,
     CannotServe,
@@ -63,17 +65,23 @@ from locks.model import (
     Require,
     View,
 )
-from locks.node import Node, NodeStatistics, start, stop
+from locks.node import Node, NodeStatistics
+from locks.otp.options import TLS
+from locks.otp.remote import RemoteError, RemoteRef
+from locks.otp.terms import Atom
 from locks.primitives import Lock, RWLock
+from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor
 from locks.transaction import Transaction, run_transaction, transaction
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "TLS",
     "Agent",
     "AgentEnded",
     "AgentId",
+    "Atom",
     "CannotServe",
     "ConflictingRequest",
     "Contender",
@@ -95,13 +103,17 @@ __all__ = [
     "Mode",
     "Monitor",
     "Node",
+    "NodeDown",
     "NodeNotRunning",
     "NodeStatistics",
+    "NodeUp",
     "NotClient",
     "NotHeld",
     "Notification",
     "OperatingError",
     "RWLock",
+    "RemoteError",
+    "RemoteRef",
     "RequestRecord",
     "Require",
     "Transaction",
@@ -111,6 +123,7 @@ __all__ = [
     "begin_transaction",
     "change_flag",
     "end_transaction",
+    "ensure_held",
     "fencing_token",
     "holders",
     "kill",

@@ -1,4 +1,4 @@
-"""The command line: `python -m locks demo`, `python -m locks sim`."""
+"""The command line: `python -m locks demo`, `node` and `sim`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from locks import __version__, demo
+from locks import __version__, cli_node, demo
 from locks.sim import cli
 
 __all__ = ["main"]
@@ -24,6 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"locks {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo.add_command(commands)
+    cli_node.add_command(commands)
     cli.add_command(commands)
     options = parser.parse_args(arguments)
     status: int = options.run(options)

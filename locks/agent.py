@@ -20,16 +20,28 @@ from locks.agent_machine import AgentMachine, Flag, Object
 from locks.errors import (
     AgentEnded,
     InvalidOption,
+    LockLost,
     LocksError,
     LockTimeout,
     MisuseError,
     NotClient,
     WaitsForItself,
 )
-from locks.messages import AgentMessage, Ended
+from locks.messages import AgentMessage, Ended, Lost
 from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, related, show
-from locks.runtime import Client, Down, Monitor, Waiter, current_client, exit_client, monitor
+from locks.otp.remote import RemoteRef
+from locks.runtime import (
+    Client,
+    Down,
+    Gate,
+    Monitor,
+    Waiter,
+    current_client,
+    exit_client,
+    monitor,
+)
 from locks.runtime.inline import InlineActor
+from locks.wire import pack_notification
 
 if TYPE_CHECKING:
     from locks.node import Node
@@ -45,10 +57,10 @@ class Call:
     __slots__ = ("result", "waiter")
 
     def __init__(self) -> None:
-        self.result: LockResult | Exception | None = None
+        self.result: LockResult | int | Exception | None = None
         self.waiter = Waiter()
 
-    def answer(self, result: LockResult | Exception) -> None:
+    def answer(self, result: LockResult | int | Exception) -> None:
         """Give the answer and wake the client."""
         self.result = result
         self.waiter.wake()
@@ -63,9 +75,21 @@ class Agent(InlineActor):
     Attributes:
         id: The agent's reference.
         client: Whose transaction it is.
+        on_lost: Called with the error when locks are lost with a node, in the node's background
+            greenlet.
     """
 
-    __slots__ = ("_link", "_monitor", "_notified", "client", "id", "machine", "node")
+    __slots__ = (
+        "_link",
+        "_lost",
+        "_monitor",
+        "_notified",
+        "client",
+        "id",
+        "machine",
+        "node",
+        "on_lost",
+    )
 
     def __init__(
         self,
@@ -97,6 +121,8 @@ class Agent(InlineActor):
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
+        self._lost: Gate | None = None
+        self.on_lost: Callable[[LockLost], object] | None = None
 
     def __str__(self) -> str:
         return str(self.id)
@@ -144,11 +170,21 @@ class Agent(InlineActor):
         if self._notified is not None:
             self.node.home.run_soon(self._notified, notification)
 
+    def has_lost(self, lost: Lost) -> None:
+        """Locks that the client was told it has are gone with a node."""
+        self._make_lost()
+        assert self._lost is not None
+        self._lost.open()
+        if self.on_lost is not None:
+            self.node.home.run_soon(self.on_lost, lost.error)
+
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
+        if self._lost is not None and ended.reason is not None:
+            self._lost.open()
         watch = self.ended()
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason
@@ -202,7 +238,13 @@ class Agent(InlineActor):
     def unlock(self, lock_id: LockId) -> None:
         """Release one id."""
         self.check_client()
-        self.turn.run(self.event, self.machine.unlock, lock_id)
+        self.turn.run(self.unlock_now, lock_id)
+
+    def unlock_now(self, lock_id: LockId) -> None:
+        """Release one id, in the turn."""
+        if self.node.cluster is not None:
+            self.node.cluster.mixed.check_unlock(self, lock_id)
+        self.event(self.machine.unlock, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """Give up a lock to somebody who waits for it, and stand last."""
@@ -234,9 +276,45 @@ class Agent(InlineActor):
         self.machine.check_alive()
         return self.turn.ask(self.machine.lock_info)
 
-    def token(self, lock_id: LockId) -> int:
-        """The fencing token of a lock that is held."""
-        return self.turn.ask(self.machine.token, lock_id)
+    def token(self, lock_id: LockId, timeout: float | None = None) -> int:
+        """The fencing token of a lock that is held; on several nodes they are asked first."""
+        token = self.turn.ask(self.known_token, lock_id)
+        if token is None:
+            call = Call()
+            token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            if token is None:
+                raise LockTimeout(
+                    f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
+                    f"nodes within {timeout} s",
+                    lock_ids=[lock_id],
+                    timeout=timeout,
+                )
+        return token
+
+    def known_token(self, lock_id: LockId) -> int | None:
+        """The fencing token if it is known without asking, in the turn."""
+        if self.node.cluster is not None:
+            self.node.cluster.mixed.check_token(self, lock_id)
+        return self.machine.token(lock_id)
+
+    def ensure_held(self, lock_id: LockId | None = None) -> None:
+        """Raise `LockLost` unless the client still has what it was told it has."""
+        self.turn.ask(self.machine.ensure_held, lock_id)
+
+    @property
+    def lost(self) -> Gate:
+        """Open once locks are lost with a node, or the transaction was ended from outside."""
+        if self._lost is None:
+            self.turn.run(self._make_lost)
+        assert self._lost is not None
+        return self._lost
+
+    def _make_lost(self) -> None:
+        if self._lost is None:
+            self._lost = Gate()
+            ended = self.machine.ended
+            if ended is not None and ended.reason is not None:
+                self._lost.open()
 
     def end(self) -> None:
         """End the transaction."""
@@ -247,6 +325,21 @@ class Agent(InlineActor):
     def _wait(
         self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> LockResult:
+        result = self._await(call, timeout, event, *args)
+        if result is None:
+            wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+            self.turn.run(self.event, self.machine.abandon, call)
+            result = call.result  # it may have come just now
+            if result is None:
+                raise self._timed_out(wanted, timeout, withdrawn=event == self.machine.ask_all)
+            if isinstance(result, Exception):
+                raise result
+        return result  # type: ignore[no-any-return]
+
+    def _await(
+        self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+    ) -> Any:
+        """Run an event that answers `call`; return the answer, `None` if it did not come."""
         check_timeout(timeout)
         self.check_client()
         try:
@@ -263,16 +356,9 @@ class Agent(InlineActor):
         except BaseException:
             self.turn.run(self.event, self.machine.abandon, call)
             raise
-        wanted = None
-        if call.result is None:
-            wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-            self.turn.run(self.event, self.machine.abandon, call)
-        result = call.result  # it may have come just now
-        if result is None:
-            raise self._timed_out(wanted or [], timeout, withdrawn=event == self.machine.ask_all)
-        if isinstance(result, Exception):
-            raise result
-        return result
+        if isinstance(call.result, Exception):
+            raise call.result
+        return call.result
 
     def _check_own(self, others: Iterable[Agent]) -> None:
         """Raise `WaitsForItself` if another transaction of the same client is in the way."""
@@ -322,6 +408,9 @@ class Agent(InlineActor):
             raise InvalidOption(
                 f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
             )
+        elif isinstance(self.client, RemoteRef):
+            client = self.client
+            self._notified = lambda news: client.tell(pack_notification(news, self))
         elif isinstance(self.client, pykka.ActorRef):
             self._notified = self.client.tell
         elif self._notified is None:
@@ -343,6 +432,8 @@ def check_timeout(timeout: float | None) -> None:
 
 def name_of(client: Client) -> str:
     """A name of a client that a person can read."""
+    if isinstance(client, RemoteRef):
+        return str(client)
     if isinstance(client, pykka.ActorRef):
         return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
     if isinstance(client, gevent.Greenlet):

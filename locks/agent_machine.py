@@ -6,7 +6,7 @@ and returns what is to be done; a call that is refused raises before anything is
 no clock, no actor and no network; the actor around it is `locks.agent`.
 
 What the client wants, and what was asked for it, is in `locks.claims`. What it does about deadlocks is
-in `locks.resolver`.
+in `locks.resolver`, and how it gets fencing tokens in `locks.tokens`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from locks.errors import (
     AgentEnded,
     DeadlockAborted,
     InvalidOption,
+    LockLost,
     LocksError,
     NotHeld,
 )
@@ -28,7 +29,9 @@ from locks.messages import (
     Answer,
     Ended,
     Knowledge,
+    Lost,
     Notify,
+    Raised,
     Released,
     Resolved,
     Surrender,
@@ -49,8 +52,9 @@ from locks.model import (
     show,
 )
 from locks.resolver import Resolver
+from locks.tokens import Tokens
 from locks.wait_graph import Exploration
-from locks.wishes import Wait, cannot_serve
+from locks.wishes import Wait, Wish, cannot_serve, locks_lost
 
 __all__ = ["AgentMachine", "Flag", "Object"]
 
@@ -72,15 +76,18 @@ class AgentMachine:
 
     Attributes:
         resolver_class: What it does about deadlocks; `locks.sim.rules` has wrong ones to choose.
+        tokens_class: How it gets fencing tokens; likewise.
     """
 
     resolver_class: ClassVar[type[Resolver]] = Resolver
+    tokens_class: ClassVar[type[Tokens]] = Tokens
 
     __slots__ = (
         "_claims",
         "_last_status",
         "_out",
         "_resolver",
+        "_tokens",
         "_waits",
         "abort_on_deadlock",
         "await_nodes",
@@ -116,6 +123,7 @@ class AgentMachine:
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
         self._claims = Claims(agent, client, alive, self._out, self._resolver)
+        self._tokens = self.tokens_class(agent, self._claims.wishes, self._out)
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -158,6 +166,20 @@ class AgentMachine:
         if waiting is not None:
             for undo in waiting.undo:
                 undo()
+        self._tokens.abandon(wait)
+        return self._conclude()
+
+    def establish_token(self, lock_id: LockId, wait: Hashable) -> list[AgentEffect]:
+        """Answer `wait` with the fencing token of a lock that is held, at once if it is known.
+
+        Otherwise lock servers are asked to confirm it. If the lock is lost, surrendered or
+        unlocked meanwhile, or the transaction ends, the answer is the error that says so.
+
+        Raises:
+            NotHeld: It is not held now; as for `token`, with its other errors.
+        """
+        self.token(lock_id)
+        self._tokens.wait(lock_id, wait)
         return self._conclude()
 
     def unlock(self, lock_id: LockId) -> list[AgentEffect]:
@@ -215,10 +237,11 @@ class AgentMachine:
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction; everything is released, and whoever waits is told the reason."""
         if self.ended is None:
-            if self._waits:
+            if self._waits or self._tokens.waiting:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
                 self._out += [Answer(wait, error) for wait in self._waits]
                 self._waits.clear()
+                self._tokens.end(error)
             self._claims.end()
             self._resolver.cease()
             self.ended = Ended(reason)
@@ -241,6 +264,8 @@ class AgentMachine:
                 self._told(message.records)
             elif type(message) is Released:
                 self._claims.released(message)
+            elif type(message) is Raised:
+                self._tokens.raised(message)
         return self._conclude()
 
     def node_up(self, node: str) -> list[AgentEffect]:
@@ -253,15 +278,22 @@ class AgentMachine:
         return self._conclude()
 
     def node_down(self, node: str) -> list[AgentEffect]:
-        """The lock server of a node is gone, and with it all that it had granted."""
+        """The lock server of a node is gone, and with it all that it had granted.
+
+        What the client was told it has, and is granted on too few nodes now, is `Lost`, before
+        anything else is said. Then what can't be granted any more ends the transaction, unless
+        nodes are awaited.
+        """
         if self.ended is None and node in self._claims.alive:
+            lost = self._claims.node_down(node)
+            missing = None if self.await_nodes else self._claims.unservable()
+            if lost:
+                self._lose(lost, missing is not None and missing.lost is not None)
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
-            self._claims.node_down(node)
             self._resolver.node_down(node, self._claims.nodes)
-            lost = self._claims.unservable()
-            if lost is not None and not self.await_nodes:
-                return self.end(cannot_serve(lost.lock_id, lost.claims, self._claims.alive))
+            if missing is not None:
+                return self.end(self._ending(missing))
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
@@ -311,29 +343,55 @@ class AgentMachine:
         """All locks asked for."""
         return [wish.info() for wish in self._claims.wishes.values()]
 
-    def token(self, lock_id: LockId) -> int:
+    def token(self, lock_id: LockId) -> int | None:
         """The fencing token of a lock that is held.
+
+        Returns:
+            The token if it is known: the lock is on one node, or the token was established.
+            `None` if it must be established first (`establish_token`).
 
         Raises:
             NotHeld: It is not held.
-            InvalidOption: It was asked for on several nodes.
+            LockLost: It is lost, and the client was not told since that it has it again.
+            InvalidOption: It was asked for on several nodes, and needs neither all of them nor
+                a majority.
         """
         self.check_alive()
         wish = self._claims.wish(lock_id)
-        if len(wish.claims) > 1:
-            raise InvalidOption(
-                f"{show(lock_id)} was asked for on {len(wish.claims)} nodes; "
-                "a fencing token exists for a lock on one node",
-                lock_id=lock_id,
-            )
-        (claim,) = wish.claims.values()
-        grant = claim.grant(wish.mode)
-        if grant is None:
+        refusal = self._no_token(lock_id)
+        if refusal is not None:
+            raise refusal
+        return self._tokens.known(wish)
+
+    def ensure_held(self, lock_id: LockId | None) -> None:
+        """Make sure that what the client was told it has is granted, as far as the agent knows.
+
+        Args:
+            lock_id: Which lock; `None` for all that it was told it has.
+
+        Raises:
+            NotHeld: It is not held, and the client was not told that it is.
+            LockLost: It is lost, with a node or by a surrender, and the client was not told since
+                that it has it again; or a surrender of it is under way.
+        """
+        self.check_alive()
+        if lock_id is None:
+            lost = self._claims.lost()
+            if lost:
+                raise locks_lost(self.id, lost)
+            return
+        wish = self._claims.wish(lock_id)
+        if self._claims.is_lost(wish):
+            raise locks_lost(self.id, (wish,))
+        if not wish.held and wish.claimed is None:
             raise NotHeld(
-                f"{show(lock_id)} is asked for but not held: it has no fencing token yet",
-                lock_id=lock_id,
+                f"{show(lock_id)} is asked for by {self.id}, but not held yet", lock_id=lock_id
             )
-        return grant.since
+
+    @property
+    def lost(self) -> tuple[LockId, ...]:
+        """What was lost with a node, and the client was not told since that it has it again."""
+        return tuple(wish.lock_id for wish in self._claims.wishes.values() if wish.lost)
 
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""
@@ -353,8 +411,8 @@ class AgentMachine:
         """Raise the reason for which the transaction ended, if it has."""
         if self.ended is not None:
             reason = self.ended.reason
-            if isinstance(reason, DeadlockAborted):
-                raise DeadlockAborted(str(reason), deadlock=reason.deadlock) from reason
+            if isinstance(reason, (DeadlockAborted, LockLost)):
+                raise type(reason)(str(reason), **reason.about) from reason
             raise AgentEnded(
                 f"transaction {self.id} has ended"
                 + (f": {reason}" if reason is not None else "; begin a new one"),
@@ -395,6 +453,33 @@ class AgentMachine:
 
     # --- Telling the client ---------------------------------------------------------------------
 
+    def _lose(self, lost: list[Wish], ends: bool) -> None:
+        """Tell the client of locks that are lost."""
+        error = locks_lost(self.id, lost, ends)
+        self._out.append(Lost(error.lock_ids, error))
+        if self.notify:
+            self._out.append(Notify(Notification(self.id, "lost", error.lock_ids)))
+
+    def _ending(self, missing: Wish) -> LocksError:
+        """The reason for which the transaction ends when a wish can't be granted any more."""
+        if missing.lost is not None:
+            missing.lose(node for node in missing.claims if node not in self._claims.alive)
+            return locks_lost(self.id, self._claims.lost(), ended=True)
+        return cannot_serve(missing.lock_id, missing.claims, self._claims.alive)
+
+    def _no_token(self, lock_id: LockId) -> LocksError | None:
+        """Why a lock has no fencing token, if it can't have one now."""
+        wish = self._claims.wishes.get(lock_id)
+        if wish is not None and wish.lost is not None:
+            return locks_lost(self.id, (wish,))
+        if wish is None or not wish.held:
+            asked = "neither held nor asked for" if wish is None else "asked for but not held"
+            return NotHeld(
+                f"{show(lock_id)} is {asked} by {self.id}: it has no fencing token",
+                lock_id=lock_id,
+            )
+        return None
+
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
         return self._claims.idle and not self._resolver.surrendering
@@ -406,6 +491,8 @@ class AgentMachine:
                 self._resolver.cease()
             if self._waits and not self._resolver.surrendering:
                 self._answer()
+            if self._tokens.waiting and not self._resolver.surrendering:
+                self._tokens.go_on(self._no_token)
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
             self._claims.tell_standing()

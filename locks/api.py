@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import pykka
+
 from locks.agent import Agent, Notified, check_timeout
 from locks.agent_machine import Flag, Object
-from locks.errors import InvalidOption, MisuseError, NodeNotRunning, NotHeld
+from locks.errors import InvalidLockId, InvalidOption, MisuseError, NodeNotRunning, NotHeld
 from locks.model import (
     AgentId,
     Contender,
+    LockId,
     LockInfo,
     LockResult,
     Mode,
@@ -26,7 +29,11 @@ from locks.model import (
     check_require,
     show,
 )
-from locks.node import Node, NodeStatistics, default_node
+from locks.node import Node, NodeStatistics
+from locks.otp.etf import EncodeError, encode
+from locks.otp.remote import RemoteRef
+from locks.program import default_node
+from locks.remote_agent import RemoteAgent
 from locks.runtime import Client, current_client
 from locks.server import Watcher
 
@@ -35,6 +42,7 @@ __all__ = [
     "begin_transaction",
     "change_flag",
     "end_transaction",
+    "ensure_held",
     "fencing_token",
     "holders",
     "lock",
@@ -184,8 +192,8 @@ def lock(
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         AgentEnded: The transaction has ended.
     """
-    agent = _agent(agent)
-    return agent.lock_all((_checked(agent.node, lock_id, mode, nodes, require),), timeout)
+    user = _agent(agent)
+    return user.lock_all((checked_object(user.node, lock_id, mode, nodes, require),), timeout)
 
 
 def lock_nowait(
@@ -196,8 +204,8 @@ def lock_nowait(
     require: Require = "all",
 ) -> None:
     """Ask for a lock without waiting for it; see `lock` and `await_all_locks`."""
-    agent = _agent(agent)
-    agent.ask_for((_checked(agent.node, lock_id, mode, nodes, require),))
+    user = _agent(agent)
+    user.ask_for((checked_object(user.node, lock_id, mode, nodes, require),))
 
 
 def lock_objects(agent: Agent, objects: Iterable[Pattern]) -> None:
@@ -208,8 +216,8 @@ def lock_objects(agent: Agent, objects: Iterable[Pattern]) -> None:
         objects: Each `(lock_id, mode)`, `(lock_id, mode, nodes)` or
             `(lock_id, mode, nodes, require)`.
     """
-    agent = _agent(agent)
-    agent.ask_for([_object(agent.node, pattern) for pattern in objects])
+    user = _agent(agent)
+    user.ask_for([_object(user.node, pattern) for pattern in objects])
 
 
 def await_all_locks(agent: Agent, *, timeout: float | None = None) -> LockResult:
@@ -271,29 +279,54 @@ def surrender_nowait(
     Raises:
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
     """
-    agent = _agent(agent)
+    user = _agent(agent)
     to = other if isinstance(other, AgentId) else _agent(other).id
     lock_id = check_lock_id(lock_id)
-    nodes = _nodes(agent.node, nodes)
-    agent.check_client()
-    if all(waiting.agent != to for waiting in agent.node.view(lock_id).waiting):
+    where = _nodes(user.node, nodes)
+    user.check_client()
+    here = user.node.name in where  # what goes on elsewhere is not known here
+    if here and all(waiting.agent != to for waiting in user.node.view(lock_id).waiting):
         raise NotHeld(
             f"{to} does not wait for {show(lock_id)}; it can't be surrendered to it",
             lock_id=lock_id,
         )
-    agent.surrender(lock_id, to, nodes)
+    user.surrender(lock_id, to, where)
 
 
-def fencing_token(agent: Agent, lock_id: Sequence[Any]) -> int:
+def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
     """The fencing token of a lock: larger than that of each earlier holder of the same id.
 
     Pass it along with what you do under the lock; whoever carries it out refuses a token smaller
-    than one it has seen.
+    than one it has seen. For a lock on several nodes, with `"all"` or `"majority"`, so many of
+    them are asked to confirm it that every later holder gets a larger one; that takes one round
+    trip, once.
+
+    Args:
+        agent: The transaction's agent.
+        lock_id: The lock id.
+        timeout: Seconds to wait at most for nodes to confirm it; `None` waits for ever.
 
     Raises:
         NotHeld: The transaction doesn't hold exactly this id.
+        InvalidOption: It is held on several nodes in a way that lets two have it (`"any"`, ...).
+        LockLost: It was held, and is lost.
+        LockTimeout: Time ran out.
     """
-    return _agent(agent).token(check_lock_id(lock_id))
+    return _agent(agent).token(check_lock_id(lock_id), timeout)
+
+
+def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
+    """Make sure that locks which the client was told it has are still held.
+
+    Args:
+        agent: The transaction's agent.
+        lock_id: Which one; all that the client was told it has by default.
+
+    Raises:
+        LockLost: A lock was lost, with a node or by a surrender, since the client was told of it.
+        NotHeld: The transaction doesn't hold exactly this id.
+    """
+    _agent(agent).ensure_held(None if lock_id is None else check_lock_id(lock_id))
 
 
 def holders(lock_id: Sequence[Any]) -> tuple[Contender, ...]:
@@ -322,10 +355,18 @@ def watch(
 
     Raises:
         InvalidOption: There is nobody to tell.
+        NodeNotRunning: A node can't be reached. Of one that is lost later, the views come again
+            when it is back.
     """
     node = default_node()
-    _nodes(node, nodes)
-    node.server.add_watcher(check_lock_id(lock_id), _watcher(watcher))
+    who = _watcher(watcher)
+    checked = _check_sendable(node, check_lock_id(lock_id))
+    for name in _nodes(node, nodes):
+        if name == node.name:
+            node.server.add_watcher(checked, who)
+        else:
+            assert node.cluster is not None
+            node.turn.run(node.cluster.watch, name, checked, who)
 
 
 def unwatch(
@@ -336,8 +377,12 @@ def unwatch(
 ) -> None:
     """End what `watch` began."""
     node = default_node()
-    _nodes(node, nodes)
-    node.server.remove_watcher(check_lock_id(lock_id), _watcher(watcher))
+    checked, who = check_lock_id(lock_id), _watcher(watcher)
+    for name in _nodes(node, nodes, must_run=False):
+        if name == node.name:
+            node.server.remove_watcher(checked, who)
+        elif node.cluster is not None:
+            node.turn.run(node.cluster.unwatch, name, checked, who)
 
 
 def watchers(lock_id: Sequence[Any]) -> list[Any]:
@@ -351,13 +396,17 @@ def statistics() -> NodeStatistics:
     return default_node().statistics()
 
 
-def _agent(agent: Agent) -> Agent:
-    if not isinstance(agent, Agent):
-        raise MisuseError(
-            f"{agent!r} is not an agent; begin_transaction() returns a pair (agent, result)",
-            agent=repr(agent),
-        )
-    return agent
+def _agent(agent: Any) -> Agent | RemoteAgent:
+    if isinstance(agent, Agent):
+        return agent
+    if isinstance(agent, RemoteRef):
+        cluster = default_node().cluster
+        if cluster is not None and not isinstance(agent.target, str):
+            return RemoteAgent(default_node(), cluster.remotes, agent)
+    raise MisuseError(
+        f"{agent!r} is not an agent; begin_transaction() returns a pair (agent, result)",
+        agent=repr(agent),
+    )
 
 
 def _nodes(node: Node, nodes: Sequence[str] | None, must_run: bool = True) -> tuple[str, ...]:
@@ -370,11 +419,29 @@ def _nodes(node: Node, nodes: Sequence[str] | None, must_run: bool = True) -> tu
     return names
 
 
-def _checked(
+def _check_sendable(node: Node, lock_id: LockId) -> LockId:
+    """A lock id as it is, if other nodes can be told of it: they may meet in a deadlock."""
+    if node.cluster is not None:
+        for element in lock_id:
+            if type(element) is not str or not element.isascii():
+                try:
+                    encode(list(lock_id))
+                except EncodeError as error:
+                    raise InvalidLockId(
+                        f"lock id {lock_id!r} can't be sent to other nodes: {error}. Use text, "
+                        "numbers, bytes and tuples of them",
+                        lock_id=repr(lock_id),
+                    ) from error
+                break
+    return lock_id
+
+
+def checked_object(
     node: Node, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
 ) -> Object:
+    """What is to be locked, checked, with what was left out."""
     return (
-        check_lock_id(lock_id),
+        _check_sendable(node, check_lock_id(lock_id)),
         check_mode(mode),
         (node.name,) if nodes is None else _nodes(node, nodes, must_run=False),
         "all" if require == "all" else check_require(require),
@@ -390,8 +457,15 @@ def _object(node: Node, pattern: Pattern) -> Object:
         )
     defaults: Pattern = (None, None, None, "all")
     lock_id, mode, nodes, require = (*pattern, *defaults[len(pattern) :])
-    return _checked(node, lock_id, mode, nodes, require)
+    return checked_object(node, lock_id, mode, nodes, require)
 
 
 def _watcher(watcher: Watcher | None) -> Watcher:
-    return current_client() if watcher is None else watcher  # type: ignore[return-value]
+    who = current_client() if watcher is None else watcher
+    if isinstance(who, pykka.ActorRef) or callable(who):
+        return who
+    raise InvalidOption(
+        f"watcher {who!r} is neither an actor's reference nor a callable; pass watcher=function or "
+        "watcher=actor_ref",
+        watcher=repr(who),
+    )

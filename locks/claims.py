@@ -173,8 +173,10 @@ class Claims:
                 self._request(wish, wish.claims[node])
                 self._weigh(wish)
 
-    def node_down(self, node: str) -> None:
-        """Forget what a lock server had granted that is gone."""
+    def node_down(self, node: str) -> list[Wish]:
+        """Forget what a lock server had granted that is gone; return what is lost by that."""
+        lost: list[Wish] = []
+        given_up = {wish.lock_id for wish in self.wishes.values() if self._is_given_up(wish)}
         self.alive.discard(node)
         self._standings.pop(node, None)
         for slot in [slot for slot in self._releasing if slot[0] == node]:
@@ -182,15 +184,21 @@ class Claims:
         for wish in list(self.wishes.values()):
             claim = wish.claims.get(node)
             if claim is not None:
-                lost = [record.key for record in claim.records]
-                self._resolver.gone(lost)
-                for key in lost:
+                taken = [record.key for record in claim.records]
+                self._resolver.gone(taken)
+                for key in taken:
                     self.waiting.pop(key, None)
                 for mode in MODES:
                     self._unanswered.pop((node, wish.lock_id, mode), None)
                 self._unused(claim)
                 wish.node_down(node)
+                claimed = wish.claimed
                 self._weigh(wish)
+                more = wish.lock_id not in given_up and self._is_given_up(wish)
+                if claimed is not None and (wish.claimed is None or more):
+                    lost.append(wish)
+                    wish.lose((node,))
+        return lost
 
     # --- What lock servers answer ---------------------------------------------------------------
 
@@ -276,11 +284,28 @@ class Claims:
             ) from None
 
     def unservable(self) -> Wish | None:
-        """A wish that can't be met by the nodes that are up, if there is one."""
+        """A wish that can't be met by the nodes that are up, if there is one: rather a lost one."""
+        found = None
         for wish in self.open.values():
             if not servable(wish.require, wish.claims, self.alive):
-                return wish
-        return None
+                if wish.lost is not None:
+                    return wish
+                found = found or wish
+        return found
+
+    def lost(self) -> list[Wish]:
+        """What the client was told it has, and must not rely on any more."""
+        return [wish for wish in self.wishes.values() if self.is_lost(wish)]
+
+    def is_lost(self, wish: Wish) -> bool:
+        """Whether a wish is lost, or may be: its surrender is under way."""
+        return wish.lost is not None or self._is_given_up(wish)
+
+    def _is_given_up(self, wish: Wish) -> bool:
+        if wish.claimed is None or not self._resolver.surrendering:
+            return False
+        nodes = self._resolver.given_up(wish.lock_id)
+        return not wish.vouched_for(self.alive, nodes)
 
     def claimed(self, edge: Edge) -> bool:
         """Whether yielding for this edge takes something that the client was told it has."""
@@ -354,7 +379,10 @@ class Claims:
             self.open.pop(wish.lock_id, None)
         else:
             self.open[wish.lock_id] = wish
-            if wish.claimed is not None and not wish.still_claimed(self.alive):
-                wish.claimed = None
+        if wish.claimed is not None and not wish.as_claimed(self.alive):
+            if wish.held:
+                wish.claim(self.alive)  # what the client relies on is what was granted since
+            else:
+                wish.lose()
         if not wish.fully_claimed:
             self._unclaimed[wish.lock_id] = wish

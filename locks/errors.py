@@ -157,7 +157,15 @@ class AgentEnded(OperatingError):
 
 
 class LockLost(OperatingError):
-    """A lock that the client was told it holds is gone."""
+    """A lock that the client was told it holds is gone: what it guards may have been changed.
+
+    Attributes:
+        lock_ids: Which locks.
+        nodes: The nodes whose loss took them; none if they were surrendered.
+    """
+
+    lock_ids: Any = ()
+    nodes: Any = ()
 
 
 class DeadlockAborted(LocksError):

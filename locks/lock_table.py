@@ -102,6 +102,10 @@ class LockTable:
 
     # --- Changes --------------------------------------------------------------------------------
 
+    def raise_to(self, version: int) -> None:
+        """Give no version from now on that is not larger than this one."""
+        self.version = max(self.version, version)
+
     def request(self, agent: AgentId, client: str, lock_id: LockId, mode: Mode) -> list[Entry]:
         """Ask for a lock. The first entry returned is the request itself.
 

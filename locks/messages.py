@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import NamedTuple
 
+from locks.errors import LockLost
 from locks.model import (
     AgentId,
     Deadlock,
@@ -87,6 +88,24 @@ class Inquire(NamedTuple):
     agent: AgentId
 
 
+class Raise(NamedTuple):
+    """Give no version from now on that is not larger, if the agent still has this grant.
+
+    So who is granted the lock here next gets a larger fencing token (`locks.tokens`).
+
+    Attributes:
+        agent: Who has the grant.
+        lock_id: On exactly this id.
+        since: The version of the grant.
+        version: The version to be raised to.
+    """
+
+    agent: AgentId
+    lock_id: LockId
+    since: int
+    version: int
+
+
 class Watch(NamedTuple):
     """Subscribe `watcher` to the views of a lock id."""
 
@@ -101,7 +120,9 @@ class Unwatch(NamedTuple):
     lock_id: LockId
 
 
-ServerMessage = Request | Release | Surrender | Remove | Standing | Inquire | Watch | Unwatch
+ServerMessage = (
+    Request | Release | Surrender | Remove | Standing | Inquire | Raise | Watch | Unwatch
+)
 
 # --- Messages to an agent -----------------------------------------------------------------------
 
@@ -125,6 +146,24 @@ class Released(NamedTuple):
     node: str
     lock_id: LockId
     records: tuple[RequestRecord, ...]
+
+
+class Raised(NamedTuple):
+    """A lock server's answer to `Raise`.
+
+    Attributes:
+        node: The server's node.
+        lock_id: The id of the grant.
+        since: The version of the grant.
+        version: The version that was asked for.
+        done: Whether the grant was still there, and all later versions are larger.
+    """
+
+    node: str
+    lock_id: LockId
+    since: int
+    version: int
+    done: bool
 
 
 class Surrendered(NamedTuple):
@@ -176,7 +215,7 @@ class Knowledge(NamedTuple):
     forgot: bool = False
 
 
-AgentMessage = Told | Released | Surrendered | Resolved | Knowledge
+AgentMessage = Told | Released | Raised | Surrendered | Resolved | Knowledge
 
 # --- What the machines want done ----------------------------------------------------------------
 
@@ -203,16 +242,28 @@ class ToWatcher(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Answer a client's wait: with a result, or with an exception to raise."""
+    """Answer a client's wait: with a result, a fencing token, or an exception to raise."""
 
     wait: Hashable
-    result: LockResult | Exception
+    result: LockResult | int | Exception
 
 
 class Notify(NamedTuple):
     """Tell the client something that it asked to be told (options notify and monitor_nodes)."""
 
     notification: Notification
+
+
+class Lost(NamedTuple):
+    """Locks that the client was told it has are gone with a node; told before all else.
+
+    Attributes:
+        lock_ids: Which locks.
+        error: What to raise where the client relies on them.
+    """
+
+    lock_ids: tuple[LockId, ...]
+    error: LockLost
 
 
 class Ended(NamedTuple):
@@ -222,4 +273,4 @@ class Ended(NamedTuple):
 
 
 ServerEffect = ToAgent | ToWatcher
-AgentEffect = ToServer | ToAgent | Answer | Notify | Ended
+AgentEffect = ToServer | ToAgent | Answer | Lost | Notify | Ended

@@ -152,14 +152,22 @@ class Notification(NamedTuple):
 
     Attributes:
         agent: The agent.
-        kind: `"waiting"`, `"have_all_locks"`, `"lock_info"`, `"nodeup"` or `"nodedown"`.
-        value: The deadlocks so far with `"have_all_locks"`, a `RequestRecord` with
-            `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`; otherwise `None`.
+        kind: A `Status`, `"lost"`, `"lock_info"`, `"nodeup"` or `"nodedown"`.
+        value: The deadlocks so far with `"have_all_locks"`, the lock ids with `"lost"`, a
+            `RequestRecord` with `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`;
+            otherwise `None`.
     """
 
     agent: AgentId
     kind: Literal[
-        "waiting", "have_all_locks", "no_locks", "cannot_serve", "lock_info", "nodeup", "nodedown"
+        "waiting",
+        "have_all_locks",
+        "no_locks",
+        "cannot_serve",
+        "lost",
+        "lock_info",
+        "nodeup",
+        "nodedown",
     ]
     value: Any = None
 
@@ -187,7 +195,18 @@ class LockInfo(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """One request in a view, as users and watchers see it."""
+    """One request in a view, as users and watchers see it.
+
+    Attributes:
+        agent: Who asks.
+        client: A name of the agent's client that a person can read.
+        lock_id: What is asked for.
+        mode: `"read"` or `"write"`.
+        granted: Whether it is granted; otherwise it waits.
+        version: Version at which it got its present state and place.
+        number: Number of the request on its node; 0 in views of other nodes.
+        place: Its place in the order there, likewise.
+    """
 
     agent: AgentId
     client: str
@@ -195,6 +214,8 @@ class Contender(NamedTuple):
     mode: Mode
     granted: bool
     version: int
+    number: int = 0
+    place: Place = 0
 
 
 class View(NamedTuple):

@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import pykka
 
-from locks.agent import Agent
+from locks.agent import Agent, check_timeout
+from locks.agent_machine import AgentMachine
+from locks.cluster import Cluster, NodeDown, NodeUp
 from locks.errors import AgentEnded, InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_table import TableStatistics
 from locks.messages import (
     Answer,
     Ended,
     Knowledge,
+    Lost,
     Notify,
     Surrendered,
     ToAgent,
@@ -36,11 +37,14 @@ from locks.messages import (
     ToWatcher,
 )
 from locks.model import AgentId, LockId, View
+from locks.otp.options import Address, Options, check_node_name, parse_peer
+from locks.otp.remote import RemoteRef
 from locks.runtime import Client, Home, current_client, interrupts
-from locks.runtime.inline import Turn, native_lock
+from locks.runtime.inline import Turn
 from locks.server import Server
+from locks.wire import SERIAL_BITS
 
-__all__ = ["Node", "NodeStatistics", "default_node", "stand_in", "start", "stop"]
+__all__ = ["Node", "NodeStatistics", "Trace"]
 
 logger = logging.getLogger("locks")
 
@@ -76,21 +80,23 @@ class Node:
         name: Its name, `name@host`.
         trace: Called with sender, receiver and message for each message between actors, within
             the turn: it must be quick, and must not call `locks`.
+        options: How it takes part in a cluster; `None` if it stays alone.
 
     Attributes:
         agent_class: What its agents are.
-        now: Says the time of creation of an agent, in nanoseconds.
+        now: Says the time of creation of an agent, in nanoseconds since 1970.
+        alive: The nodes whose lock servers can be asked, its own among them.
+        cluster: What it has to do with other nodes, if it has.
     """
 
     agent_class: ClassVar[type[Agent]] = Agent
     now: Callable[[], int] = staticmethod(time.time_ns)
+    cluster: Cluster | None = None
 
-    def __init__(self, name: str, trace: Trace | None = None) -> None:
-        if not isinstance(name, str) or name.count("@") != 1 or not all(name.split("@")):
-            raise InvalidOption(
-                f'node name {name!r} is not of the form "name@host"', name=repr(name)
-            )
-        self.name = name
+    def __init__(
+        self, name: str, trace: Trace | None = None, options: Options | None = None
+    ) -> None:
+        self.name = check_node_name(name)
         self.alive = frozenset((name,))
         self.running = True
         self.trace = trace
@@ -104,8 +110,14 @@ class Node:
         self._queue: deque[tuple[Server | Agent, Any]] = deque()
         self._unsettled: dict[Agent, None] = {}
         self._serial = itertools.count(1)
-        self._shielded = interrupts.install()
         self._transactions = self._aborted = self._deadlocks = self._knowledge = 0
+        if options is not None:
+            try:
+                self.cluster = Cluster(self, options)
+            except BaseException:
+                self.home.stop(timeout=5)
+                raise
+        self._shielded = interrupts.install()
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
@@ -119,7 +131,8 @@ class Node:
 
         Args:
             client: Whose it is; the caller by default.
-            created: The time of creation that the agent's reference says; now by default.
+            created: The time of creation, in nanoseconds since 1970, that the agent's reference
+                says; now by default.
             **options: See `locks.begin_transaction`.
         """
         self.check_running()
@@ -131,7 +144,8 @@ class Node:
                 "link=False; the transaction ends with its client in any case",
                 client=repr(client),
             )
-        ref = AgentId(self.now() if created is None else created, self.name, next(self._serial))
+        number = self.new_number(created)
+        ref = AgentId(number, self.name, number & ((1 << SERIAL_BITS) - 1))
         agent = self.agent_class(self, ref, client, **options)
         self.agents[ref] = agent
         self.clients.setdefault(client, {})[agent] = None
@@ -146,11 +160,18 @@ class Node:
         self._transactions += 1
         return agent
 
+    def new_number(self, created: int | None = None) -> int:
+        """The number of a new agent or process: when it was made, and a serial number below."""
+        microseconds = (self.now() if created is None else created) // 1000
+        return microseconds << SERIAL_BITS | next(self._serial) & ((1 << SERIAL_BITS) - 1)
+
     def stop(self) -> None:
         """Stop the node: transactions end, those who wait are told, everything is released."""
         if self.running:
             self.running = False
             self.turn.run(self._end_agents)
+            if self.cluster is not None:
+                self.turn.run(self.cluster.stop, "the node was stopped")
         if self.server.is_alive():
             if self._shielded:
                 interrupts.uninstall()
@@ -177,6 +198,8 @@ class Node:
             self.running = False
             self._queue.clear()
             self._end_agents("has lost its lock server")
+            if self.cluster is not None:
+                self.cluster.stop("the lock server has crashed")
 
     def check_running(self) -> None:
         """Raise `NodeNotRunning` when the node was stopped."""
@@ -195,9 +218,16 @@ class Node:
         """Do what a machine wants done."""
         for effect in effects:
             kind = type(effect)
+            receiver: Server | Agent | None
             if kind is ToServer:
-                receiver: Server | Agent | None = self.server
+                if effect.node != self.name:
+                    self._send(sender, effect.node, effect.message)
+                    continue
+                receiver = self.server
             elif kind is ToAgent:
+                if effect.agent.node != self.name:
+                    self._send(sender, effect.agent, effect.message)
+                    continue
                 receiver = self.agents.get(effect.agent)
             else:
                 self._perform_other(sender, effect)
@@ -206,6 +236,17 @@ class Node:
                 self._queue.append((receiver, effect.message))
                 if self.trace is not None:
                     self.trace(sender, receiver, effect.message)
+
+    def _send(self, sender: Any, receiver: str | AgentId, message: Any) -> None:
+        """Send a message to a lock server, or an agent, of another node."""
+        if self.trace is not None:
+            self.trace(sender, receiver, message)
+        if self.cluster is None:
+            return  # an agent that has never been here: the simulator's
+        if isinstance(receiver, str):
+            self.cluster.to_server(receiver, sender, message)
+        else:
+            self.cluster.to_agent(receiver, message)
 
     def _perform_other(self, sender: Any, effect: Any) -> None:
         kind = type(effect)
@@ -218,8 +259,12 @@ class Node:
             sender.has_ended(effect)
         elif kind is Notify:
             sender.notify(effect.notification)
+        elif kind is Lost:
+            sender.has_lost(effect)
         elif kind is ToWatcher:
             watcher = effect.watcher
+            if self.cluster is not None and self.cluster.tell_watcher(watcher, effect.view):
+                return
             tell = watcher.tell if isinstance(watcher, pykka.ActorRef) else watcher
             self.home.run_soon(tell, effect.view)
         else:
@@ -255,18 +300,129 @@ class Node:
                         self._aborted += message.message.report.action == "aborted"
                     if receiver.machine.unsettled:
                         unsettled[receiver] = None
-            if not unsettled:
+            if unsettled:
+                agent = next(iter(unsettled))
+                del unsettled[agent]
+                try:
+                    agent.settle()
+                except Exception as error:
+                    self._crashed(agent, error)
+            elif self.cluster is not None and self.cluster.distribution.unsent:
+                self.cluster.distribution.flush()  # a link that is lost here is news
+            else:
                 return
-            agent = next(iter(unsettled))
-            del unsettled[agent]
+
+    def tell_agents(self, event: Callable[[AgentMachine, str], list[Any]], node: str) -> None:
+        """Another node's lock server is there, or gone: tell all agents. In a turn."""
+        for agent in list(self.agents.values()):
             try:
-                agent.settle()
+                agent.event(event, agent.machine, node)
             except Exception as error:
                 self._crashed(agent, error)
+            if agent.machine.unsettled:
+                self._unsettled[agent] = None
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
         self.home.run_soon(logger.error, text, *args)
+
+    # --- Other nodes ----------------------------------------------------------------------------
+
+    def _needs_cluster(self) -> Cluster:
+        self.check_running()
+        if self.cluster is None:
+            raise MisuseError(
+                f"node {self.name} was started to be alone; start it with a cookie: "
+                "locks.start(name, cookie=...)",
+                node=self.name,
+            )
+        return self.cluster
+
+    @property
+    def address(self) -> Address | None:
+        """Where it listens for other nodes, host and port; `None` if it does not."""
+        return self.cluster.distribution.address if self.cluster is not None else None
+
+    def nodes(self) -> list[str]:
+        """The nodes that it is connected with."""
+        return sorted(self.cluster.distribution.links) if self.cluster is not None else []
+
+    def connect(self, peer: str, *, timeout: float | None = 5) -> bool:
+        """Connect to another node, and stay connected: a connection that is lost is made anew.
+
+        Args:
+            peer: `name@host:port`; `name@host` if its address is known, or with epmd.
+            timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
+
+        Returns:
+            Whether it is connected.
+
+        Raises:
+            InvalidOption: That is no peer, or its address is not allowed (see `start`).
+        """
+        cluster = self._needs_cluster()
+        check_timeout(timeout)
+        distribution = cluster.distribution
+        known = distribution.options.epmd or peer in distribution.addresses
+        name, address = parse_peer(peer, known)
+        if address is not None:
+            distribution.options.check_address(address, "connects to")
+        waiter = self.turn.ask(distribution.connect, name, address)
+        return waiter is None or waiter.wait(timeout)
+
+    def disconnect(self, name: str) -> bool:
+        """Disconnect from another node, and stay apart from it until `connect` is called.
+
+        Returns:
+            Whether it was connected.
+        """
+        return self.turn.ask(self._needs_cluster().distribution.disconnect, name)
+
+    def monitor_nodes(
+        self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True
+    ) -> None:
+        """Have somebody told of nodes that are connected, and of those that are lost.
+
+        Args:
+            watcher: An actor's reference, which gets `NodeUp` and `NodeDown` as messages, or a
+                callable. A callable runs in the node's background greenlet.
+            on: `False` ends it.
+        """
+        cluster = self._needs_cluster()
+        if not (isinstance(watcher, pykka.ActorRef) or callable(watcher)):
+            raise InvalidOption(
+                f"watcher {watcher!r} is neither an actor's reference nor a callable",
+                watcher=repr(watcher),
+            )
+        self.turn.run(cluster.monitor_nodes, watcher, on)
+
+    def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
+        """Let an actor be reached from other nodes by a name.
+
+        Raises:
+            MisuseError: The name is taken.
+        """
+        cluster = self._needs_cluster()
+        if not isinstance(actor, pykka.ActorRef):
+            raise InvalidOption(f"{actor!r} is not an actor's reference", actor=repr(actor))
+        self.turn.run(cluster.register, name, actor)
+
+    def remote(self, name: str, node: str) -> RemoteRef:
+        """A reference to the actor, or the Erlang process, of this name on another node."""
+        return self._needs_cluster().remotes.ref(node, name)
+
+    def link(self, actor: Client, other: RemoteRef) -> None:
+        """Link an actor, a greenlet or a thread of this node to a process of another one.
+
+        When one of them ends abnormally, or the connection is lost, the other one is stopped.
+
+        Raises:
+            InvalidOption: `actor` can't be stopped, or `other` is known by its name only.
+        """
+        cluster = self._needs_cluster()
+        if not _can_be_linked(actor) or isinstance(actor, RemoteRef):
+            raise InvalidOption(f"{actor!r} can't be linked: it can't be stopped from outside")
+        self.turn.run(cluster.link, actor, other)
 
     # --- Questions ------------------------------------------------------------------------------
 
@@ -289,86 +445,3 @@ class Node:
 
 def _can_be_linked(client: Client) -> bool:
     return isinstance(client, pykka.ActorRef) or not hasattr(client, "is_alive")
-
-
-_default: Node | None = None
-_starting = native_lock()
-
-
-def start(name: str | None = None, *, trace: Trace | None = None) -> Node:
-    """Start this program's node, unless it runs already.
-
-    The first use of `locks` starts it, too. In a program that is monkey-patched by gevent, or
-    whose calling thread has a gevent hub, its background work is done in that hub; in any other
-    program it has a thread of its own.
-
-    Args:
-        name: The node's name, `name@host`; `node@localhost` by default.
-        trace: For study: called with sender, receiver and message for each message between
-            actors. It must be quick, and must not call `locks`.
-
-    Returns:
-        The node.
-
-    Raises:
-        MisuseError: A node with another name runs already.
-        InvalidOption: The name is not of the form `name@host`.
-    """
-    global _default
-    with _starting:
-        if _default is not None and _default.running:
-            if name not in (None, _default.name):
-                raise MisuseError(
-                    f"node {_default.name} runs already; stop it with locks.stop() before you "
-                    f"start {name}",
-                    node=_default.name,
-                )
-            return _default
-        if _default is not None:
-            _default.stop()  # its lock server has crashed
-        _default = Node("node@localhost" if name is None else name, trace)
-        return _default
-
-
-def stop() -> None:
-    """Stop this program's node, if it runs: transactions end, everything is released."""
-    global _default
-    node, _default = _default, None
-    if node is not None:
-        node.stop()
-
-
-def default_node() -> Node:
-    """This program's node; it is started if it does not run."""
-    node = _default
-    if node is not None and node.running:
-        return node
-    return start()
-
-
-@contextmanager
-def stand_in(node: Node) -> Iterator[None]:
-    """Let another node take the place of this program's node for a while: a simulated one."""
-    global _default
-    before, _default = _default, node
-    try:
-        yield
-    finally:
-        _default = before
-
-
-def _forget_node() -> None:
-    """In a forked child there is no node: its agents' clients are in the parent."""
-    global _default, _starting
-    node, _default = _default, None
-    _starting = native_lock()
-    if node is not None:
-        node.running = False
-        node.turn.reset()
-        for agent in list(node.agents.values()):
-            text = f"transaction {agent.id} lives in the parent process"
-            agent.machine.end(AgentEnded(text, agent=agent.id))
-            agent.ended()
-
-
-os.register_at_fork(after_in_child=_forget_node)

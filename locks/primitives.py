@@ -19,7 +19,7 @@ from typing import Any
 from locks.agent import Agent, check_timeout
 from locks.errors import InvalidOption, LockLost, LockTimeout, MisuseError, NotHeld
 from locks.model import Mode, check_lock_id, check_mode, show
-from locks.node import default_node
+from locks.program import default_node
 from locks.runtime import current_client
 
 __all__ = ["Lock", "RWLock"]

@@ -31,7 +31,15 @@ from locks.messages import (
     ToAgent,
     ToServer,
 )
-from locks.model import AgentId, Deadlock, Edge, RequestKey, RequestRecord
+from locks.model import (
+    AgentId,
+    Deadlock,
+    Edge,
+    LockId,
+    RequestKey,
+    RequestRecord,
+    related,
+)
 from locks.wait_graph import Exploration, WaitGraph
 
 __all__ = ["Resolver"]
@@ -70,7 +78,8 @@ class Resolver:
         self.unsettled = False
         # Most agents never need it: they hold what they asked for, or nobody waits for them.
         self._graph: WaitGraph | None = None
-        self._surrendering: dict[str, int] = {}  # unanswered surrenders, by node
+        # What is given up by unanswered surrenders, by node: an id, or everything.
+        self._surrendering: dict[str, list[LockId | None]] = {}
         self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
         self._tellers: dict[AgentId, None] = {}
 
@@ -83,6 +92,14 @@ class Resolver:
     def surrendering(self) -> bool:
         """Whether a surrender is not answered yet: the agent doesn't know what it still holds."""
         return bool(self._surrendering)
+
+    def given_up(self, lock_id: LockId) -> list[str]:
+        """The nodes where this id is given up by a surrender that is not answered yet."""
+        return [
+            node
+            for node, ids in self._surrendering.items()
+            if any(each is None or related(each, lock_id) for each in ids)
+        ]
 
     def begin(self) -> None:
         """The agent waits, perhaps for some time already."""
@@ -167,18 +184,20 @@ class Resolver:
 
     def surrender(self, node: str, message: Surrender) -> None:
         """Send a surrender; until it is answered, nothing else is done about deadlocks."""
-        self._surrendering[node] = self._surrendering.get(node, 0) + 1
+        given_up = None if message.aborts else message.lock_id
+        self._surrendering.setdefault(node, []).append(given_up)
         self._out.append(ToServer(node, message))
 
     def surrendered(self, answer: Surrendered) -> None:
         """Take in a lock server's answer to a surrender."""
-        self._surrendering[answer.node] -= 1
+        message = answer.message
+        self._surrendering[answer.node].remove(None if message.aborts else message.lock_id)
         if not self._surrendering[answer.node]:
             del self._surrendering[answer.node]
         if self._graph is None:
             return
         present = {record.key: record for record in answer.records}
-        for end in (answer.message.waiter, answer.message.holder):
+        for end in (message.waiter, message.holder):
             if end is not None:
                 key = (answer.node, end[0])
                 record = present.get(key)

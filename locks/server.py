@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 
-from locks.errors import InvalidOption, MisuseError
+from locks.errors import MisuseError
 from locks.messages import ServerMessage, Unwatch, Watch
 from locks.model import LockId, View
 from locks.runtime import Down, Monitor, monitor
@@ -63,15 +63,12 @@ class Server(InlineActor):
 
     def add_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
         """Tell a watcher the views of an id: the present one, and each later one."""
-        if not (isinstance(watcher, pykka.ActorRef) or callable(watcher)):
-            raise InvalidOption(
-                f"watcher {watcher!r} is neither an actor's reference nor a callable; "
-                "pass watcher=function or watcher=actor_ref",
-                watcher=repr(watcher),
-            )
         self.turn.run(self.handle, Watch(watcher, lock_id))
+        self.watch_over(watcher)  # a watcher that is dead already is taken out at once
+
+    def watch_over(self, watcher: Watcher) -> None:
+        """See to it that a watcher is told nothing any more when it has ended."""
         if isinstance(watcher, pykka.ActorRef) and watcher not in self._monitors:
-            # After `Watch`: a watcher that is dead already is taken out at once.
             self._monitors[watcher] = monitor(watcher, self._watcher_down)
             if not watcher.is_alive():
                 self._monitors.pop(watcher, None)
@@ -86,3 +83,5 @@ class Server(InlineActor):
         self._monitors.pop(down.subject, None)
         for lock_id in self.machine.watched(down.subject):
             self.turn.post(self.handle, Unwatch(down.subject, lock_id))
+        if self.node.cluster is not None:
+            self.turn.post(self.node.cluster.watcher_down, down.subject)

@@ -15,6 +15,8 @@ from locks.lock_table import LockTable, TableStatistics
 from locks.lock_tree import Asker, Entry
 from locks.messages import (
     Inquire,
+    Raise,
+    Raised,
     Release,
     Released,
     Remove,
@@ -64,6 +66,7 @@ class ServerMachine:
             Surrender: self._surrender,
             Standing: self._standing,
             Inquire: self._inquire,
+            Raise: self._raise,
             Watch: self._watch,
             Unwatch: self._unwatch,
         }
@@ -72,7 +75,16 @@ class ServerMachine:
         """Take in one message; return what is to be done, in this order."""
         return self._handlers[type(message)](message)
 
+    def raise_to(self, version: int) -> None:
+        """Give no version from now on that is not larger: another node has given this one."""
+        self.table.raise_to(version)
+
     # --- Questions ------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The last version given, or raised to."""
+        return self.table.version
 
     def view(self, lock_id: LockId) -> View:
         """What users see of a lock id."""
@@ -80,7 +92,16 @@ class ServerMachine:
             lock_id,
             self.node,
             tuple(
-                Contender(e.asker.id, e.asker.client, e.slot.lock_id, e.mode, e.granted, e.since)
+                Contender(
+                    e.asker.id,
+                    e.asker.client,
+                    e.slot.lock_id,
+                    e.mode,
+                    e.granted,
+                    e.since,
+                    e.number,
+                    e.place,
+                )
                 for e in self.table.view(lock_id)
             ),
             self.table.version,
@@ -89,6 +110,10 @@ class ServerMachine:
     def watchers(self, lock_id: LockId) -> list[Hashable]:
         """Who watches exactly this lock id."""
         return list(self._watchers.get(lock_id, ()))
+
+    def all_watchers(self) -> list[Hashable]:
+        """Who watches any lock id."""
+        return list(dict.fromkeys(each for there in self._watchers.values() for each in there))
 
     def watched(self, watcher: Hashable) -> list[LockId]:
         """What somebody watches."""
@@ -165,6 +190,14 @@ class ServerMachine:
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
         asker = self.table.askers.get(message.agent)
         return [] if asker is None else self._tell(self._informer.again(asker))
+
+    def _raise(self, message: Raise) -> list[ServerEffect]:
+        agent, lock_id, since, version = message
+        own = self.table.own(agent, lock_id)
+        done = any(entry.granted and entry.since == since for entry in own)
+        if done:
+            self.table.raise_to(version)
+        return [ToAgent(agent, Raised(self.node, lock_id, since, version, done))]
 
     def _watch(self, message: Watch) -> list[ServerEffect]:
         self._watchers.setdefault(message.lock_id, {})[message.watcher] = None

@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from locks import node as real
+from locks import program
 from locks.agent import Agent, Call
 from locks.agent_machine import Object
 from locks.errors import InvalidOption, MisuseError
@@ -105,12 +105,12 @@ class Simulation:
                 raise InvalidOption(f"{name}={value!r} is not a number >= 0", value=repr(value))
         if not self._application.clients:
             raise MisuseError("there is nothing to run; add clients with simulation.client()")
-        if isinstance(real._default, _Node):
+        if isinstance(program._default, _Node):
             raise MisuseError("a simulation runs already; it can't have another one within it")
         self._began = True
         self.seed = self.seed if seed is None else seed
         try:
-            with real.stand_in(self._node):
+            with program.stand_in(self._node):
                 self._application.run(random.Random(self.seed), deaths, limit)
         except BaseException as error:
             self._explain(error)
@@ -373,7 +373,7 @@ class _Node(Node):
         return super().spawn_agent(client, created, **options)
 
     def stop(self) -> None:
-        real._default = self
+        program._default = self
         raise MisuseError("a simulation runs; its node can't be stopped")
 
     def deliver(self, receiver: Server | Agent, message: Any) -> None:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, overload
 
 from locks.agent import Agent, check_timeout
-from locks.agent_machine import Object
-from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, MisuseError
-from locks.model import Deadlock, Mode, check_lock_id, check_mode
-from locks.node import default_node
+from locks.api import checked_object
+from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, LockLost, MisuseError
+from locks.model import Deadlock, Mode, Require, check_lock_id
+from locks.program import default_node
+from locks.runtime import Gate
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
 
 T = TypeVar("T")
 
 OnDeadlock = Literal["abort", "surrender"]
+OnLost = Callable[[LockLost], object]
 
 
 class Transaction:
@@ -36,6 +38,8 @@ class Transaction:
         timeout: float | None = None,
         on_deadlock: OnDeadlock = "abort",
         created: int | None = None,
+        await_nodes: bool = False,
+        on_lost: OnLost | None = None,
     ) -> None:
         if on_deadlock not in ("abort", "surrender"):
             raise InvalidOption(
@@ -46,6 +50,8 @@ class Transaction:
         self._timeout = timeout
         self._abort = on_deadlock == "abort"
         self._created = created
+        self._await_nodes = await_nodes
+        self._on_lost = on_lost
         self._agent: Agent | None = None
 
     @property
@@ -59,8 +65,11 @@ class Transaction:
         if self._agent is not None:
             raise MisuseError("a transaction can't be entered twice; make a new one")
         self._agent = default_node().spawn_agent(
-            created=self._created, abort_on_deadlock=self._abort
+            created=self._created,
+            abort_on_deadlock=self._abort,
+            await_nodes=self._await_nodes,
         )
+        self._agent.on_lost = self._on_lost
         return self
 
     def __exit__(
@@ -72,34 +81,59 @@ class Transaction:
         agent = self.agent
         try:
             agent.end()
-        except (AgentEnded, DeadlockAborted):
+        except (AgentEnded, DeadlockAborted, LockLost):
             if error is None:
                 raise
 
+    @overload
     def lock(
         self, lock_id: Sequence[Any], mode: Mode = "write", *, timeout: float | None = None
-    ) -> int:
+    ) -> int: ...
+
+    @overload
+    def lock(
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Sequence[str],
+        require: Require = "all",
+        timeout: float | None = None,
+    ) -> None: ...
+
+    def lock(
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Sequence[str] | None = None,
+        require: Require = "all",
+        timeout: float | None = None,
+    ) -> int | None:
         """Lock an id, and wait until it is granted.
 
         Args:
             lock_id: A non-empty tuple or list of key elements. It covers everything below it.
             mode: `"read"` (shared) or `"write"` (exclusive). A read lock is upgraded by asking
                 again.
+            nodes: Names of the nodes on which to lock it; the own node by default.
+            require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
+                `"majority_alive"`.
             timeout: Seconds to wait at most; by default what the transaction was given.
 
         Returns:
-            The lock's fencing token.
+            The lock's fencing token; of a lock with `nodes` it is asked for by `token`.
 
         Raises:
             LockTimeout: Time ran out; the request was withdrawn, the transaction goes on.
+            CannotServe: Too few of the nodes run.
             DeadlockAborted: The transaction was aborted to resolve a deadlock.
             MisuseError: The call is wrong; nothing was changed.
         """
         agent = self.agent
-        checked = check_lock_id(lock_id)
-        wanted: Object = (checked, check_mode(mode), (agent.node.name,), "all")
+        wanted = checked_object(agent.node, lock_id, mode, nodes, require)
         agent.lock_all((wanted,), self._timeout if timeout is None else timeout)
-        return agent.token(checked)
+        return agent.token(wanted[0]) if nodes is None else None
 
     def read_lock(self, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
         """Lock an id together with other readers; see `lock`."""
@@ -114,6 +148,8 @@ class Transaction:
         write: Iterable[Sequence[Any]] = (),
         read: Iterable[Sequence[Any]] = (),
         *,
+        nodes: Sequence[str] | None = None,
+        require: Require = "all",
         timeout: float | None = None,
     ) -> None:
         """Lock several ids, all or nothing, within one time limit.
@@ -121,6 +157,8 @@ class Transaction:
         Args:
             write: The ids to lock exclusively.
             read: The ids to lock together with other readers.
+            nodes: Names of the nodes on which to lock them; the own node by default.
+            require: How many of them are needed.
             timeout: Seconds to wait at most for all of them together.
 
         Raises:
@@ -129,9 +167,8 @@ class Transaction:
             MisuseError: The call is wrong; nothing was changed.
         """
         agent = self.agent
-        here = (agent.node.name,)
-        wanted: list[Object] = [(check_lock_id(i), "write", here, "all") for i in write]
-        wanted += [(check_lock_id(i), "read", here, "all") for i in read]
+        wanted = [checked_object(agent.node, i, "write", nodes, require) for i in write]
+        wanted += [checked_object(agent.node, i, "read", nodes, require) for i in read]
         agent.lock_all(wanted, self._timeout if timeout is None else timeout)
 
     def unlock(self, lock_id: Sequence[Any]) -> None:
@@ -144,7 +181,23 @@ class Transaction:
 
     def token(self, lock_id: Sequence[Any]) -> int:
         """The fencing token of a lock that is held; see `locks.fencing_token`."""
-        return self.agent.token(check_lock_id(lock_id))
+        return self.agent.token(check_lock_id(lock_id), self._timeout)
+
+    @property
+    def lost(self) -> Gate:
+        """Open once a lock of this transaction was lost with a node, or it was ended from outside.
+
+        `lost.is_open` says whether, `lost.wait(timeout)` waits for it.
+        """
+        return self.agent.lost
+
+    def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
+        """Make sure that what was locked here is still held; see `locks.ensure_held`.
+
+        Raises:
+            LockLost: It is not, or was not for a while.
+        """
+        self.agent.ensure_held(None if lock_id is None else check_lock_id(lock_id))
 
     @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
@@ -152,7 +205,13 @@ class Transaction:
         return tuple(self.agent.machine.deadlocks)
 
 
-def transaction(*, timeout: float | None = None, on_deadlock: OnDeadlock = "abort") -> Transaction:
+def transaction(
+    *,
+    timeout: float | None = None,
+    on_deadlock: OnDeadlock = "abort",
+    await_nodes: bool = False,
+    on_lost: OnLost | None = None,
+) -> Transaction:
     """Make a transaction, to be used in a `with` statement.
 
     Args:
@@ -160,11 +219,16 @@ def transaction(*, timeout: float | None = None, on_deadlock: OnDeadlock = "abor
         on_deadlock: What happens when the transaction has to yield a lock that it has been told
             it has: `"abort"` raises `DeadlockAborted`; `"surrender"` gives the lock up, waits for
             it again, and reports it in `deadlocks`.
+        await_nodes: What happens when too few nodes are up for a lock that is wanted or held:
+            `False` ends the transaction (`CannotServe`, `LockLost`), `True` waits for them and
+            locks again when they are back.
+        on_lost: Called with a `LockLost` when locks that the transaction has been told it has are
+            lost with a node. It runs in the node's background greenlet.
 
     Returns:
         The transaction.
     """
-    return Transaction(timeout, on_deadlock)
+    return Transaction(timeout, on_deadlock, None, await_nodes, on_lost)
 
 
 def run_transaction(

@@ -2,17 +2,20 @@
 
 A client's wish for one lock id is a `Wish`; on each node that is asked it has a `Claim`, the
 requests there. A wish is *held* when enough claims are granted for its requirement. It is
-*claimed* once the client was told so; only claimed locks count for `abort_on_deadlock`.
+*claimed* once the client was told so; only claimed locks count for `abort_on_deadlock`. It is
+*lost* when it was claimed, and what the client was told is granted no more: because a node is gone,
+or because it was surrendered. It stays so until the client is told again that it has the lock; for
+others may have had it in between, even if it is held again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
-from locks.errors import CannotServe
-from locks.model import LockId, LockInfo, Mode, RequestRecord, Require, show
+from locks.errors import CannotServe, LockLost
+from locks.model import AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
 
-__all__ = ["Claim", "Wait", "Wish", "cannot_serve", "needed", "servable"]
+__all__ = ["Claim", "Confirmed", "Wait", "Wish", "cannot_serve", "locks_lost", "needed", "servable"]
 
 
 class Claim:
@@ -40,6 +43,29 @@ class Claim:
         return [record for record in (self.read, self.write) if record is not None]
 
 
+class Confirmed:
+    """How far lock servers have confirmed a fencing token; see `locks.tokens`.
+
+    Attributes:
+        token: The largest token that was established for this wish; 0 if none was.
+        asked: For each node, the grant (by its version) for which it was asked to confirm a
+            version, and that version.
+        reached: Likewise what it has confirmed.
+    """
+
+    __slots__ = ("asked", "reached", "token")
+
+    def __init__(self) -> None:
+        self.token = 0
+        self.asked: dict[str, tuple[int, int]] = {}
+        self.reached: dict[str, tuple[int, int]] = {}
+
+    def node_down(self, node: str) -> None:
+        """What it was asked is not answered any more."""
+        self.asked.pop(node, None)
+        self.reached.pop(node, None)
+
+
 class Wish:
     """A client's wish for one lock id.
 
@@ -53,9 +79,22 @@ class Wish:
         claimed: In which mode the client was told that it holds it, if it was, and still does: a
             reader that waits for its upgrade has claimed it for reading.
         claimed_on: The nodes that it was told so of: more may have been asked, or come up, since.
+        lost: If it is lost, the nodes whose loss took it; none of them if it was surrendered.
+        confirmed: What was done for its fencing token, if it is wanted on several nodes.
     """
 
-    __slots__ = ("claimed", "claimed_on", "claims", "held", "lock_id", "mode", "require", "seq")
+    __slots__ = (
+        "claimed",
+        "claimed_on",
+        "claims",
+        "confirmed",
+        "held",
+        "lock_id",
+        "lost",
+        "mode",
+        "require",
+        "seq",
+    )
 
     def __init__(self, lock_id: LockId, mode: Mode, require: Require, seq: int) -> None:
         self.lock_id = lock_id
@@ -66,9 +105,12 @@ class Wish:
         self.held = False
         self.claimed: Mode | None = None
         self.claimed_on: tuple[str, ...] = ()
+        self.lost: tuple[str, ...] | None = None
+        self.confirmed: Confirmed | None = None
 
     def claim(self, alive: Collection[str]) -> None:
         """The client is told that it holds it."""
+        self.lost = None
         self.claimed = self.mode
         self.claimed_on = tuple(self.claims)
         if self.counts_alive:
@@ -87,18 +129,32 @@ class Wish:
     def node_down(self, node: str) -> None:
         """Nothing is known any more of what was granted there."""
         self.claims[node] = Claim(node)
-        if (
-            self.counts_alive
-        ):  # when it comes back, it does not take away what was claimed meanwhile
+        if self.confirmed is not None:
+            self.confirmed.node_down(node)
+        if self.counts_alive:
+            # When it comes back, it does not take away what was claimed meanwhile.
             self.claimed_on = tuple(each for each in self.claimed_on if each != node)
 
-    def still_claimed(self, alive: Collection[str]) -> bool:
-        """Whether what the client was told is still granted."""
+    def lose(self, nodes: Iterable[str] = ()) -> None:
+        """What the client was told is granted no more."""
+        self.claimed = None
+        self.lost = tuple(dict.fromkeys((*(self.lost or ()), *nodes)))
+
+    def vouched_for(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
+        """Whether what the client was told is granted, also without what is given up.
+
+        If not where it was told so, then perhaps by what was granted since.
+        """
+        return self.as_claimed(alive, given_up) or (
+            self.claimed is not None and self._enough(self.claims, self.mode, alive, given_up)
+        )
+
+    def as_claimed(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
+        """Whether enough is granted of what the client was told."""
         if self.claimed is None:
             return False
-        return self._enough(
-            {node: self.claims[node] for node in self.claimed_on}, self.claimed, alive
-        )
+        told = {node: self.claims[node] for node in self.claimed_on}
+        return self._enough(told, self.claimed, alive, given_up)
 
     def serves(self, mode: Mode, alive: Collection[str]) -> bool:
         """Whether enough claims are granted for a mode, given the nodes that are up."""
@@ -108,9 +164,22 @@ class Wish:
             return claim.grant(mode) is not None
         return self._enough(claims, mode, alive)
 
-    def _enough(self, claims: dict[str, Claim], mode: Mode, alive: Collection[str]) -> bool:
+    def grants(self) -> dict[str, int]:
+        """The nodes where it is granted, each with the version of the grant."""
+        grants = [(node, claim.grant(self.mode)) for node, claim in self.claims.items()]
+        return {node: grant.since for node, grant in grants if grant is not None}
+
+    def _enough(
+        self,
+        claims: dict[str, Claim],
+        mode: Mode,
+        alive: Collection[str],
+        given_up: Collection[str] = (),
+    ) -> bool:
         """Whether enough of these claims are granted."""
-        granted = sum(claim.grant(mode) is not None for claim in claims.values())
+        granted = sum(
+            claim.grant(mode) is not None for node, claim in claims.items() if node not in given_up
+        )
         return granted >= needed(self.require, claims, alive)
 
     def info(self) -> LockInfo:
@@ -163,3 +232,37 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
         lock_id=lock_id,
         nodes=down,
     )
+
+
+def locks_lost(agent: AgentId, wishes: Iterable[Wish], ended: bool = False) -> LockLost:
+    """The error that says that an agent has lost locks.
+
+    Args:
+        agent: The agent.
+        wishes: Those that are lost.
+        ended: Whether its transaction ends for this reason.
+    """
+    found = list(wishes)
+    nodes = list(dict.fromkeys(node for wish in found for node in wish.lost or ()))
+    names = ", ".join(show(wish.lock_id) for wish in found)
+    why = "surrendered"
+    if nodes:
+        why = f"lost with {', '.join(nodes)}, which {_verb(nodes, 'is', 'are')} gone"
+    then = (
+        "undo what was done under it, and wait for it again"
+        if len(found) == 1
+        else ("undo what was done under them, and wait for them again")
+    )
+    if ended:
+        then = "the transaction has ended; begin a new one"
+    return LockLost(
+        f"{names} {_verb(found, 'was', 'were')} {why}, after transaction {agent} was told that it "
+        f"has {_verb(found, 'it', 'them')}: others may have had {_verb(found, 'it', 'them')} since. "
+        f"{then[0].upper()}{then[1:]}",
+        lock_ids=tuple(wish.lock_id for wish in found),
+        nodes=tuple(nodes),
+    )
+
+
+def _verb(things: Collection[object], one: str, several: str) -> str:
+    return one if len(things) == 1 else several

@@ -125,14 +125,22 @@ class Monitor:
 class DeathWatch:
     """Who is to be told of one subject's end."""
 
-    __slots__ = ("__weakref__", "ended", "monitors")
+    __slots__ = ("__weakref__", "_late", "ended", "monitors")
 
     def __init__(self) -> None:
         self.ended = False
         self.monitors: dict[Monitor, None] = {}
+        self._late: object = "noproc"
 
-    def fire(self, subject: object, reason: object) -> None:
-        """The subject has ended. Only the first call counts."""
+    def fire(self, subject: object, reason: object, late: object = "noproc") -> None:
+        """The subject has ended. Only the first call counts.
+
+        Args:
+            subject: what has ended.
+            reason: why.
+            late: what those are told as the reason who monitor it from now on.
+        """
+        self._late = late
         self.ended = True
         if self.monitors:
             self._notify_all(Down(subject, reason))
@@ -143,7 +151,7 @@ class DeathWatch:
         self.monitors[monitor] = None
         if self.ended:
             # `fire` may not have seen this one.
-            self._notify_all(Down(subject, "noproc"))
+            self._notify_all(Down(subject, self._late))
 
     def _notify_all(self, down: Down) -> None:
         for monitor in tuple(self.monitors):

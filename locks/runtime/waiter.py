@@ -253,6 +253,11 @@ class Gate:
         self._open = False
         self._waiters: list[Waiter] = []
 
+    @property
+    def is_open(self) -> bool:
+        """Whether callers may pass."""
+        return self._open
+
     def open(self) -> None:
         """Let all callers pass, from now on. From anywhere; never blocks."""
         self._open = True

@@ -21,7 +21,7 @@ from locks.messages import (
 )
 from locks.model import AgentId, Deadlock, Edge, LockId, blocks, related, show
 from locks.server_machine import ServerMachine
-from locks.sim.client import Client, Host, Violation, needed
+from locks.sim.client import Client, Host, TokenKey, Violation, needed
 
 __all__ = [
     "Served",
@@ -32,6 +32,7 @@ __all__ = [
     "check_heard",
     "check_report",
     "check_rule",
+    "check_token",
     "check_told",
     "edges_of",
     "excused",
@@ -69,6 +70,35 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
                 raise Violation(
                     f"on {node} {one.agent.client} has {mode} {show(lock_id)} "
                     f"and {other.agent.client} has {other_mode} {show(other_id)}"
+                )
+
+
+def check_token(
+    client: Client, key: TokenKey, others: Iterable[Client], servers: Mapping[str, ServerMachine]
+) -> None:
+    """Who gets a fencing token gets a larger one than all that were got before, if they exclude it.
+
+    That is so if its grants stand, as its agent knows them. If they don't, another client may have
+    got the lock meanwhile: then the token is one of the past, and a resource will refuse it.
+    """
+    host, token = client.host, client.tokens[key]
+    for node, since in host.agent._claims.wishes[key.lock_id].grants().items():
+        server = servers.get(node)
+        own = server.table.own(host.ref, key.lock_id) if server is not None else []
+        if not any(entry.granted and entry.since == since for entry in own):
+            return
+    for other in others:
+        for earlier, its in other.tokens.items():
+            if earlier.nodes != key.nodes or not related(earlier.lock_id, key.lock_id):
+                continue
+            if earlier.agent == key.agent:
+                falls = earlier.lock_id == key.lock_id and token < its
+            else:
+                falls = "write" in (earlier.mode, key.mode) and token <= its
+            if falls:
+                raise Violation(
+                    f"fencing tokens of {show(key.lock_id)} fall: {client.agent.client} gets "
+                    f"{token}, after client-{other.number} had {its} for {show(earlier.lock_id)}"
                 )
 
 
@@ -237,7 +267,7 @@ def check_done(client: Client) -> None:
         return
     claims, resolver = agent._claims, agent._resolver
     kept = (claims.wishes, claims.open, claims.waiting, claims._unanswered, resolver._knows)
-    if any(kept) or resolver.active:
+    if any(kept) or resolver.active or agent._tokens.waiting:
         raise Violation(f"left in {agent.client}: {kept}")
 
 
@@ -298,7 +328,7 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
             for agent in found
             if all(
                 sum(not blockers.get((agent, n, i.lock_id), set()) & found for n in i.nodes)
-                >= needed(i, i.nodes)
+                >= needed(i.require, i.nodes, i.nodes)
                 for i in wishes[agent]
             )
         }

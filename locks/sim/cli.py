@@ -42,8 +42,8 @@ STORY = """\
   python -m locks sim story --client "write a; write b" --client "write b; write a"
   python -m locks sim story --client "read a; write a" --client "read a; write a" --format waits
 
-Steps are "write a", "read a/1", "try write a", "ask write a on n1,n2 majority", "unlock a",
-"surrender a", "await" and "again"; what a client still has at its end is released.
+Steps are "write a", "read a/1", "try write a", "ask write a on n1,n2 majority", "token a",
+"unlock a", "surrender a", "await" and "again"; what a client still has at its end is released.
 """
 
 REPLAY = """\
@@ -158,6 +158,12 @@ def _add_run(subcommands: Any) -> None:
         type=_requirements,
         metavar="R[,R]",
         help=f"how many nodes a lock needs: {', '.join(REQUIREMENTS)}; several are mixed",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=_share,
+        metavar="SHARE",
+        help="share of locks whose tokens are wanted, 0 to 1",
     )
     parser.add_argument("--policy", choices=POLICIES, help="how schedules are chosen")
     parser.add_argument(

@@ -173,7 +173,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--modes", choices=("w", "r", "rw"), default="w", help="default w")
     parser.add_argument("--depth", **number, default=1, help="most elements of an id (default 1)")
     parser.add_argument("--steps", **number, default=2, help="steps of each client (default 2)")
-    parser.add_argument("--with", dest="extras", default="", metavar="try,unlock,ask,again",
+    parser.add_argument("--with", dest="extras", default="", metavar="try,unlock,ask,again,token",
                         help="steps other than asking and waiting")  # fmt: skip
     parser.add_argument(
         "--nodes", **number, default=1, help="each lock is asked for on all of them"

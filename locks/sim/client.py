@@ -7,26 +7,35 @@ anything of the world around it: what is to be sent is put into `out`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from locks.agent_machine import AgentMachine
-from locks.errors import AgentEnded, CannotServe, DeadlockAborted
+from locks.errors import (
+    AgentEnded,
+    CannotServe,
+    DeadlockAborted,
+    InvalidOption,
+    LockLost,
+    NotHeld,
+)
 from locks.messages import (
     AgentMessage,
     Answer,
     Ended,
+    Lost,
     Notify,
     Remove,
     Surrender,
+    Surrendered,
     ToAgent,
     ToServer,
 )
-from locks.model import AgentId, Deadlock, LockId, LockInfo, Mode, related
+from locks.model import AgentId, Deadlock, LockId, Mode, Require, related, show
 from locks.sim.network import Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Script, Step
 
-__all__ = ["SERIALS", "Client", "Fate", "Host", "Mail", "Violation", "needed"]
+__all__ = ["SERIALS", "Client", "Fate", "Had", "Host", "Mail", "TokenKey", "Violation", "needed"]
 
 Fate = Literal["ends", "crashes"]
 Mail = tuple[Party, Party, Any]
@@ -38,6 +47,30 @@ class Violation(AssertionError):
     """Something that must always be true is not."""
 
 
+class Had(NamedTuple):
+    """What a client was told that it has, and on which terms."""
+
+    mode: Mode
+    nodes: tuple[str, ...]
+    require: Require
+
+
+class TokenKey(NamedTuple):
+    """What a fencing token is of.
+
+    Attributes:
+        lock_id: The lock.
+        nodes: The nodes that were asked for it, in order of their names.
+        mode: For what it was locked.
+        agent: By whom.
+    """
+
+    lock_id: LockId
+    nodes: tuple[str, ...]
+    mode: Mode
+    agent: AgentId
+
+
 class Host:
     """An agent, and what its client was told.
 
@@ -47,16 +80,20 @@ class Host:
 
     Attributes:
         out: Messages to be sent, each with sender and receiver.
-        told: The locks that the client was told it holds, by node and id.
+        told: The locks that the client was told it holds, and may rely on, by node and id.
+        had: All that it was told it holds, and has not released since.
+        lost: What of that is lost: it must not rely on it until it is told of it again.
     """
 
-    __slots__ = ("agent", "client", "out", "told")
+    __slots__ = ("agent", "client", "had", "lost", "out", "told")
 
     def __init__(self, machine: AgentMachine, client: Callable[[Host, Any], None]) -> None:
         self.agent = machine
         self.client = client
         self.out: list[Mail] = []
         self.told: dict[tuple[str, LockId], Mode] = {}
+        self.had: dict[LockId, Had] = {}
+        self.lost: set[LockId] = set()
 
     @property
     def ref(self) -> AgentId:
@@ -66,6 +103,9 @@ class Host:
     def receive(self, message: AgentMessage) -> None:
         """The agent takes in a message."""
         self.perform(self.agent.receive(message))
+        if self.had and isinstance(message, Surrendered):
+            self.lost |= {lock_id for lock_id in self.had if not self._granted(lock_id)}
+            self.look()
 
     def settle(self) -> None:
         """The agent looks at what it knows."""
@@ -76,9 +116,32 @@ class Host:
         self.perform(self.agent.node_up(node))
 
     def node_down(self, node: str) -> None:
-        """The agent's node has lost another one, and with it what was locked there."""
-        self.perform(self.agent.node_down(node))
-        self._lose([where for where in self.told if where[0] == node])
+        """The agent's node has lost another one, and with it what was locked there.
+
+        What the client does not have any more by that is what it is told of, before all else.
+        """
+        up = self.agent.alive
+        rest = [lock_id for lock_id in self.had if lock_id not in self.lost]
+        given_up = {lock_id: self._given_up(lock_id) for lock_id in rest}
+        had = {lock_id for lock_id in rest if self._granted(lock_id, up)}
+        sure = {lock_id for lock_id in had if self._granted(lock_id, up, given_up[lock_id])}
+        up = up - {node}
+        for lock_id, (mode, nodes, require) in self.had.items():
+            if require.endswith(
+                "_alive"
+            ):  # when it comes back, it does not count for this any more
+                self.had[lock_id] = Had(mode, tuple(n for n in nodes if n != node), require)
+        gone = {i for i in had if not self._granted(i, up, (node,))}
+        gone |= {i for i in sure if not self._granted(i, up, (node, *given_up[i]))}
+        self.lost |= gone
+        effects = self.agent.node_down(node)
+        told = [effect.lock_ids for effect in effects if isinstance(effect, Lost)]
+        if told != [effect.lock_ids for effect in effects[:1] if isinstance(effect, Lost)]:
+            raise Violation(f"{self.ref}: what is lost is not told before all else: {effects}")
+        if gone != {lock_id for lock_ids in told for lock_id in lock_ids}:
+            raise Violation(f"the client of {self.ref} has lost {gone}, and is told of {told}")
+        self.perform(effects)
+        self.look()
 
     def perform(self, effects: list[Any]) -> None:
         """Do what the agent wants done."""
@@ -87,7 +150,7 @@ class Host:
             kind = type(effect)
             if kind is ToServer:
                 if type(effect.message) is Surrender:
-                    self._gives_up(effect.node, effect.message)
+                    self._gives_up(effect.message)
                 self.out.append((sender, effect.node, effect.message))
             elif kind is ToAgent:
                 self.out.append((sender, effect.agent, effect.message))
@@ -97,37 +160,105 @@ class Host:
     def has_all(self) -> None:
         """The client was told that it has all that it asked for."""
         infos = self.agent.lock_info()
+        alive = self.agent.alive
+        self.had = {}
         for info in infos:
-            if not info.held or len(info.granted) < needed(info, self.agent.alive):
+            if not info.held or len(info.granted) < needed(info.require, info.nodes, alive):
                 raise Violation(f"the client of {self.ref} is told that it has {info}")
+            nodes = info.nodes
+            if info.require.endswith("_alive"):
+                nodes = tuple(node for node in nodes if node in alive)
+            self.had[info.lock_id] = Had(info.mode, nodes, info.require)
         self.told = {(node, info.lock_id): info.mode for info in infos for node in info.granted}
+        self.lost.clear()
+        self.look()
 
     def let_go(self, lock_id: LockId) -> None:
         """The client gives a lock up."""
+        self.had.pop(lock_id, None)
+        self.lost.discard(lock_id)
         self.told = {where: m for where, m in self.told.items() if where[1] != lock_id}
 
-    def _gives_up(self, node: str, message: Surrender) -> None:
+    def look(self) -> None:
+        """What the client may rely on of all that it was told, which is what its agent vouches for.
+
+        That is what is granted, as the agent knows, also without what it is about to surrender.
+        """
+        if self.agent.ended is not None:
+            self.had.clear()
+            self.lost.clear()
+        told: dict[tuple[str, LockId], Mode] = {}
+        alive = self.agent.alive
+        for lock_id in self.had:
+            if lock_id not in self.lost and not self._granted(lock_id, since=False):
+                self._rely_on_what_came_since(lock_id)
+            given_up = self._given_up(lock_id)
+            where = self._granted(lock_id, alive, given_up) if lock_id not in self.lost else []
+            mode, nodes, _ = self.had[lock_id]
+            told |= {(node, lock_id): mode for node in where if node in nodes}
+            relies = bool(where)
+            if relies == self._refuses(lock_id):
+                raise Violation(f"{self.ref} does not know whether {show(lock_id)} is held")
+        if bool(self.had) and self._refuses(None) != (len({i for _, i in told}) < len(self.had)):
+            raise Violation(f"{self.ref} does not know whether all is held")
+        if told != self.told:
+            self.told = told
+
+    def _refuses(self, lock_id: LockId | None) -> bool:
+        """Whether the agent does not vouch for a lock."""
+        try:
+            self.agent.ensure_held(lock_id)
+        except LockLost:
+            return True
+        return False
+
+    def _granted(
+        self,
+        lock_id: LockId,
+        alive: Collection[str] | None = None,
+        without: Collection[str] = (),
+        since: bool = True,
+    ) -> list[str]:
+        """Where what the client was told is granted, as its agent knows, if that is enough.
+
+        More may have been granted since; with `since`, that counts, too.
+        """
+        alive = self.agent.alive if alive is None else alive
+        wish = self.agent._claims.wishes.get(lock_id)
+        if wish is None:
+            return []
+        mode, nodes, require = self.had[lock_id]
+        for want, asked in ((mode, nodes), (wish.mode, tuple(wish.claims)))[: 1 + since]:
+            found = [
+                node
+                for node in asked
+                if node not in without and wish.claims[node].grant(want) is not None
+            ]
+            if len(found) >= needed(require, asked, alive):
+                return found
+        return []
+
+    def _rely_on_what_came_since(self, lock_id: LockId) -> None:
+        """What the client was told is gone, but more has been granted meanwhile."""
+        wish = self.agent._claims.wishes[lock_id]
+        nodes = tuple(wish.claims)
+        if wish.require.endswith("_alive"):
+            nodes = tuple(node for node in nodes if node in self.agent.alive)
+        self.had[lock_id] = Had(wish.mode, nodes, wish.require)
+
+    def _given_up(self, lock_id: LockId) -> list[str]:
+        """Where a lock is about to be surrendered, and may be already."""
+        return [
+            node
+            for node, ids in self.agent._resolver._surrendering.items()
+            if any(each is None or related(each, lock_id) for each in ids)
+        ]
+
+    def _gives_up(self, message: Surrender) -> None:
         """From here on the agent answers nothing until it knows what it still holds."""
         if message.report is not None and self.agent.abort_on_deadlock:
             self._check_action(message.report)
-        if message.aborts:
-            self.told.clear()
-        self._lose(
-            [
-                (where, lock_id)
-                for where, lock_id in self.told
-                if where == node and related(lock_id, message.lock_id)
-            ]
-        )
-
-    def _lose(self, lost: list[tuple[str, LockId]]) -> None:
-        """What the client was told does not hold any more; with too few nodes left, nowhere."""
-        if lost:
-            left = {where: mode for where, mode in self.told.items() if where not in lost}
-            for info in self.agent.lock_info():
-                if sum(lock == info.lock_id for _, lock in left) < needed(info, self.agent.alive):
-                    left = {where: mode for where, mode in left.items() if where[1] != info.lock_id}
-            self.told = left
+        self.look()
 
     def _check_action(self, report: Deadlock) -> None:
         """An agent that is to abort rather than to surrender does so where its client was told."""
@@ -136,17 +267,17 @@ class Host:
             raise Violation(f"{self.ref} surrenders what its client was told it has: {report}")
 
 
-def needed(info: LockInfo, alive: Collection[str]) -> int:
-    """On how many nodes a lock is needed, as its requirement says.
+def needed(require: Require, asked: Collection[str], alive: Collection[str]) -> int:
+    """On how many of the nodes that are asked a lock is needed.
 
     Not `locks.wishes.needed`: this is to find out when that is wrong.
     """
-    nodes = len(info.nodes)
-    if info.require.endswith("_alive"):
-        nodes = max(1, len(set(info.nodes) & set(alive)))
-    if info.require.startswith("all"):
+    nodes = len(asked)
+    if require.endswith("_alive"):
+        nodes = max(1, len(set(asked) & set(alive)))
+    if require.startswith("all"):
         return nodes
-    return 1 if info.require == "any" else nodes // 2 + 1
+    return 1 if require == "any" else nodes // 2 + 1
 
 
 class Client:
@@ -168,6 +299,9 @@ class Client:
         failed: Whether it has ended because nodes were down.
         aborts: How often a transaction of it was aborted.
         reports: The deadlocks that its ended transactions were told of.
+        tokens: The fencing tokens that it has got; of several of one lock, the last one.
+        fresh: The one that it has just got; whoever looks at it clears it.
+        gone: The locks that it was told have just been lost; likewise.
     """
 
     def __init__(
@@ -191,8 +325,12 @@ class Client:
         self.generation = -1
         self.aborts = 0
         self.reports: list[Deadlock] = []
+        self.tokens: dict[TokenKey, int] = {}
+        self.fresh: TokenKey | None = None
+        self.gone: tuple[LockId, ...] = ()
         self.finished = False
         self.failed = False
+        self.wants: LockId = ()
         self.first = 0
         self.host: Host
         self._begin()
@@ -267,7 +405,7 @@ class Client:
 
     def die(self, fate: Fate) -> None:
         """It ends at once, or its agent crashes; then lock servers notice, and nobody else."""
-        self.told.clear()
+        self._forget()
         if fate == "ends":
             self.host.perform(self.agent.end(AgentEnded("died", agent=self.ref)))
         else:
@@ -277,7 +415,7 @@ class Client:
 
     def vanish(self) -> None:
         """Its node has crashed."""
-        self.told.clear()
+        self._forget()
         self.host.out.clear()
         self.finished = True
         self.waiting = "no"
@@ -300,6 +438,19 @@ class Client:
         self.waiting = "yes"
         self.host.perform(self.agent.await_all(self.number))
 
+    def _token(self, step: Step) -> None:
+        lock_id = step.lock_id
+        try:
+            token = self.agent.token(lock_id)
+        except (NotHeld, LockLost, InvalidOption):
+            return  # it has none
+        if token is not None:
+            self._gets_token(lock_id, token)
+        else:
+            self.waiting = "yes"
+            self.wants = lock_id
+            self.host.perform(self.agent.establish_token(lock_id, self.number))
+
     def _unlock(self, step: Step) -> None:
         if self.agent.asks_for(step.lock_id):
             self.host.let_go(step.lock_id)
@@ -318,7 +469,7 @@ class Client:
         self._begin()
 
     def _end(self) -> None:
-        self.told.clear()
+        self._forget()
         self.finished = True
         self.reports += self.agent.deadlocks
         self.host.perform(self.agent.end())
@@ -328,8 +479,19 @@ class Client:
         self.failed = True
         if not self.agent.ended:
             self._end()
-        self.told.clear()
+        self._forget()
         self.finished = True
+
+    def _forget(self) -> None:
+        """It has nothing any more."""
+        for kept in (self.told, self.host.had, self.host.lost):
+            kept.clear()
+
+    def _gets_token(self, lock_id: LockId, token: int) -> None:
+        (info,) = (info for info in self.agent.lock_info() if info.lock_id == lock_id)
+        key = TokenKey(lock_id, tuple(sorted(info.nodes)), info.mode, self.ref)
+        self.tokens[key] = token
+        self.fresh = key
 
     # --- What its agent wants done
 
@@ -338,15 +500,19 @@ class Client:
             if self.waiting == "no" or effect.wait != self.number:
                 raise Violation(f"client {self.number} is answered, and does not wait")
             self.waiting = "no"
-            if not isinstance(effect.result, Exception):
+            if isinstance(effect.result, int):
+                self._gets_token(self.wants, effect.result)
+            elif not isinstance(effect.result, Exception):
                 host.has_all()
         elif isinstance(effect, Ended):
             if isinstance(effect.reason, DeadlockAborted):
                 self.reports += self.agent.deadlocks
                 self.aborts += 1
                 self._begin()
-            elif isinstance(effect.reason, CannotServe):
+            elif isinstance(effect.reason, (CannotServe, LockLost)):
                 self.reports += self.agent.deadlocks
                 self._fail()
+        elif isinstance(effect, Lost):
+            self.gone = effect.lock_ids
         elif not isinstance(effect, Notify):
             raise Violation(f"nobody asked for {effect}")

@@ -15,6 +15,8 @@ from typing import Any
 
 from locks.messages import (
     Knowledge,
+    Raise,
+    Raised,
     Release,
     Remove,
     Request,
@@ -124,6 +126,10 @@ class _Sequence:
             return f"releases {show(message.lock_id)}"
         if isinstance(message, Remove):
             return "lets go of everything"
+        if isinstance(message, Raise):
+            return f"token {message.version} of {show(message.lock_id)}?"
+        if isinstance(message, Raised):
+            return f"token {message.version} of {show(message.lock_id)}: {'yes' if message.done else 'no'}"
         if isinstance(message, Standing):
             if message.waits_elsewhere:
                 return "waits elsewhere"

@@ -34,7 +34,10 @@ __all__ = ["SINGLE", "UNORDERED", "Labels", "freeze"]
 
 DROPPED = {
     "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
-    "Client": {"aborts", "options", "script", "nodes", "clock", "rule", "home"},
+    "Client": {
+        *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
+        *("fresh", "gone"),
+    },
     "Host": {"out", "client"},
     "ServerMachine": {"_handlers"},
 }
@@ -43,7 +46,7 @@ UNORDERED = frozenset(
     {
         *("_entries", "told_to", "latest", "places", "told", "waiting", "open"),
         *("_knows", "_tellers", "_surrendering", "_unanswered", "_releasing", "_unclaimed"),
-        *("_used", "_standings"),
+        *("_used", "_standings", "had", "tokens", "asked", "reached"),
     }
 )
 SINGLE = UNORDERED | {"askers"}  # gone through only where agents wait at other nodes

@@ -36,6 +36,7 @@ class Shape(NamedTuple):
         faults: Whether nodes crash and restart, and connections are cut and mended. Clients die
             with and without it, unless it is `False`.
         abort: Whether agents abort rather than surrender what their clients have.
+        tokens: The share of locks whose fencing tokens clients ask for.
         policy: How the schedule is chosen.
     """
 
@@ -48,6 +49,7 @@ class Shape(NamedTuple):
     steps: int | None = None
     faults: bool | None = None
     abort: bool | None = None
+    tokens: float | None = None
     policy: Policy | None = None
 
 
@@ -108,6 +110,7 @@ def plan(seed: int, shape: Shape = ANY, rule: Rule = OURS) -> Plan:
     scripts = tuple(
         _script(rng, ids, where, reads, batches, tries, shape.steps) for _ in range(agents)
     )
+    scripts = _with_tokens(scripts, seed, shape)
     mortal: dict[int, Fate] = {}
     if rng.random() < 0.25 and shape.faults is not False:
         for number in rng.sample(range(1, agents + 1), min(agents, rng.randint(1, 2))):
@@ -152,6 +155,24 @@ def node_names(count: int) -> tuple[str, ...]:
 def lock_name(number: int) -> str:
     """What a lock is called, counted from 0: by a letter."""
     return LETTERS[number % 26] + (str(number // 26) if number >= 26 else "")
+
+
+def _with_tokens(scripts: tuple[Script, ...], seed: int, shape: Shape) -> tuple[Script, ...]:
+    """With steps that ask for fencing tokens, drawn apart from the rest of the world."""
+    rng = random.Random(f"tokens {seed}")
+    share = _or(shape.tokens, rng.choice((0, 0.3, 0.8)))
+    return tuple(
+        tuple(
+            each
+            for step in steps
+            for each in (
+                (step, Step("token", step.lock_id))
+                if step.kind in ("lock", "try") and rng.random() < share
+                else (step,)
+            )
+        )
+        for steps in scripts
+    )
 
 
 def _ids(rng: random.Random, shape: Shape) -> list[LockId]:

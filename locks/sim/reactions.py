@@ -158,7 +158,7 @@ class Reactions:
         frozen: Any
         if isinstance(party, Client) and party.finished:
             check_done(party)
-            frozen = (party.number, party.failed, len(party.reports))
+            frozen = (party.number, party.failed, len(party.reports), *sorted(party.tokens.items()))
         else:
             frozen = freeze(party, self.unordered, {})
         key = (frozen, tuple(own), unsettled)

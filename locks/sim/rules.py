@@ -7,6 +7,7 @@ they show that the simulator finds what is wrong, and what that part of our rule
 Each is a small variant of one class, which takes the place of that class in the machines:
 
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
+    Tokens                how an agent gets fencing tokens                        (AgentMachine)
     Informer              whom a lock server tells what                           (ServerMachine)
 
 `tests/model/test_rules.py` has the smallest world that we know in which each wrong one goes wrong.
@@ -26,7 +27,9 @@ from locks.messages import AgentEffect
 from locks.model import AgentId, Edge, LockId, RequestRecord
 from locks.resolver import Resolver
 from locks.server_machine import ServerMachine
+from locks.tokens import Tokens
 from locks.wait_graph import Exploration, WaitGraph
+from locks.wishes import Wish
 
 __all__ = ["OURS", "RULES", "Rule"]
 
@@ -317,6 +320,22 @@ class _SilentAgent(AgentMachine):
     resolver_class = _SilentResolver
 
 
+class _HastyTokens(Tokens):
+    """The fencing token of a lock on several nodes is the largest version of its grants.
+
+    Nobody confirms it. The next holder's grants may be on other nodes, with smaller versions: the one
+    that both have in common need not be the one with the largest version.
+    """
+
+    def known(self, wish: Wish) -> int | None:
+        super().known(wish)
+        return max(wish.grants().values())
+
+
+class _HastyAgent(AgentMachine):
+    tokens_class = _HastyTokens
+
+
 # --- Wrong in one point: lock servers -----------------------------------------------------------
 
 
@@ -397,6 +416,7 @@ RULES: dict[str, Rule] = {
         ),
         Rule("outdated", "an agent takes in outdated versions, too", _OutdatedAgent),
         Rule("all-yield", "smaller agents of a cycle yield, too", _AllYieldAgent),
+        Rule("hasty", "fencing tokens are not confirmed by lock servers", _HastyAgent),
         Rule("silent", "an agent does not say that it has forgotten", _SilentAgent),
         Rule("few", "lock servers tell edges only to the agent that waits", server=_FewServer),
         Rule("constant", "lock servers do not tell changes", server=_ConstantServer),

@@ -60,6 +60,8 @@ class Tally:
                 "superfluous": superfluous,
                 "outdated": len(world.outdated),
                 "failed": sum(client.failed for client in world.clients),
+                "tokens": world.tokens,
+                "losses": world.losses,
                 f"deadlocks {plan.policy}": deadlocks,
                 f"superfluous {plan.policy}": superfluous,
                 "worlds with several nodes": len(plan.nodes) > 1,
@@ -93,7 +95,8 @@ class Tally:
             f"({share(seen['superfluous'], seen['deadlocks'])})"
             + (f"; by policy: {by_policy}" if by_policy else ""),
             f"faults       {faults}, in {seen['worlds with faults']:,} worlds; "
-            f"{seen['failed']:,} clients failed because nodes were down",
+            f"{seen['failed']:,} clients failed because nodes were down, {seen['losses']:,} lost locks",
+            f"tokens       {seen['tokens']:,}",
             f"timeouts     {events['time out']:,}",
             f"messages     {self.messages.total():,}: "
             + ", ".join(f"{n:,} {kind}" for kind, n in self.messages.most_common()),

@@ -3,7 +3,7 @@
 A script is a list of steps. As text, steps are separated by semicolons:
 
     write a; read b/1; unlock a
-    write a on n1,n2 majority; try write b; await
+    write a on n1,n2 majority; token a; try write b; await
 
 A step may be given as a plain tuple, too: `("lock", ("a",), "write")`.
 """
@@ -19,7 +19,7 @@ from locks.model import REQUIREMENTS, LockId, Mode, Require, show
 
 __all__ = ["Script", "Step", "StepKind", "parse_lock_id", "parse_script", "script", "write_script"]
 
-StepKind = Literal["lock", "try", "ask", "await", "unlock", "surrender", "again"]
+StepKind = Literal["lock", "try", "ask", "await", "token", "unlock", "surrender", "again"]
 
 
 class Step(NamedTuple):
@@ -28,7 +28,8 @@ class Step(NamedTuple):
     Attributes:
         kind: `"lock"` asks, and waits until the client has all that it asked for; `"try"` does the
             same, but may give up waiting at any moment; `"ask"` asks and carries on; `"await"`
-            waits until it has all that it asked for; `"unlock"` releases, or cancels;
+            waits until it has all that it asked for; `"token"` waits for the fencing token of a
+            lock, if it has it; `"unlock"` releases, or cancels;
             `"surrender"` gives a lock up on its own wish, if it has it, and waits to get it again;
             `"again"` ends the transaction and begins another one. Whatever a client still has is
             released when its script is at its end.
@@ -63,7 +64,7 @@ class Step(NamedTuple):
 Script = tuple[Step, ...]
 
 _ASKING = re.compile(r"(?:(try|ask|lock) )?(read|write) (\S+)(?: on (\S+)(?: (\S+))?)?")
-_OTHER = re.compile(r"(unlock|surrender) (\S+)|(await|again)")
+_OTHER = re.compile(r"(token|unlock|surrender) (\S+)|(await|again)")
 
 
 def script(steps: str | Iterable[Step | tuple[Any, ...]]) -> Script:
@@ -115,6 +116,6 @@ def _parse_step(text: str) -> Step:
             return Step(alone or kind, parse_lock_id(lock_id or ""))  # type: ignore[arg-type]
     raise InvalidOption(
         f'step {text!r} can\'t be read; steps are "write a", "read a/1", "try write a", '
-        '"ask write a on n1,n2 majority", "unlock a", "surrender a", "await" and "again"',
+        '"ask write a on n1,n2 majority", "token a", "unlock a", "surrender a", "await" and "again"',
         step=text,
     )

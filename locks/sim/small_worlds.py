@@ -20,7 +20,7 @@ from locks.sim.world import Faults, World
 
 __all__ = ["Extra", "Kind", "is_ring", "ring", "rings", "small_worlds", "start"]
 
-Extra = Literal["try", "unlock", "ask", "again"]
+Extra = Literal["try", "unlock", "ask", "again", "token"]
 MODES: dict[str, tuple[Mode, ...]] = {"w": ("write",), "r": ("read",), "rw": ("read", "write")}
 
 
@@ -138,6 +138,8 @@ def _scripts(kind: Kind, asking: Sequence[Step], before: Script) -> Iterator[Scr
         for step in before:
             if step.asks and Step("unlock", step.lock_id) not in before:
                 yield from _scripts(kind, asking, (*before, Step("unlock", step.lock_id)))
+    if "token" in kind.extras and before and before[-1].kind == "lock":
+        yield from _scripts(kind, asking, (*before, Step("token", before[-1].lock_id)))
     if "again" in kind.extras and before and before[-1].kind != "again":
         yield from _scripts(kind, asking, (*before, Step("again")))
 

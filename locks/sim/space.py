@@ -17,17 +17,29 @@ The first two are for as long as nothing can go wrong with the network. What is 
 single party, each end, and each surrender stays the same. What two parties are about is compared in
 the states that are visited: two clients' locks, and whether a surrender was superfluous. Without
 `reduce` that is in all of them.
+
+Fencing tokens of different clients are compared in the order in which they get them, and by the real
+numbers. So nothing of this is done where clients want tokens: all orders are tried, and counters are
+not renamed.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from locks.messages import Remove
 from locks.model import AgentId
-from locks.sim.checks import check_exclusion, check_report, check_told, is_deadlock, keys
+from locks.sim.checks import (
+    check_exclusion,
+    check_report,
+    check_token,
+    check_told,
+    is_deadlock,
+    keys,
+)
 from locks.sim.client import Client
 from locks.sim.network import Network
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
@@ -72,6 +84,8 @@ class Space(Reactions):
 
     def __init__(self, world: World, rename: bool = True, reduce: bool = True) -> None:
         self.faulty = bool(world.cuts or world.crashes)
+        if any(step.kind == "token" for client in world.clients for step in client.script):
+            rename = reduce = False
         super().__init__(world, rename, reduce and not self.faulty)
         self.reduce = reduce
         self.reborn = any(  # whether clients may have other agents later
@@ -310,6 +324,8 @@ class Space(Reactions):
                 for each in [each for each in queues if self.link_to[each] == number]:
                     del queues[each]
             self._check(parties, number, network)
+            if number >= self.servers:
+                self._check_tokens(state[0], parties, number)
         for link, message in reaction.sent:
             self._put(queues, parties, link, message, network)
         after = (parties, tuple(sorted(queues.items())), network)
@@ -351,8 +367,10 @@ class Space(Reactions):
             me, other = what
             code = NODES - 2 * self.names.index(other) - there
             events = [(each, code) for each in self._clients_at(me, parties)]
+            server = self.names.index(me)
+            if there and not self.rename:
+                new[server] = self._raised(new[server], new[self.names.index(other)])
             if not there:
-                server = self.names.index(me)
                 askers = self.live[parties[server]].table.askers
                 lost = [agent for agent in askers if agent.node == other]
                 events += [(server, self.message(Remove(agent))) for agent in lost]
@@ -384,6 +402,12 @@ class Space(Reactions):
         for each in range(len(new)):
             self._check(tuple(new), each, after)
         return (tuple(new), tuple(sorted(queues.items())), after)
+
+    def _raised(self, server: int, other: int) -> int:
+        """A lock server that has been told the last version of another one."""
+        machine = pickle.loads(self.kept[server])
+        machine.raise_to(self.live[other].version)
+        return self.party(machine, False)
 
     def _clients_at(self, node: str, parties: tuple[int, ...]) -> Iterator[int]:
         for number in range(self.servers, len(parties)):
@@ -455,6 +479,16 @@ class Space(Reactions):
                 if a is not None and b is not None:
                     self._check_two(a, b, network)
                 self.fine.add((mine, other, network))
+
+    def _check_tokens(self, before: tuple[int, ...], parties: tuple[int, ...], number: int) -> None:
+        """A client that has just got a fencing token got one that is larger than those before."""
+        client = self.live[parties[number]]
+        had = self.live[before[number]].tokens
+        for key, token in client.tokens.items():
+            if had.get(key) != token:
+                clients = [self.live[party] for party in before[self.servers :]]
+                servers = dict(zip(self.names, map(self.live.__getitem__, parties), strict=False))
+                check_token(client, key, clients, {n: s for n, s in servers.items() if s})
 
     def _check_two(self, a: Any, b: Any, network: int) -> None:
         net = self._with_network(network).network

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from locks.messages import Knowledge, Release, Remove, Request, Resolved, Surrendered, Told
-from locks.model import AgentId, Edge, Require
+from locks.model import AgentId, Edge, Require, show
 from locks.sim.client import SERIALS, Violation
 from locks.sim.network import Party
 from locks.sim.rules import OURS, Rule
@@ -159,6 +159,10 @@ class _Narrator:
 
     def _afterwards(self, event: Event, agent: AgentId) -> Iterator[str]:
         """What its client makes of it."""
+        if event.token is not None:
+            lock_id, token = event.token
+            margin = "" if event.choice[0] == "step" else "  "
+            yield f"{margin}{capital(self.name(agent))} has the fencing token {token} of {show(lock_id)}."
         if event.told and agent in self.collecting:
             self.collecting.discard(agent)
             if agent in self.patient | self.teller.waits:
@@ -205,6 +209,9 @@ class _Narrator:
                 self.collecting.add(agent)
                 if len(step.nodes) > 1:
                     self.patient.add(agent)
+        elif step.kind == "token":
+            if not lines and event.token is None:
+                lines = [f"{who} does not get a fencing token of {_id(step)}."]
         elif step.kind == "surrender":
             self.collecting.add(agent)
             lines = lines or [
@@ -340,6 +347,9 @@ class _Narrator:
             some = self.teller.forget(lambda r: r.node == me and r.agent.node == other)
             more = ", and takes out what was locked from there" if some else ""
             yield f"{me} notices that {other} is gone{more}."
+        for number, lock_ids in event.lost:
+            who = capital(self.name(self.now[number]))
+            yield f"  {who} is told that it has lost {listed(map(show, lock_ids))}."
         for number in event.ended:
             self.teller.reasons[self.now[number]] = "ends, for too few of its nodes are up,"
         yield from (f"  {line}" for line in self._said(event))

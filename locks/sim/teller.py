@@ -15,6 +15,8 @@ from typing import Any
 from locks.messages import (
     Inquire,
     Knowledge,
+    Raise,
+    Raised,
     Release,
     Released,
     Remove,
@@ -238,6 +240,11 @@ class Teller:
                 wish = self.wish(message.mode or "write", message.lock_id)
                 mine = wish if message.mode else f"for {show(message.lock_id)}"
                 yield f"{who} withdraws its request {mine}{where}."
+        elif isinstance(message, Raise):
+            yield (
+                f"{who} asks {self._names(same)} to confirm the fencing token {message.version} "
+                f"of {show(message.lock_id)}."
+            )
         elif isinstance(message, Remove) and sender not in self.gone:
             self.gone.add(sender)
             because = f"{self.reasons[sender]} and " if sender in self.reasons else ""
@@ -256,6 +263,12 @@ class Teller:
             yield f"{self.server(node)} refuses: {self._refusal(message)}"
         elif isinstance(message, Released):
             self._learn(message.records)
+        elif isinstance(message, Raised):
+            confirms = "confirms" if message.done else "does not confirm"
+            yield (
+                f"{self.server(node)} {confirms} the fencing token {message.version} of "
+                f"{show(message.lock_id)}."
+            )
         elif isinstance(message, (Told, Resolved, Surrendered)):
             for _, agent, each in same:
                 yield from self._tells(node, agent, each.records)
@@ -389,6 +402,8 @@ def _kind(mail: Mail) -> Any:
         return ("gives up", message)
     if isinstance(message, Resolved):
         return ("resolved", message.report)
+    if isinstance(message, Raise):
+        return (Raise, message._replace(since=0))
     if isinstance(message, (Release, Remove, Standing)):
         return (type(message), message)
     return (sender, receiver, id(message))

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from locks.messages import Remove, Surrender
-from locks.model import AgentId, Deadlock, Edge
+from locks.model import AgentId, Deadlock, Edge, LockId
 from locks.server_machine import ServerMachine
 from locks.sim.checks import (
     check_clean,
@@ -32,6 +32,7 @@ from locks.sim.checks import (
     check_heard,
     check_report,
     check_rule,
+    check_token,
     check_told,
     edges_of,
     excused,
@@ -64,6 +65,8 @@ class Event(NamedTuple):
         found: What an agent found when it looked at what it knows.
         told: Whether the client was told that it has all its locks.
         ended: The clients, by number, that have ended.
+        lost: The clients, by number, that have lost what they were told they have, and what.
+        token: The lock of which the client has got the fencing token, and the token.
     """
 
     number: int
@@ -75,6 +78,8 @@ class Event(NamedTuple):
     found: Exploration | None = None
     told: bool = False
     ended: tuple[int, ...] = ()
+    lost: tuple[tuple[int, tuple[LockId, ...]], ...] = ()
+    token: tuple[LockId, int] | None = None
 
 
 class Faults(NamedTuple):
@@ -115,6 +120,8 @@ class World:
         carried_out: The deadlocks for which lock servers carried something out.
         superfluous: Those of them that were no deadlocks (any more) at that moment.
         outdated: Those that were, but with an edge in their report that was not there (any more).
+        tokens: How many fencing tokens clients have got.
+        losses: How often clients were told that they have lost locks.
     """
 
     def __init__(
@@ -140,12 +147,15 @@ class World:
         self.carried_out: list[Deadlock] = []
         self.superfluous: list[Deadlock] = []
         self.outdated: list[Deadlock] = []
+        self.tokens = self.losses = 0
         self.before_surrender: Counter[str] | None = None  # `sent` when the first one was sent
         self.events: list[Event] | None = [] if trace else None
         self._created = 0
         self._last_token: dict[str, int] = {}
         self._mail: list[Mail] = []
         self._ended: list[int] = []
+        self._lost: list[tuple[int, tuple[LockId, ...]]] = []
+        self._token: tuple[LockId, int] | None = None
         self._checked: dict[int, Any] = {}  # what clients were told, as it was checked last
         homes = homes or nodes[:1]
         self.clients = [
@@ -285,6 +295,15 @@ class World:
                 self.network.drop(ref)
             if not client.finished:
                 self.hosts[client.ref] = (client.host, client)
+        if client.fresh is not None:
+            check_token(client, client.fresh, self.clients, self.servers)
+            self._token = (client.fresh.lock_id, client.tokens[client.fresh])
+            client.fresh = None
+            self.tokens += 1
+        if client.gone:
+            self._lost.append((client.number, client.gone))
+            client.gone = ()
+            self.losses += 1
         told = client.told
         if told and told is not self._checked.get(client.number):
             self._checked[client.number] = told
@@ -342,8 +361,10 @@ class World:
                 if client.agent.unsettled:
                     self.unsettled[client.number] = None
                 self._after(client)
-        if not there:
-            server = self.servers[me]
+        server = self.servers[me]
+        if there:
+            server.raise_to(self.servers[other].version)
+        else:
             for agent in [agent for agent in server.table.askers if agent.node == other]:
                 self._serve(server, Remove(agent))
         self._note(("notice", pair), me, there)
@@ -488,7 +509,11 @@ class World:
                     found,
                     told,
                     tuple(self._ended),
+                    tuple(self._lost),
+                    self._token,
                 )
             )
             self._mail.clear()
             self._ended.clear()
+        self._lost.clear()
+        self._token = None

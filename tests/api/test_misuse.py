@@ -593,6 +593,7 @@ HIERARCHY = {
     locks.LockTimeout: locks.OperatingError,
     locks.AgentEnded: locks.OperatingError,
     locks.LockLost: locks.OperatingError,
+    locks.RemoteError: locks.OperatingError,
     locks.DeadlockAborted: locks.LocksError,
 }
 

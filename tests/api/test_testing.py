@@ -18,11 +18,12 @@ import greenlet
 import pytest
 
 import locks
-import locks.node
 import locks.testing
 from locks.messages import Request
 from locks.sim import application
+from locks.program import default_node
 from locks.testing import Client, Simulation, Violation, seeds, simulate
+from locks.wire import SERIAL_BITS
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -229,7 +230,7 @@ def test_there_are_deadlocks() -> None:
             ages.append(mine)
 
             def move(tx: locks.Transaction) -> None:
-                mine.add(tx.agent.id.created)
+                mine.add(tx.agent.id.created >> SERIAL_BITS)
                 bank.move(tx, source, target)
 
             locks.run_transaction(move)
@@ -368,7 +369,7 @@ def test_leak_is_found(simulation: Simulation) -> None:
 
     def leak() -> None:
         nobody = locks.AgentId(1, "node@localhost", 1000)
-        server = locks.node.default_node().server
+        server = default_node().server
         server.machine.handle(Request(nobody, "nobody", ("a",), "write"))
 
     simulation.client(leak)

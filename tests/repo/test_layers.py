@@ -22,7 +22,7 @@ PURE = [
     ["locks.lock_table"],
     ["locks.wait_graph"],
     ["locks.informer", "locks.resolver"],
-    ["locks.claims"],
+    ["locks.claims", "locks.tokens"],
     ["locks.server_machine", "locks.agent_machine"],
 ]
 # All that pure modules import from outside: nothing with a clock, chance, threads or sockets.
@@ -45,8 +45,29 @@ PURE_OUTSIDE = {
 SIM = ["locks.sim", "locks.sim.*"]
 # The runtime knows nothing about locks.
 RUNTIME = ["locks.runtime", "locks.runtime.*"]
-# Actors: shells around the pure machines. They import the pure layer, the runtime and each other.
-ACTORS = ["locks.node", "locks.server", "locks.agent"]
+# Distribution: Erlang's protocol. It knows nothing about locks but the root of the errors.
+OTP = ["locks.otp", "locks.otp.*"]
+# Without sockets, clock or chance: bytes in, events out. The shell around it is the rest of OTP.
+OTP_SANS_IO = [
+    "locks.otp.terms*",
+    "locks.otp.etf*",
+    "locks.otp.control*",
+    "locks.otp.challenges*",
+    "locks.otp.handshake*",
+    "locks.otp.epmd*",
+]
+# Our messages, and those of the original, as Erlang's terms.
+FORMS = ["locks.wire", "locks.original", "locks.original.*"]
+# Actors: shells around the pure machines. They import what is below, and each other.
+ACTORS = [
+    "locks.node",
+    "locks.server",
+    "locks.agent",
+    "locks.remote_agent",
+    "locks.cluster",
+    "locks.mixed",
+    "locks.program",
+]
 # Face: imports everything above and each other.
 FACE = [
     "locks",
@@ -79,10 +100,16 @@ def may_import(module: str) -> list[str] | None:
         return below + SIM
     if matches(module, RUNTIME):
         return RUNTIME
+    if matches(module, OTP_SANS_IO):
+        return ["locks.errors", *OTP_SANS_IO]
+    if matches(module, OTP):
+        return ["locks.errors", *RUNTIME, *OTP]
+    if matches(module, FORMS):
+        return below + OTP_SANS_IO + FORMS
     if matches(module, ACTORS):
-        return below + RUNTIME + ACTORS
+        return below + RUNTIME + OTP + FORMS + ACTORS
     if matches(module, FACE):
-        return below + SIM + RUNTIME + ACTORS + FACE
+        return below + SIM + RUNTIME + OTP + FORMS + ACTORS + FACE
     return None
 
 

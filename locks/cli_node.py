@@ -1,0 +1,137 @@
+"""The command line of a node: `python -m locks node`.
+
+It is a lock server, and the place for agents of other nodes to ask. When it is ready it prints one line
+of JSON with its name and address. It ends on SIGTERM and on Ctrl-C: its connections are closed, so
+that the others know at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+from locks.errors import InvalidOption, LocksError
+from locks.otp.options import TLS
+from locks.program import start, stop
+from locks.runtime import Gate
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
+  python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "node",
+        help="run a lock server that other nodes can ask",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--name", required=True, help="its name: name@host")
+    parser.add_argument(
+        "--cookie-file", required=True, type=Path, help="file with the secret that all nodes share"
+    )
+    parser.add_argument(
+        "--listen",
+        default="127.0.0.1:0",
+        metavar="HOST:PORT",
+        help="where to wait for others; port 0 takes a free one (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="NAME@HOST:PORT",
+        help="a node to connect to; may be repeated",
+    )
+    parser.add_argument(
+        "--tls",
+        nargs=3,
+        metavar=("CERTIFICATE", "KEY", "CA"),
+        help="PEM files: own certificate, its key, and the CA of the others",
+    )
+    parser.add_argument(
+        "--epmd", action="store_true", help="register with, and ask, Erlang's port mapper"
+    )
+    parser.add_argument(
+        "--net-ticktime",
+        type=float,
+        metavar="SECONDS",
+        help="after how much silence a node counts as down (default: 15; Erlang nodes 60)",
+    )
+    parser.add_argument(
+        "--no-mesh", action="store_true", help="connect to the given peers and no others"
+    )
+    parser.add_argument(
+        "--allow-plaintext",
+        action="store_true",
+        help="allow addresses other than loopback without TLS",
+    )
+    parser.add_argument("--verbose", action="store_true", help="log nodes that come and go")
+    parser.set_defaults(run=_run)
+
+
+def read_cookie(path: Path) -> str:
+    """Read a cookie from a file that nobody else can read.
+
+    Raises:
+        InvalidOption: It is not there, others can read it, or it is empty.
+    """
+    try:
+        mode = path.stat().st_mode
+        cookie = path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidOption(
+            f"{path} can be read by others, and whoever knows the cookie can do anything to the "
+            f"node: chmod 600 {path}",
+            path=str(path),
+        )
+    if not cookie:
+        raise InvalidOption(f"{path} is empty; write a long random text into it", path=str(path))
+    return cookie
+
+
+def _run(options: argparse.Namespace) -> int:
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    ended = Gate()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.open())
+    try:
+        node = start(
+            options.name,
+            cookie=read_cookie(options.cookie_file),
+            listen=options.listen,
+            peers=options.peer,
+            tls=TLS(*options.tls) if options.tls else None,
+            epmd=options.epmd,
+            net_ticktime=options.net_ticktime,
+            mesh=not options.no_mesh,
+            allow_plaintext=options.allow_plaintext,
+        )
+    except LocksError as error:
+        print(f"python -m locks node: {error}", file=sys.stderr)
+        return 2
+    assert node.address is not None
+    host, port = node.address
+    print(json.dumps({"name": node.name, "host": host, "port": port}), flush=True)
+    while not ended.wait(timeout=1) and node.running:
+        pass
+    crashed = not node.running
+    stop()
+    return 1 if crashed else 0

@@ -1,0 +1,423 @@
+"""A node among others: which of them have a lock server, and what goes to and fro.
+
+When two nodes are connected, each greets the other's lock server with a call: it says which protocol
+it speaks, how far its versions have come, and which nodes it knows. From the greeting on the other
+node is a *member*: its lock server can be asked. An Erlang node with the original on it does not
+know the greeting and says so, and by that it is known (`locks.mixed`). A node that has no lock server
+yet is greeted again from time to time.
+
+A member ceases to be one when the connection is lost; then nothing is known any more of what its lock
+server has granted, and the own lock server takes out what agents of that node had asked for. A node
+that comes back begins anew, whether it was restarted or only cut off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gevent
+import pykka
+
+from locks.agent_machine import AgentMachine
+from locks.errors import MisuseError, NodeNotRunning
+from locks.messages import Remove, Unwatch, Watch
+from locks.mixed import Mixed
+from locks.model import AgentId, LockId, View
+from locks.otp import etf
+from locks.otp.control import SpawnRequest
+from locks.otp.distribution import Distribution
+from locks.otp.link import Link
+from locks.otp.options import NET_TICKTIME, Options
+from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
+from locks.otp.remote import RemoteRef, Remotes
+from locks.otp.terms import Atom, Pid
+from locks.remote_agent import RemoteClients
+from locks.runtime import Client
+from locks.runtime.waiter import run_in_hub
+from locks.wire import (
+    LOCK_SERVER,
+    OURS,
+    BadMessage,
+    is_ours,
+    pack,
+    pack_view,
+    pid_of,
+    to_lock_id,
+    unpack,
+    unpack_view,
+)
+
+if TYPE_CHECKING:
+    from locks.agent import Agent
+    from locks.node import Node
+    from locks.server import Watcher
+
+__all__ = ["Cluster", "NodeDown", "NodeUp"]
+
+logger = logging.getLogger("locks")
+
+PROTOCOL = 1
+GREETING = Atom("greeting")
+WATCH = Atom("watch")
+UNWATCH = Atom("unwatch")
+AGAIN = 1.0  # seconds until a node without a lock server is greeted again
+
+
+class NodeUp(NamedTuple):
+    """A node was connected; see `Node.monitor_nodes`.
+
+    Attributes:
+        node: Its name.
+    """
+
+    node: str
+
+
+class NodeDown(NamedTuple):
+    """The connection to a node was lost.
+
+    Attributes:
+        node: Its name.
+        reason: Why, in words.
+    """
+
+    node: str
+    reason: str
+
+
+class RemoteWatcher(NamedTuple):
+    """Somebody on another node who watches a lock id here."""
+
+    pid: Pid
+
+
+class Cluster:
+    """What one node has to do with others.
+
+    Args:
+        node: The node.
+        options: How it takes part.
+
+    Attributes:
+        members: The nodes with a lock server that can be asked, and whether it is the original's.
+    """
+
+    def __init__(self, node: Node, options: Options) -> None:
+        self.node = node
+        self.members: dict[str, bool] = {}
+        self.distribution = Distribution(
+            node.name,
+            options,
+            node.turn,
+            node.home,
+            on_up=self._connected,
+            on_down=self._disconnected,
+            on_frame=lambda link, frame: self.processes.receive(link, frame),
+        )
+        self.distribution.open()
+        self.processes = Processes(
+            self.distribution,
+            node.turn,
+            node.home,
+            new_number=node.new_number,
+            find=self._find,
+            on_spawn=self._spawn,
+        )
+        self.remotes = Remotes(node.name, self.processes, node.turn, node.home)
+        self.clients = RemoteClients(self.remotes)
+        self.mixed = Mixed(self)
+        self._watchers: dict[RemoteWatcher, None] = {}  # of other nodes, here
+        self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
+        self._monitors: dict[Any, None] = {}
+        self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
+        self.distribution.start()
+
+    # --- Nodes that come and go, in the turn ----------------------------------------------------
+
+    def _connected(self, link: Link) -> None:
+        self._tell(NodeUp(link.peer.name))
+        self._greet(link)
+
+    def _greet(self, link: Link) -> None:
+        """Greet the lock server at the other end, if there is one."""
+        if link.closed is not None:
+            return
+        distribution = self.distribution
+        known = [
+            (name, *address)
+            for name, address in distribution.addresses.items()
+            if address is not None and name != link.peer.name
+        ]
+        if distribution.address is not None:
+            host, port = distribution.address
+            wildcard = host in ("0.0.0.0", "::")
+            known.append((self.node.name, self._host if wildcard else host, port))
+        ticktime = distribution.options.net_ticktime or NET_TICKTIME
+        greeting = (
+            OURS,
+            GREETING,
+            PROTOCOL,
+            self.node.server.machine.version,
+            float(ticktime),
+            known if distribution.options.mesh else [],
+        )
+        self.processes.call(link.peer.name, LOCK_SERVER, greeting, partial(self._greeted, link))
+
+    @property
+    def _host(self) -> str:
+        return self.node.name.split("@")[1]
+
+    def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
+        """What the other side says to a greeting."""
+        name = link.peer.name
+        if answered and answer == (Atom("error"), Atom("unknown_request")):
+            if link.closed is None and name not in self.members:
+                self.mixed.appeared(name)
+                self.joined(name, original=True)
+        elif not answered and answer != "noconnection":
+            self.greet_again(link)
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""
+        run_in_hub(self.node.home.hub, self._greet_later, link)
+
+    def _greet_later(self, link: Link) -> None:
+        gevent.spawn_later(AGAIN, self.node.turn.run, self._greet, link)
+
+    def _take_greeting(self, name: str, greeting: tuple[Any, ...]) -> Any:
+        """Another node of ours says who it is."""
+        link = self.distribution.links.get(name)
+        if link is None or len(greeting) != 6:
+            raise BadMessage(f"{greeting!r} is no greeting")
+        _, _, protocol, version, ticktime, known = greeting
+        if protocol != PROTOCOL:
+            raise BadMessage(f"{name} speaks protocol {protocol!r}; this node speaks {PROTOCOL}")
+        if type(version) is not int or type(ticktime) is not float or ticktime <= 0:
+            raise BadMessage(f"{greeting!r} is no greeting")
+        link.wanted = ticktime
+        link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
+        self.distribution.pace_changed()
+        self._learn(known)
+        self.node.server.machine.raise_to(version)
+        if name not in self.members:
+            self.joined(name)
+        return Atom("ok")
+
+    def _learn(self, known: Any) -> None:
+        """Another node tells which nodes it knows."""
+        distribution = self.distribution
+        if not distribution.options.mesh:
+            return
+        for each in known if type(known) is list else ():
+            if type(each) is not tuple or [type(part) for part in each] != [str, str, int]:
+                raise BadMessage(f"{each!r} does not say where a node is")
+            name, host, port = each
+            if name.count("@") == 1 and 0 < port < 65536 and name not in distribution.addresses:
+                distribution.learn_addresses({name: (host, port)})
+
+    def joined(self, name: str, original: bool = False) -> None:
+        """A node's lock server can be asked from now on."""
+        node = self.node
+        self.members[name] = original
+        node.alive |= {name}
+        node.tell_agents(AgentMachine.node_up, name)
+        for where, lock_id, watcher in self._watches:
+            if where == name:
+                self._send_watch(WATCH, where, lock_id, watcher)
+
+    def left(self, name: str) -> None:
+        """A node's lock server is gone."""
+        if self.members.pop(name, None) is None:
+            return
+        node = self.node
+        node.alive -= {name}
+        node.tell_agents(AgentMachine.node_down, name)
+
+    def _disconnected(self, name: str, reason: str) -> None:
+        node = self.node
+        self.left(name)
+        self.mixed.disconnected(name)
+        self.processes.lost(name)
+        machine = node.server.machine
+        for agent in [agent for agent in machine.table.askers if agent.node == name]:
+            node.deliver(node.server, Remove(agent))
+        for watcher in [each for each in self._watchers if each.pid.node == name]:
+            del self._watchers[watcher]
+            for lock_id in machine.watched(watcher):
+                node.deliver(node.server, Unwatch(watcher, lock_id))
+        self._tell(NodeDown(name, reason))
+
+    def monitor_nodes(
+        self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool
+    ) -> None:
+        """Have somebody told of nodes that come and go, or no longer."""
+        if on:
+            self._monitors[watcher] = None
+        else:
+            self._monitors.pop(watcher, None)
+
+    def _tell(self, news: NodeUp | NodeDown) -> None:
+        logger.info("%s: %s", self.node.name, news)
+        for watcher in list(self._monitors):
+            if not isinstance(watcher, pykka.ActorRef):
+                self.node.home.run_soon(watcher, news)
+            elif watcher.is_alive():
+                self.node.home.run_soon(watcher.tell, news)
+            else:
+                del self._monitors[watcher]
+
+    def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
+        """Let an actor be reached from other nodes by a name, for as long as it lives."""
+        before = self.processes.registered(name)
+        if before is not None:
+            raise MisuseError(f"the name {name!r} is taken by {before.subject}", name=name)
+        self.remotes.register(name, actor)
+
+    def link(self, actor: Client, other: RemoteRef) -> None:
+        """Link something of this node with a process of another one."""
+        self.processes.link(actor, self.remotes.pid_of(actor), self.remotes.pid_of(other))
+
+    # --- Messages to others, in the turn --------------------------------------------------------
+
+    def to_server(self, name: str, agent: Agent, message: Any) -> None:
+        """An agent of this node says something to the lock server of another one."""
+        original = self.members.get(name)
+        if original:
+            self.mixed.to_server(name, agent, message)
+        elif original is not None:
+            sender = pid_of(agent.id, self.distribution.creation)
+            encoded = etf.encode((CAST, pack(message)))
+            self.processes.send_named(name, LOCK_SERVER, encoded, sender)
+
+    def to_agent(self, agent: AgentId, message: Any) -> None:
+        """Somebody of this node says something to an agent of another one."""
+        link = self.distribution.links.get(agent.node)
+        if link is None:
+            return
+        if self.members.get(agent.node):
+            self.mixed.to_agent(agent, message)
+        else:
+            self.processes.send(pid_of(agent, link.peer.creation), etf.encode(pack(message)))
+
+    # --- Messages from others, in the turn ------------------------------------------------------
+
+    def _find(self, number: int) -> Local | None:
+        """The agent with a pid's number."""
+        agent = self.node.agents.get(AgentId(number, self.node.name, number & 0xFFF))
+        return None if agent is None else Local(partial(self._to_agent, agent), agent)
+
+    def _to_server(self, message: Any, sender: Pid | None) -> None:
+        """Somebody says something to this node's lock server."""
+        if sender is None:
+            return
+        try:
+            call = parse_call(message)
+            if call is not None:
+                caller, tag, request = call
+                answer: Any = (Atom("error"), Atom("unknown_request"))
+                if is_ours(request) and request[1] == GREETING:
+                    answer = self._take_greeting(caller.node, request)
+                self.processes.answer(caller, tag, answer)
+            elif is_ours(parse_cast(message)):
+                self._take_message(parse_cast(message), sender)
+            else:
+                self.mixed.from_agent(parse_cast(message), sender)
+        except BadMessage as error:
+            logger.warning("%s sent a message that is ignored: %s", sender.node, error)
+
+    def _take_message(self, term: tuple[Any, ...], sender: Pid) -> None:
+        server = self.node.server
+        if term[1] == WATCH or term[1] == UNWATCH:
+            if len(term) != 4 or type(term[2]) is not Pid or term[2].node != sender.node:
+                raise BadMessage(f"{term!r} does not say who watches what")
+            kind = Watch if term[1] == WATCH else Unwatch
+            watcher = RemoteWatcher(term[2])
+            self._watchers[watcher] = None
+            self.node.deliver(server, kind(watcher, to_lock_id(term[3])))
+            return
+        message = unpack(term)
+        agent = getattr(message, "agent", None)
+        if agent is None or agent.node != sender.node:
+            raise BadMessage(f"{message!r} is not for a lock server, or not by its sender")
+        self.node.deliver(server, message)
+
+    def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
+        """Somebody says something to an agent of this node."""
+        try:
+            call = parse_call(message)
+            if call is not None:
+                self.clients.take_call(agent, *call)
+            elif is_ours(message):
+                received = unpack(message)
+                if hasattr(received, "agent"):
+                    raise BadMessage(f"{received!r} is not for an agent")
+                self.node.deliver(agent, received)
+            elif is_ours(parse_cast(message)):
+                self.clients.take_cast(agent, parse_cast(message))
+            else:
+                self.mixed.to_ours(agent, message, sender)
+        except BadMessage as error:
+            logger.warning("a message to %s is ignored: %s", agent, error)
+
+    def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
+        return self.mixed.watcher_request(request)
+
+    # --- Watching lock ids of other nodes -------------------------------------------------------
+
+    def watch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
+        """Have somebody told the views of a lock id of another node; also after it comes back."""
+        if self.members.get(name) is not False:
+            what = "runs the original" if name in self.members else "can't be reached"
+            raise NodeNotRunning(
+                f"{name} {what}: it can't be watched from {self.node.name}", nodes=[name]
+            )
+        key = (name, lock_id, watcher)
+        if key not in self._watches:
+            number = self.node.new_number()
+            deliver = partial(self._take_view, watcher)
+            self._watches[key] = self.processes.add(number, Local(deliver))
+            self.node.home.run_soon(self.node.server.watch_over, watcher)
+        self._send_watch(WATCH, *key)
+
+    def unwatch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
+        """End what `watch` began."""
+        key = (name, lock_id, watcher)
+        if key in self._watches:
+            self._send_watch(UNWATCH, *key)
+            self.processes.remove(self._watches.pop(key).number)
+
+    def watcher_down(self, watcher: Watcher) -> None:
+        """An actor that watches is no more."""
+        for name, lock_id, who in list(self._watches):
+            if who == watcher:
+                self.unwatch(name, lock_id, watcher)
+
+    def _send_watch(self, tag: Atom, name: str, lock_id: LockId, watcher: Watcher) -> None:
+        pid = self._watches[name, lock_id, watcher]
+        encoded = etf.encode((CAST, (OURS, tag, pid, list(lock_id))))
+        self.processes.send_named(name, LOCK_SERVER, encoded, pid)
+
+    def _take_view(self, watcher: Watcher, message: Any, sender: Pid | None) -> None:
+        try:
+            view = unpack_view(message)
+        except BadMessage as error:
+            logger.warning("a view is ignored: %s", error)
+            return
+        tell = watcher.tell if isinstance(watcher, pykka.ActorRef) else watcher
+        self.node.home.run_soon(tell, view)
+
+    def tell_watcher(self, watcher: Hashable, view: View) -> bool:
+        """Tell a watcher of another node; returns whether it is one."""
+        if isinstance(watcher, RemoteWatcher):
+            self.processes.send(watcher.pid, etf.encode(pack_view(view)))
+            return True
+        return self.mixed.tell_watcher(watcher, view)
+
+    # --- Its end --------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Leave the cluster: all connections are closed. In the turn."""
+        self.distribution.stop(reason)

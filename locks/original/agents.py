@@ -1,0 +1,335 @@
+"""The original's agents at our lock server.
+
+An agent of the original casts `{lock, ...}` to the name `locks_server` of the nodes whose locks it
+wants, and is then told the lock's queue after each change (`locks.original.forms`). Here each of its
+casts becomes messages to our lock server: a `Request`, and a `Watch` on the same id. Each view that the
+watching brings becomes a queue again. As it never says what it does at other nodes, the lock server
+must assume that it has requests there and waits there.
+
+The queue that an agent is told has no more in it than concerns it, because it takes each entry of the
+head to be in the way of each entry behind it:
+
+* What it has or wants above or below the id is left out: it watches those ids as well. So it does not
+  think that it has the lock because it has something below it.
+* What others have or want above or below is left out unless it is in its way, or waits for it.
+* All that is granted is the head. If several are in its way, they are told as readers, for of several
+  writers it would think that none is in its way.
+
+All requests on exactly the id are always in it: an agent passes what it is told on to others that it
+does not find in the queue, and these must not find themselves missing.
+
+A surrender names the version of the queue that the agent was told last. If that has changed, nothing is
+done: the agent is told the change anyway, and looks again.
+
+Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from locks.messages import Remove, Request, Surrender, Unwatch, Watch
+from locks.model import AgentId, Contender, Deadlock, LockId, Mode, View, related
+from locks.original.forms import (
+    SURRENDER,
+    Command,
+    DemonitorPid,
+    Entry,
+    Group,
+    MonitorPid,
+    SendTerm,
+    ToLockServer,
+    info_term,
+    lock_id_of,
+    mode_of,
+    pack_request,
+    pid_in,
+)
+from locks.otp import etf
+from locks.otp.terms import Atom, Pid
+from locks.wire import BadMessage, agent_of
+
+__all__ = ["OriginalAgents", "OriginalWatcher"]
+
+
+class OriginalWatcher(NamedTuple):
+    """A process of the original as a watcher at our lock server."""
+
+    pid: Pid
+    lock_id: LockId
+
+
+class _Interest:
+    """What one process of the original has to do with one lock id.
+
+    Attributes:
+        terms: The id as the process writes it. Python takes some ids to be equal that Erlang does
+            not (`[1]`, `[1.0]` and `[true]`), so there may be several.
+        modes: In which modes it has asked for it.
+        version: The version that it was told last.
+        note: What the next thing that it is told comes from.
+    """
+
+    __slots__ = ("modes", "note", "terms", "version")
+
+    def __init__(self) -> None:
+        self.terms: dict[bytes, Any] = {}
+        self.modes: set[Mode] = set()
+        self.version = -1
+        self.note: Any = []
+
+
+class OriginalAgents:
+    """What processes of the original have to do with our lock server.
+
+    Args:
+        server: The pid of our lock server.
+        pid: The pid of an agent, of this node or another.
+
+    Every method returns what is to be done, in this order.
+    """
+
+    def __init__(self, server: Pid, pid: Callable[[AgentId], Pid]) -> None:
+        self._server = server
+        self._pid = pid
+        self._interests: dict[Pid, dict[LockId, _Interest]] = {}
+        self._watching: dict[LockId, dict[Pid, None]] = {}
+        self._processes: dict[AgentId, tuple[Pid, Pid]] = {}  # of each agent, and of its client
+        self._packed: dict[Contender, int] = {}  # of one view
+        self._handlers: dict[str, tuple[int, Callable[[Any, str], list[Command]]]] = {
+            "lock": (5, self._lock),
+            "surrender": (4, self._surrender),
+            "remove_agent": (2, self._remove_agent),
+            "watch": (3, self._watch),
+            "unwatch": (3, self._unwatch),
+        }
+
+    # --- What they say --------------------------------------------------------------------------
+
+    def cast(self, term: Any, peer: str) -> list[Command]:
+        """A process of the original has cast something to our lock server.
+
+        Args:
+            term: What it has cast.
+            peer: The node that it came from. A process acts for those of its own node only.
+
+        Raises:
+            BadMessage: It is nothing that the original says, or is for a process of another node.
+        """
+        if type(term) is tuple and term and type(term[0]) is Atom:
+            size, handler = self._handlers.get(term[0].name, (0, None))
+            if handler is not None and len(term) == size:
+                return handler(term, peer)
+        raise BadMessage(f"{term!r} is nothing that a lock server can be told")
+
+    def _lock(self, term: Any, peer: str) -> list[Command]:
+        _, lock, agent, client, mode = term
+        pid_in(agent, peer)
+        pid_in(client)
+        commands = self._known(agent)
+        lock_id, wanted = lock_id_of(lock), mode_of(mode)
+        ref = agent_of(agent)
+        self._processes.setdefault(ref, (agent, client))
+        interest, new = self._interest(agent, lock_id, lock)
+        request = Request(ref, str(client), lock_id, wanted, True, True)
+        commands.append(ToLockServer(request))
+        if new or interest.modes & {wanted, "write"}:  # nothing changes: it is told once more
+            commands.append(ToLockServer(Watch(OriginalWatcher(agent, lock_id), lock_id)))
+        interest.modes.add(wanted)
+        return commands
+
+    def _surrender(self, term: Any, peer: str) -> list[Command]:
+        _, lock, version, agent = term
+        pid_in(agent, peer)
+        lock_id = lock_id_of(lock)
+        interest = self._interests.get(agent, {}).get(lock_id)
+        if interest is None or not interest.modes or interest.version != version:
+            return []
+        self._note(lock_id, agent, version)
+        return [ToLockServer(Surrender(agent_of(agent), lock_id))]
+
+    def _remove_agent(self, term: Any, peer: str) -> list[Command]:
+        agent = pid_in(term[1], peer)
+        commands = self.down(agent)
+        return [*commands, DemonitorPid(agent)] if commands else []
+
+    def _watch(self, term: Any, peer: str) -> list[Command]:
+        _, lock, pid = term
+        pid_in(pid, peer)
+        lock_id = lock_id_of(lock)
+        commands = self._known(pid)
+        _, new = self._interest(pid, lock_id, lock)
+        self._watching.setdefault(lock_id, {})[pid] = None
+        if new:
+            commands.append(ToLockServer(Watch(OriginalWatcher(pid, lock_id), lock_id)))
+        return commands
+
+    def _unwatch(self, term: Any, peer: str) -> list[Command]:
+        _, lock, pid = term
+        pid_in(pid, peer)
+        lock_id = lock_id_of(lock)
+        interests = self._interests.get(pid, {})
+        interest = interests.get(lock_id)
+        if interest is None:
+            return []
+        self._watches_no_more(pid, lock_id)
+        if interest.modes:
+            return []
+        del interests[lock_id]
+        commands: list[Command] = [ToLockServer(Unwatch(OriginalWatcher(pid, lock_id), lock_id))]
+        if not interests:
+            del self._interests[pid]
+            commands.append(DemonitorPid(pid))
+        return commands
+
+    def down(self, pid: Pid) -> list[Command]:
+        """A process of the original has ended, or its node was lost."""
+        interests = self._interests.pop(pid, {})
+        for lock_id in interests:
+            self._watches_no_more(pid, lock_id)
+        commands: list[Command] = [
+            ToLockServer(Unwatch(OriginalWatcher(pid, lock_id), lock_id)) for lock_id in interests
+        ]
+        if any(interest.modes for interest in interests.values()):
+            agent = agent_of(pid)
+            self._processes.pop(agent, None)
+            commands.append(ToLockServer(Remove(agent)))
+        return commands
+
+    def node_down(self, node: str) -> list[Command]:
+        """A node was lost, and with it all processes there."""
+        lost = [pid for pid in self._interests if pid.node == node]
+        return [command for pid in lost for command in self.down(pid)]
+
+    def _watches_no_more(self, pid: Pid, lock_id: LockId) -> None:
+        watching = self._watching.get(lock_id)
+        if watching is not None:
+            watching.pop(pid, None)
+            if not watching:
+                del self._watching[lock_id]
+
+    def _known(self, pid: Pid) -> list[Command]:
+        """A process of which little is known yet is to be watched over."""
+        return [] if pid in self._interests else [MonitorPid(pid)]
+
+    def _interest(self, pid: Pid, lock_id: LockId, term: Any) -> tuple[_Interest, bool]:
+        """What a process has to do with a lock id, and whether it writes it so for the first time."""
+        encoded = etf.encode(term)
+        interest = self._interests.setdefault(pid, {}).setdefault(lock_id, _Interest())
+        new = encoded not in interest.terms
+        interest.terms[encoded] = term
+        return interest, new
+
+    # --- What they are told ---------------------------------------------------------------------
+
+    def resolved(self, report: Deadlock) -> None:
+        """A deadlock with an agent of the original was resolved; the next infos say so."""
+        if report.action == "surrendered":
+            self._note(report.lock_id, self._pid_of(report.agent)[0], 0)
+
+    def told(self, watcher: OriginalWatcher, view: View) -> list[Command]:
+        """Our lock server tells a process of the original the view of a lock id."""
+        pid, lock_id = watcher
+        interest = self._interests.get(pid, {}).get(lock_id)
+        if interest is None:
+            return []
+        note, interest.note = interest.note, []
+        first, interest.version = interest.version < 0, view.version
+        agent = agent_of(pid) if interest.modes else None
+        if agent is None and first:
+            return self._tell_held(interest, pid) if view.requests else []
+        queue = self._queue(view, agent)
+        if agent is not None and not any(e.pid == pid for group in queue for e in group.entries):
+            return []  # it is about to be removed, and could not cope with that
+        watchers = self._watching.get(lock_id, ())
+        return [
+            SendTerm(pid, info_term(term, view.version, self._server, queue, watchers, note))
+            for term in interest.terms.values()
+        ]
+
+    def _tell_held(self, interest: _Interest, pid: Pid) -> list[Command]:
+        """The first thing that a watcher is told, and only if somebody has the lock."""
+        return [
+            SendTerm(pid, (Atom("locks_info"), term, Atom(self._server.node), []))
+            for term in interest.terms.values()
+        ]
+
+    def _note(self, lock_id: LockId, agent: Pid, version: int) -> None:
+        """Whoever is told of what follows from a surrender is told that it is one."""
+        for interests in self._interests.values():
+            for other, interest in interests.items():
+                if related(lock_id, other):
+                    interest.note = (SURRENDER, agent, version)
+
+    def _queue(self, view: View, me: AgentId | None) -> list[Group]:
+        """A view as the queue that an agent is told, or somebody who only watches."""
+        shown = list(view.requests)
+        if me is not None:
+            own = [c for c in shown if c.agent == me and c.lock_id == view.lock_id]
+            shown = [
+                c
+                for c in shown
+                if c.lock_id == view.lock_id
+                or (c.agent != me and any(_in_the_way(c, each) for each in own))
+            ]
+        granted = [c for c in shown if c.granted]
+        queue = []
+        if granted:
+            agents = {c.agent for c in granted}
+            writes = any(c.mode == "write" for c in granted)
+            as_readers = not writes or (len(agents) > 1 and me is not None)
+            queue.append(self._group("read" if as_readers else "write", granted, view))
+        readers: list[Contender] = []
+        for contender in shown:
+            if contender.granted:
+                continue
+            if contender.mode == "read":
+                readers.append(contender)
+                continue
+            if readers:
+                queue.append(self._group("read", readers, view))
+                readers = []
+            queue.append(self._group("write", [contender], view))
+        if readers:
+            queue.append(self._group("read", readers, view))
+        return queue
+
+    def _group(self, mode: Mode, members: list[Contender], view: View) -> Group:
+        """A group; an agent is in it once, with that which most others wait for."""
+        strongest: dict[AgentId, Contender] = {}
+        for contender in members:
+            known = strongest.get(contender.agent)
+            if known is None or _strength(contender, view) > _strength(known, view):
+                strongest[contender.agent] = contender
+        entries = []
+        for contender in strongest.values():
+            pid, client = self._pid_of(contender.agent)
+            direct = contender.lock_id == view.lock_id
+            entries.append(Entry(pid, client, self._pack(contender), direct))
+        return Group(mode, tuple(entries))
+
+    def _pid_of(self, agent: AgentId) -> tuple[Pid, Pid]:
+        """The pids of an agent and its client; our agents stand for their clients."""
+        known = self._processes.get(agent)
+        if known is not None:
+            return known
+        pid = self._pid(agent)
+        return (pid, pid)
+
+    def _pack(self, contender: Contender) -> int:
+        packed = self._packed.get(contender)
+        if packed is None:
+            if len(self._packed) > 1000:
+                self._packed.clear()
+            packed = self._packed[contender] = pack_request(contender)
+        return packed
+
+
+def _in_the_way(one: Contender, other: Contender) -> bool:
+    """Whether one of two requests on related ids waits for the other."""
+    return "write" in (one.mode, other.mode) and not (one.granted and other.granted)
+
+
+def _strength(contender: Contender, view: View) -> tuple[bool, bool]:
+    return (contender.mode == "write", contender.lock_id == view.lock_id)

@@ -1,0 +1,463 @@
+"""A node's connections to other nodes: whom it knows, dials, admits and has lost.
+
+Theory of operation
+-------------------
+For each node whose address is known there is a *dialler*, a greenlet that connects, again and
+again with growing pauses, while there is no link. At the door there is a greenlet that accepts. Each
+attempt, from either side, is a greenlet of its own with a time limit; after the handshake there is a
+`Link`, and no greenlet any more.
+
+When two nodes dial each other at the same time, the handshake says which connection is kept, as in
+Erlang: the one that was begun by the node with the larger name. When a connection comes from a node
+that seems connected already, that node is asked (`alive`); if it insists, the old link is dead.
+
+What the handshakes decide, and all that links do, happens in the node's turn. Diallers and the door
+live in the hub of the node's home.
+
+Heartbeats: a native thread has each link tick, so that they go on while the program computes. Who
+was silent for `net_ticktime` is down; this is judged in the hub, by the number of checks in a row that
+found nothing, so that a program that was held up reads what has arrived before it judges others.
+
+Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import gevent
+from gevent import monkey
+from gevent import socket as gevent_socket
+from gevent.event import Event
+
+from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.otp import handshake as steps
+from locks.otp.epmd import NotRegistered
+from locks.otp.handshake import Challenges, Handshake, Peer
+from locks.otp.link import Link
+from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
+from locks.otp.port_mapper import PortMapper
+from locks.otp.stream import Stream, native_socket
+from locks.runtime import Home, Waiter
+from locks.runtime.inline import Turn, native_lock
+from locks.runtime.waiter import run_in_hub
+
+__all__ = ["Distribution"]
+
+logger = logging.getLogger("locks")
+
+CONNECT_TIME = 5.0  # seconds, for TCP
+HANDSHAKE_TIME = 5.0  # seconds, for all that follows
+STRANGERS = 64  # connections that may be in a handshake at the door at one time
+PAUSES = (0.05, 1.0)  # seconds between attempts, the first and the longest
+FRAME_LIMIT = 16 * 2**20  # bytes
+SEND_LIMIT = 16 * 2**20  # bytes
+CHECKS = 4  # how often in net_ticktime something must be sent
+_Thread = monkey.get_original("threading", "Thread")
+
+
+class Refused(OperatingError):
+    """A handshake has failed."""
+
+
+class Distribution:
+    """A node's connections.
+
+    Args:
+        name: The node's name.
+        options: How it takes part.
+        turn: Its turn.
+        home: Where its greenlets live.
+        on_up: Called with each new link, in the turn.
+        on_down: Called with the name of a node and the reason when its link is gone, in the turn.
+        on_frame: Called with the link and the body of each frame, in the turn.
+
+    Attributes:
+        creation: What tells this incarnation of the node from others.
+        address: Where it listens; `None` if it does not.
+        links: The links, by node.
+        addresses: Where nodes are that it may connect to; `None` if that is to be looked up.
+        unsent: Links that want to be flushed at the end of the turn.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: Options,
+        turn: Turn,
+        home: Home,
+        *,
+        on_up: Callable[[Link], object],
+        on_down: Callable[[str, str], object],
+        on_frame: Callable[[Link, bytes], object],
+    ) -> None:
+        self.name = name
+        self.options = options
+        self.creation = random_creation()
+        self.address: Address | None = None
+        self.links: dict[str, Link] = {}
+        self.addresses: dict[str, Address | None] = {}
+        self.unsent: list[Link] = []
+        self._turn = turn
+        self._home = home
+        self._on_up = on_up
+        self._on_down = on_down
+        self._on_frame = on_frame
+        self._running = True
+        self._contexts = options.tls.contexts() if options.tls is not None else None
+        self._challenges = Challenges(secrets.token_bytes(32))
+        self._shunned: set[str] = set()  # disconnected on purpose
+        self._arrivals: dict[str, list[Waiter]] = {}  # who waits for a link to a node
+        self._listener: socket.socket | None = None
+        self._mapper: PortMapper | None = None
+        # Only in the hub:
+        self._dials: dict[str, Event] = {}
+        self._attempts: dict[str, Stream] = {}  # to whom a handshake is going on
+        self._failures: dict[str, str] = {}
+        self._strangers = 0
+        self._door: Any = None
+        # The ticking thread sleeps on it, for as long as nobody releases it.
+        self._nudge = native_lock()
+
+    # --- Its life -------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the door, and register: after that the creation is known.
+
+        Raises:
+            InvalidOption: The address can't be listened on.
+            OperatingError: Erlang's port mapper is wanted, and does not answer.
+        """
+        if self.options.listen is not None:
+            self._listener = _listen(self.options.listen)
+            self.address = self._listener.getsockname()[:2]
+        if self.options.epmd:
+            try:
+                self._mapper = PortMapper(self.name, self.address)
+                self.creation = self._mapper.register() or self.creation
+            except BaseException:
+                if self._listener is not None:
+                    self._listener.close()
+                raise
+
+    def start(self) -> None:
+        """Admit others, and dial the peers."""
+        self._nudge.acquire()
+        self._home.run_soon(self._start_greenlets)
+        _Thread(target=self._keep_ticking, name="locks-ticks", daemon=True).start()
+        self._turn.run(self.learn_addresses, self.options.peers)
+
+    def _start_greenlets(self) -> None:
+        if self._listener is not None:
+            gevent.spawn(self._keep_door, gevent_socket.socket(fileno=self._listener.detach()))
+        if self._mapper is not None:
+            gevent.spawn(self._mapper.stay_registered)
+        gevent.spawn(self._keep_judging)
+
+    def stop(self, reason: str = "the node was stopped") -> None:
+        """Close the door and all links. In the turn."""
+        if not self._running:
+            return
+        self._running = False
+        self.pace_changed()
+        for link in list(self.links.values()):
+            link.lose(reason)
+        run_in_hub(self._home.hub, self._stop_greenlets)
+
+    def _stop_greenlets(self) -> None:
+        for wake in self._dials.values():
+            wake.set()
+        for stream in list(self._attempts.values()):
+            stream.close()
+        if self._door is not None:
+            self._door.close()
+        if self._mapper is not None:
+            self._mapper.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of all sockets; they belong to the parent."""
+        self._running = False
+        for link in self.links.values():
+            link.abandon()
+        for each in (self._listener, self._door, self._mapper):
+            if each is not None:
+                each.close()
+
+    # --- Whom it knows, in the turn -------------------------------------------------------------
+
+    def learn_addresses(self, addresses: dict[str, Address | None]) -> None:
+        """Nodes are there to be connected to."""
+        for name, address in addresses.items():
+            if name != self.name and name not in self._shunned and self._running:
+                self.addresses[name] = address
+                run_in_hub(self._home.hub, self._start_dialling, name)
+
+    def connect(self, name: str, address: Address | None) -> Waiter | None:
+        """See to it that a node is connected; returns what is woken then, unless it is."""
+        self._shunned.discard(name)
+        if name in self.links:
+            return None
+        waiter = Waiter()
+        self._arrivals.setdefault(name, []).append(waiter)
+        if address is not None or self.options.epmd:
+            self.learn_addresses({name: address})
+        return waiter
+
+    def disconnect(self, name: str) -> bool:
+        """Close the link to a node, and keep apart from it until `connect` is called."""
+        self._shunned.add(name)
+        self.addresses.pop(name, None)
+        link = self.links.get(name)
+        if link is not None:
+            link.lose("disconnected on purpose")
+        return link is not None
+
+    def flush(self) -> None:
+        """Write what links have to send."""
+        unsent = self.unsent
+        while unsent:
+            unsent.pop().flush()
+
+    # --- Dialling, in the hub -------------------------------------------------------------------
+
+    def _start_dialling(self, name: str) -> None:
+        wake = self._dials.get(name)
+        if wake is None:
+            self._dials[name] = Event()
+            gevent.spawn(self._keep_dialling, name)
+        else:
+            wake.set()
+
+    def _keep_dialling(self, name: str) -> None:
+        wake = self._dials[name]
+        first, longest = PAUSES
+        pause = first
+        while self._running and name in self.addresses:
+            wake.clear()
+            if name in self.links:
+                wake.wait()
+                pause = first
+                continue
+            try:
+                self._dial(name)
+            except (OSError, LocksError) as error:
+                self._tell_failure(name, error)
+            if name not in self.links:
+                wake.wait(pause * random.uniform(0.8, 1.2))
+                pause = min(2 * pause, longest)
+        del self._dials[name]
+
+    def _tell_failure(self, name: str, error: BaseException) -> None:
+        """Log why a node can't be connected: that it is not there is normal, all else told once."""
+        if isinstance(error, (ConnectionRefusedError, NotRegistered)) or not self._running:
+            logger.debug("%s can't reach %s: %s", self.name, name, error)
+        elif self._failures.get(name) != str(error):
+            self._failures[name] = str(error)
+            logger.warning("%s can't connect to %s: %s", self.name, name, error)
+
+    def _dial(self, name: str) -> None:
+        host = name.split("@")[1]
+        with gevent.Timeout(CONNECT_TIME, OSError(errno.ETIMEDOUT, "no connection in time")):
+            address = self.addresses.get(name)
+            if address is None:
+                assert self._mapper is not None
+                address = (host, self._mapper.look_up(name))
+                self.options.check_address(address, "connects to")
+            stream = Stream.connect(address)
+        try:
+            with gevent.Timeout(HANDSHAKE_TIME, Refused(f"no handshake in {HANDSHAKE_TIME:g} s")):
+                if self._contexts is not None:
+                    stream.begin_tls(self._contexts[0], False, host)
+                if name in self.links or name in self._attempts:
+                    raise Refused("connected already")
+                self._attempts[name] = stream
+                try:
+                    self._greet(stream, name)
+                finally:
+                    del self._attempts[name]
+        except BaseException:
+            stream.close()
+            raise
+
+    # --- The door, in the hub -------------------------------------------------------------------
+
+    def _keep_door(self, listener: Any) -> None:
+        self._door = listener
+        while self._running:
+            try:
+                sock, address = listener.accept()
+            except OSError as error:
+                if not self._running:
+                    return
+                logger.error("%s can't accept connections: %s", self.name, error)
+                gevent.sleep(0.1)  # too many files are open, perhaps
+                continue
+            if self._strangers >= STRANGERS:
+                sock.close()
+                continue
+            self._strangers += 1
+            gevent.spawn(self._admit, Stream(sock), address)
+
+    def _admit(self, stream: Stream, address: Any) -> None:
+        try:
+            with gevent.Timeout(HANDSHAKE_TIME, Refused(f"no handshake in {HANDSHAKE_TIME:g} s")):
+                if self._contexts is not None:
+                    stream.begin_tls(self._contexts[1], True)
+                self._greet(stream, None)
+        except (OSError, LocksError) as error:
+            stream.close()
+            if self._running:
+                logger.warning("%s refused a connection from %s: %s", self.name, address[0], error)
+        finally:
+            self._strangers -= 1
+
+    # --- Handshakes -----------------------------------------------------------------------------
+
+    def _greet(self, stream: Stream, name: str | None) -> None:
+        """Go through the handshake; with a name, as the side that has connected."""
+        shake = Handshake(
+            name=self.name,
+            creation=self.creation,
+            cookie=self.options.cookie,
+            challenge=self._challenges.next(),
+            peer=name,
+        )
+        replaces = False
+        events = shake.start() if name is not None else []
+        while True:
+            for event in events:
+                if isinstance(event, steps.Send):
+                    stream.send(event.data)
+                elif isinstance(event, steps.Named):
+                    status = self._judge_newcomer(event.name)
+                    replaces = status == "alive"
+                    events += shake.decide(status)
+                elif isinstance(event, steps.Status):
+                    if event.status == "alive":
+                        events += shake.answer_alive(name not in self.links)
+                    elif not event.status.startswith("ok"):
+                        raise Refused(f"{name} says {event.status!r}")
+                elif isinstance(event, steps.Failed):
+                    raise Refused(event.reason)
+                else:
+                    sock, tls = stream.release()
+                    self._turn.run(self._connected, event.peer, sock, tls, event.rest, replaces)
+                    return
+            events = shake.receive(stream.receive())
+
+    def _judge_newcomer(self, name: str) -> Any:
+        """What to say to a node that connects."""
+        if not self._running or name in self._shunned:
+            return "not_allowed"
+        if name in self.links:
+            return "alive"
+        attempt = self._attempts.get(name)
+        if attempt is None:
+            return "ok"
+        if name < self.name:
+            return "nok"
+        attempt.close()
+        return "ok_simultaneous"
+
+    def _connected(
+        self, peer: Peer, sock: socket.socket, tls: Any, rest: bytes, replaces: bool
+    ) -> None:
+        old = self.links.get(peer.name)
+        if old is not None and replaces:
+            old.lose("its node has connected anew")
+        elif old is not None or not self._running or peer.name in self._shunned:
+            sock.close()
+            return
+        link = Link(
+            peer,
+            sock,
+            hub=self._home.hub,
+            turn=self._turn,
+            tls=tls,
+            ticktime=self.options.net_ticktime or OTP_NET_TICKTIME,  # until it tells its own
+            frame_limit=FRAME_LIMIT,
+            send_limit=SEND_LIMIT,
+            on_frame=self._on_frame,
+            on_lost=self._lost,
+            unsent=self.unsent,
+        )
+        self.links[peer.name] = link
+        self._failures.pop(peer.name, None)
+        self._on_up(link)
+        for waiter in self._arrivals.pop(peer.name, ()):
+            waiter.wake()
+        link.start(rest)
+
+    def _lost(self, link: Link, reason: str) -> None:
+        name = link.peer.name
+        del self.links[name]
+        self._on_down(name, reason)
+        if self._running:
+            run_in_hub(self._home.hub, self._dial_again, name)
+
+    def _dial_again(self, name: str) -> None:
+        wake = self._dials.get(name)
+        if wake is not None:
+            wake.set()
+
+    # --- Heartbeats -----------------------------------------------------------------------------
+
+    def pace_changed(self) -> None:
+        """A link wants ticks sooner, or none are wanted any more. In the turn."""
+        if self._nudge.locked():
+            self._nudge.release()
+
+    def _interval(self) -> float:
+        """How often there must be something for everyone, in seconds."""
+        own = self.options.net_ticktime or NET_TICKTIME
+        return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS
+
+    def _keep_ticking(self) -> None:
+        """In a thread of its own: keep other nodes from thinking that this one is dead."""
+        while self._running:
+            if not self._nudge.acquire(timeout=self._interval()):
+                self._turn.run(self._tick)
+
+    def _tick(self) -> None:
+        for link in list(self.links.values()):
+            link.tick()
+
+    def _keep_judging(self) -> None:
+        while self._running:
+            interval = self._interval()
+            gevent.sleep(interval, ref=False)
+            self._turn.run(self._judge_silence, interval)
+
+    def _judge_silence(self, interval: float) -> None:
+        for link in list(self.links.values()):
+            link.silent += 1
+            if link.silent * interval >= link.ticktime:
+                link.lose(f"it was silent for {link.ticktime:g} s")
+
+
+def random_creation() -> int:
+    """A creation, as nodes without a port mapper choose it: 32 bits, and none of the reserved."""
+    return secrets.randbelow(2**32 - 4) + 4
+
+
+def _listen(address: Address) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    listener = native_socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise InvalidOption(
+            f"can't listen on {address[0]}:{address[1]}: {error.strerror or error}; choose another "
+            "address, or port 0 for a free one",
+            address=address,
+        ) from error
+    return listener

@@ -1,0 +1,334 @@
+"""One connection to another node, after the handshake.
+
+A link belongs to a node's turn: all its methods run in it, in whatever thread that is. What is sent
+is gathered, and written by `flush` when the turn ends, straight to the socket and without blocking.
+What the socket does not take is kept, up to a bound, and written when it can be. A peer that does
+not read costs nobody more than that: past the bound the link is lost, as with a busy distribution
+port of Erlang.
+
+Only waiting is done in the hub of the node's home: watchers for reading and writing. Each frame is
+four bytes of length and a body; an empty frame is a tick. TLS has no part in waiting, either
+(`ssl.SSLObject`): bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+import ssl
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from locks.otp.handshake import Peer
+from locks.runtime.waiter import run_in_hub
+
+if TYPE_CHECKING:
+    import socket
+
+    from gevent.hub import Hub
+
+    from locks.runtime.inline import Turn
+
+__all__ = ["Link", "Tls"]
+
+_LENGTH = struct.Struct(">I")
+_READ = 65536
+_CIPHERTEXT = 16384  # the most that one TLS record holds
+TICK = bytes(4)
+
+
+class Tls:
+    """TLS on a connection: what was received goes in, what is to be sent comes out.
+
+    Args:
+        context: What to accept, and the own certificate.
+        server: Whether this is the accepting side.
+        hostname: The name that the other's certificate must have; on the connecting side.
+    """
+
+    __slots__ = ("_incoming", "_object", "_outgoing")
+
+    def __init__(self, context: ssl.SSLContext, server: bool, hostname: str | None = None) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server, hostname)
+
+    def handshake(self, data: bytes = b"") -> bool:
+        """Go on with the handshake; returns whether it is done. `outgoing` is to be sent."""
+        if data:
+            self._incoming.write(data)
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def decrypt(self, data: bytes) -> bytes:
+        """What the other side has written.
+
+        Raises:
+            ssl.SSLError: The data is not what TLS allows, or the other side has ended it.
+        """
+        self._incoming.write(data)
+        found = []
+        while True:
+            try:
+                part = self._object.read(_CIPHERTEXT)
+            except ssl.SSLWantReadError:
+                break
+            if not part:
+                raise ssl.SSLError("the other side has closed the connection")
+            found.append(part)
+        return b"".join(found)
+
+    def encrypt(self, data: bytes | bytearray) -> None:
+        """Write data, to be sent with `outgoing`."""
+        if data:
+            self._object.write(data)
+
+    def outgoing(self) -> bytes:
+        """What is to be sent now."""
+        return self._outgoing.read()
+
+
+class Link:
+    """One connection to another node.
+
+    Args:
+        peer: Who is at its other end.
+        sock: The connected socket, not blocking. The link closes it.
+        hub: Where to wait for it.
+        turn: The node's turn.
+        tls: TLS, if it is used.
+        frame_limit: The largest frame that is taken in, in bytes.
+        send_limit: How many bytes may wait to be sent.
+        on_frame: Called with the link and the body of each frame, in the turn.
+        on_lost: Called with the link and the reason when it is lost, in the turn.
+        unsent: Where the link puts itself when `flush` is due.
+
+    Attributes:
+        closed: Why it was closed; `None` while it is open.
+        ticktime: How long the peer may be silent, in seconds.
+        wanted: How long this node may be silent, as the peer has it.
+        silent: How many checks in a row have found that nothing had arrived.
+        quiet: Whether nothing was sent since the last tick was due.
+    """
+
+    __slots__ = (
+        "_blocked",
+        "_frame_limit",
+        "_hub",
+        "_on_frame",
+        "_on_lost",
+        "_out",
+        "_partial",
+        "_raw",
+        "_reader",
+        "_send_limit",
+        "_socket",
+        "_tls",
+        "_turn",
+        "_unsent",
+        "_waits_to_flush",
+        "_writer",
+        "closed",
+        "peer",
+        "quiet",
+        "silent",
+        "ticktime",
+        "wanted",
+    )
+
+    def __init__(
+        self,
+        peer: Peer,
+        sock: socket.socket,
+        *,
+        hub: Hub,
+        turn: Turn,
+        tls: Tls | None,
+        ticktime: float,
+        frame_limit: int,
+        send_limit: int,
+        on_frame: Callable[[Link, bytes], object],
+        on_lost: Callable[[Link, str], object],
+        unsent: list[Link],
+    ) -> None:
+        self.peer = peer
+        self.closed: str | None = None
+        self.ticktime = ticktime
+        self.wanted = ticktime
+        self.silent = 0
+        self.quiet = True
+        self._socket = sock
+        self._hub = hub
+        self._turn = turn
+        self._tls = tls
+        self._frame_limit = frame_limit
+        self._send_limit = send_limit
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._unsent = unsent
+        self._out = bytearray()  # whole frames
+        self._raw = bytearray()  # what the socket is to take: the same, or encrypted
+        self._partial = bytearray()  # the beginning of a frame that is not here yet
+        self._waits_to_flush = False
+        self._blocked = False  # the socket takes no more; a watcher waits for it
+        self._reader: Any = None
+        self._writer: Any = None
+
+    def __repr__(self) -> str:
+        return f"<Link to {self.peer.name}{' closed' if self.closed else ''}>"
+
+    # --- Sending, in the turn -------------------------------------------------------------------
+
+    def send(self, body: bytes) -> None:
+        """Send a frame when the turn ends."""
+        if self.closed is None:
+            self._out += _LENGTH.pack(len(body))
+            self._out += body
+            self.quiet = False
+            if not self._waits_to_flush:
+                self._waits_to_flush = True
+                self._unsent.append(self)
+
+    def tick(self) -> None:
+        """Send an empty frame, if nothing was sent since this was called last."""
+        if self.quiet and not self._blocked and self.closed is None:
+            self._out += TICK
+            self.flush()
+        self.quiet = True
+
+    def flush(self) -> None:
+        """Write what is to be sent, as far as the socket takes it."""
+        self._waits_to_flush = False
+        if self.closed is not None:
+            return
+        raw = self._raw
+        try:
+            if self._tls is not None:
+                self._tls.encrypt(self._out)
+                self._out.clear()
+                raw += self._tls.outgoing()
+            else:
+                raw += self._out
+                self._out.clear()
+            if raw and not self._blocked:
+                del raw[: self._socket.send(raw)]
+        except BlockingIOError:
+            pass
+        except OSError as error:  # ssl.SSLError is one
+            self.lose(f"can't be written to: {error}")
+            return
+        if len(raw) > self._send_limit:
+            self.lose(f"{len(raw)} bytes wait to be sent; the other node does not read them")
+        elif raw and not self._blocked:
+            self._blocked = True
+            run_in_hub(self._hub, self._await_writable)
+
+    def _await_writable(self) -> None:
+        if self.closed is None:
+            self._writer = self._hub.loop.io(self._socket.fileno(), 2)
+            self._writer.start(self._writable)
+
+    def _writable(self) -> None:
+        self._writer.stop()
+        self._writer.close()
+        self._writer = None
+        self._turn.run(self._unblock)
+
+    def _unblock(self) -> None:
+        self._blocked = False
+        self.flush()
+
+    # --- Receiving ------------------------------------------------------------------------------
+
+    def start(self, rest: bytes = b"") -> None:
+        """Begin to take frames in, first from what came along with the handshake. In the turn."""
+        run_in_hub(self._hub, self._await_readable)
+        if rest:
+            self._take_frames(rest)
+
+    def _await_readable(self) -> None:
+        if self.closed is None:
+            self._reader = self._hub.loop.io(self._socket.fileno(), 1)
+            self._reader.start(self._readable)
+
+    def _readable(self) -> None:
+        if self.closed is not None:
+            return
+        try:
+            data = self._socket.recv(_READ)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._turn.run(self.lose, f"can't be read from: {error}")
+            return
+        self._turn.run(self._take, data)
+
+    def _take(self, data: bytes) -> None:
+        if self.closed is not None:
+            return
+        self.silent = 0
+        if not data:
+            self.lose("the other node has closed the connection")
+            return
+        if self._tls is not None:
+            try:
+                data = self._tls.decrypt(data)
+            except ssl.SSLError as error:
+                self.lose(f"TLS failed: {error}")
+                return
+        self._take_frames(data)
+
+    def _take_frames(self, data: bytes) -> None:
+        partial = self._partial
+        if partial:
+            partial += data
+            if len(partial) >= 4:
+                (length,) = _LENGTH.unpack_from(partial)
+                if len(partial) < 4 + length <= 4 + self._frame_limit:
+                    return
+            data = bytes(partial)
+            partial.clear()
+        at, end = 0, len(data)
+        while at + 4 <= end and self.closed is None:
+            (length,) = _LENGTH.unpack_from(data, at)
+            if length > self._frame_limit:
+                self.lose(f"a frame of {length} bytes; at most {self._frame_limit} are taken in")
+                return
+            if at + 4 + length > end:
+                break
+            if length:
+                self._on_frame(self, data[at + 4 : at + 4 + length])
+            at += 4 + length
+        if self.closed is None and at < end:
+            self._partial += data[at:]
+
+    # --- Its end, in the turn -------------------------------------------------------------------
+
+    def lose(self, reason: str) -> None:
+        """Close the link and tell its owner, unless it is closed already."""
+        if self.closed is None:
+            self.close(reason)
+            self._on_lost(self, reason)
+
+    def close(self, reason: str) -> None:
+        """Close the link; what can be written at once still is."""
+        if self.closed is None:
+            self.flush()
+        if self.closed is None:
+            self.closed = reason
+            run_in_hub(self._hub, self._dispose)
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the socket; the connection belongs to the parent."""
+        self.closed = "it belongs to the parent process"
+        self._socket.close()
+
+    def _dispose(self) -> None:
+        for watcher in (self._reader, self._writer):
+            if watcher is not None:
+                watcher.stop()
+                watcher.close()
+        self._reader = self._writer = None
+        self._socket.close()

@@ -1,0 +1,224 @@
+"""How a node takes part in a cluster: what `locks.start` is given, checked.
+
+Safe by default: without a cookie there is no cluster; the door is on loopback, and any other
+address demands TLS, or an explicit word.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from locks.errors import InvalidOption
+
+__all__ = ["TLS", "Address", "Options", "check_node_name", "parse_peer"]
+
+Address = tuple[str, int]
+
+NET_TICKTIME = 15.0  # seconds; between our own nodes
+OTP_NET_TICKTIME = 60.0  # seconds; what Erlang nodes have unless told otherwise
+
+
+class TLS(NamedTuple):
+    """Certificates for connections, on both sides, as OTP has it.
+
+    Attributes:
+        certificate: File with the node's certificate (and what lies between it and the CA), PEM.
+        key: File with its private key, PEM.
+        ca: File with the certificates that peers' certificates must be signed by, PEM.
+        check_hostname: Whether the certificate of a node that we connect to must be for the host
+            in that node's name.
+    """
+
+    certificate: str | Path
+    key: str | Path
+    ca: str | Path
+    check_hostname: bool = True
+
+    def contexts(self) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+        """The contexts for connecting and for accepting.
+
+        Raises:
+            InvalidOption: A file can't be read, or is not what it should be.
+        """
+        made = []
+        for purpose in (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER):
+            context = ssl.SSLContext(purpose)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.check_hostname = self.check_hostname and purpose is ssl.PROTOCOL_TLS_CLIENT
+            context.verify_mode = ssl.CERT_REQUIRED
+            try:
+                context.load_cert_chain(self.certificate, self.key)
+                context.load_verify_locations(self.ca)
+            except (OSError, ValueError) as error:
+                raise InvalidOption(
+                    f"TLS can't be set up with {tuple(map(str, self[:3]))}: {error}. They must be "
+                    "PEM files: a certificate, its key, and the certificate of the CA",
+                    tls=repr(self),
+                ) from error
+            made.append(context)
+        return made[0], made[1]
+
+
+class Options(NamedTuple):
+    """How a node takes part in a cluster. `Options.check` makes it.
+
+    Attributes:
+        cookie: The secret that all nodes share.
+        listen: Where to wait for connections; `None` to connect only.
+        peers: The nodes to connect to, with their addresses (`None`: to be looked up).
+        tls: Certificates, or `None`.
+        epmd: Whether to register with, and look peers up in, Erlang's port mapper.
+        net_ticktime: After how many seconds a silent node counts as down; `None` for the default.
+        mesh: Whether nodes tell each other of the nodes that they know.
+        plaintext: Whether addresses other than loopback are allowed without TLS.
+    """
+
+    cookie: str
+    listen: Address | None
+    peers: dict[str, Address | None]
+    tls: TLS | None
+    epmd: bool
+    net_ticktime: float | None
+    mesh: bool
+    plaintext: bool
+
+    @classmethod
+    def check(
+        cls,
+        name: str,
+        *,
+        cookie: str | None,
+        listen: str | int | Address | bool | None,
+        peers: Iterable[str],
+        tls: TLS | None,
+        epmd: bool,
+        net_ticktime: float | None,
+        mesh: bool,
+        allow_plaintext: bool,
+    ) -> Options | None:
+        """Check what `locks.start` was given; `None` if the node is to stay alone.
+
+        Raises:
+            InvalidOption: Something is wrong.
+        """
+        if isinstance(peers, (str, bytes)):
+            raise InvalidOption(
+                f'peers={peers!r} is a string; write a list: ["b@127.0.0.1:9100"]',
+                peers=repr(peers),
+            )
+        peers = list(peers)
+        if cookie is None:
+            if listen not in (None, False) or peers or tls is not None or epmd:
+                raise InvalidOption(
+                    "a node that meets others needs a cookie, a secret that they all share: "
+                    "start(..., cookie=...); there is no default",
+                )
+            return None
+        if not isinstance(cookie, str) or not cookie:
+            raise InvalidOption("the cookie must be a string that is not empty")
+        if net_ticktime is not None and not (
+            isinstance(net_ticktime, (int, float)) and 0 < net_ticktime < 86400
+        ):
+            raise InvalidOption(
+                f"net_ticktime={net_ticktime!r} is not a number of seconds > 0",
+                net_ticktime=repr(net_ticktime),
+            )
+        if tls is not None and not isinstance(tls, TLS):
+            raise InvalidOption(f"tls={tls!r} is no locks.TLS(certificate, key, ca)", tls=repr(tls))
+        options = cls(
+            cookie,
+            _listen_address(listen),
+            dict(parse_peer(peer, epmd) for peer in peers),
+            tls,
+            bool(epmd),
+            net_ticktime,
+            bool(mesh),
+            bool(allow_plaintext),
+        )
+        if name in options.peers:
+            raise InvalidOption(f"{name} is the node itself, not a peer", peer=name)
+        if options.listen is not None:
+            options.check_address(options.listen, "listens on")
+        for address in options.peers.values():
+            if address is not None:
+                options.check_address(address, "connects to")
+        return options
+
+    def check_address(self, address: Address, what: str) -> None:
+        """Raise `InvalidOption` unless the address is loopback, or TLS or plaintext is given."""
+        if self.tls is None and not self.plaintext and not is_loopback(address[0]):
+            raise InvalidOption(
+                f"a node that {what} {address[0]} is open to the network: give it tls=locks.TLS("
+                "...), or allow_plaintext=True if the network is yours alone",
+                address=address,
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, by an address that no other machine can reach."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_node_name(name: Any) -> str:
+    """Return a node's name; raise `InvalidOption` unless it is `name@host`."""
+    if (
+        not isinstance(name, str)
+        or name.count("@") != 1
+        or not all(name.split("@"))
+        or len(name.encode("utf-8", "replace")) > 255
+        or not name.isprintable()
+        or any(character.isspace() for character in name)
+    ):
+        raise InvalidOption(f'node name {name!r} is not of the form "name@host"', name=repr(name))
+    return name
+
+
+def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
+    """Take `name@host:port`, or `name@host` if its port is to be looked up, apart.
+
+    Raises:
+        InvalidOption: It is neither.
+    """
+    if isinstance(peer, str) and peer.count("@") == 1:
+        name, colon, port = peer.partition(":")
+        if colon and port.isdecimal() and 0 < int(port) < 65536:
+            return check_node_name(name), (name.split("@")[1], int(port))
+        if not colon and epmd:
+            return check_node_name(name), None
+    raise InvalidOption(
+        f'peer {peer!r} is not "name@host:port"'
+        + (' or "name@host"' if epmd else "")
+        + ("" if epmd else "; the port can be left out only with epmd=True"),
+        peer=repr(peer),
+    )
+
+
+def _listen_address(listen: str | int | Address | bool | None) -> Address | None:
+    if listen is False:
+        return None
+    if listen is None or listen is True:
+        return ("127.0.0.1", 0)
+    host, port = "127.0.0.1", listen
+    if isinstance(listen, (tuple, list)) and len(listen) == 2:
+        host, port = listen
+    elif isinstance(listen, str):
+        host, _, port = listen.rpartition(":")
+        host = host.strip("[]") or "127.0.0.1"
+    if isinstance(port, str) and port.isdecimal():
+        port = int(port)
+    if not isinstance(host, str) or type(port) is not int or not 0 <= port < 65536:
+        raise InvalidOption(
+            f'listen={listen!r} is not an address, such as "127.0.0.1:9100", or a port; port 0 '
+            "takes a free one, and False listens nowhere",
+            listen=repr(listen),
+        )
+    return (host, port)

@@ -1,0 +1,478 @@
+"""Who can be reached from other nodes, and who watches whom across them.
+
+Processes of other nodes see ours by pid or by registered name; ours see theirs as `RemoteRef`s
+(`locks.otp.remote`). Everything that they do to each other is a message of the distribution protocol:
+send, monitor, link, exit. Of a link that is lost, everybody who monitors or is linked over it is told
+`noconnection`. A call is what `gen_server:call` is in Erlang: a request with a reference, a monitor
+while the answer is awaited, and the answer with the same reference.
+
+All of it happens in the node's turn. What is not ours to run there (an actor's inbox, callbacks) is
+handed to the node's home.
+
+Source: "Distribution Protocol", "Protocol Between Connected Nodes", in the ERTS user's guide.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from locks.otp import control, etf
+from locks.otp.link import Link
+from locks.otp.terms import Atom, Pid, Reference
+from locks.runtime import Client, Down, Monitor, exit_client, monitor
+
+if TYPE_CHECKING:
+    from locks.otp.distribution import Distribution
+    from locks.runtime import Home
+    from locks.runtime.inline import Turn
+
+__all__ = ["CALL", "CAST", "Local", "Processes"]
+
+logger = logging.getLogger("locks")
+
+CALL = Atom("$gen_call")
+CAST = Atom("$gen_cast")
+NOCONNECTION = "noconnection"
+NOPROC = "noproc"
+Target = Pid | str
+Told = Callable[[Any], object]
+
+
+class Local(NamedTuple):
+    """A process of this node, as others reach it.
+
+    Attributes:
+        deliver: Takes a message, and the sender's pid where that is known; in the turn.
+        subject: What can be monitored and made to exit; `None` if it lives as long as the node.
+    """
+
+    deliver: Callable[[Any, Pid | None], object]
+    subject: Client | None = None
+
+
+class Processes:
+    """The processes that one node shows to others, and what it knows of theirs.
+
+    Args:
+        distribution: The node's connections.
+        turn: The node's turn.
+        home: Where foreign code is run.
+        new_number: Makes the number of a pid.
+        find: Finds processes that were not added here, by their number.
+        on_spawn: Whether a request to spawn is for something that can be done; then it returns what
+            to do after the request was granted.
+
+    Attributes:
+        me: The pid of the node itself: calls and monitors are in its name.
+    """
+
+    def __init__(
+        self,
+        distribution: Distribution,
+        turn: Turn,
+        home: Home,
+        *,
+        new_number: Callable[[], int],
+        find: Callable[[int], Local | None],
+        on_spawn: Callable[[control.SpawnRequest], Callable[[], object] | None],
+    ) -> None:
+        self._distribution = distribution
+        self._turn = turn
+        self._home = home
+        self._new_number = new_number
+        self._find_elsewhere = find
+        self._on_spawn = on_spawn
+        self._serial = itertools.count(1)
+        self._names: dict[str, Local] = {}
+        self._locals: dict[int, Local] = {}
+        self._numbers: dict[Client, int] = {}
+        # What we monitor elsewhere: the node, the target, and whom to tell.
+        self._monitors: dict[Reference, tuple[str, Target, Told]] = {}
+        # What others monitor here.
+        self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
+        self._calls: dict[Reference, Told] = {}
+        self._links: dict[tuple[Pid, Pid], Monitor | None] = {}  # ours first
+        self.me = Pid(new_number(), distribution.name, distribution.creation)
+        self.add(self.me.number, Local(self._take_answer))
+        self._names["net_kernel"] = Local(self._net_kernel)
+        self._handlers: dict[type[Any], Callable[[Link, Any], object]] = {
+            control.RegSend: self._reg_send,
+            control.Send: self._send,
+            control.SendSender: self._send,
+            control.MonitorP: self._monitor_p,
+            control.DemonitorP: self._demonitor_p,
+            control.MonitorPExit: self._monitor_p_exit,
+            control.Link: self._link,
+            control.Unlink: self._unlink,
+            control.UnlinkId: self._unlink_id,
+            control.UnlinkIdAck: self._ignore,
+            control.Exit: self._exit,
+            control.Exit2: self._exit2,
+            control.SpawnRequest: self._spawn_request,
+            control.SpawnReply: self._ignore,
+            control.Unsupported: self._unsupported,
+        }
+
+    # --- Who there is ---------------------------------------------------------------------------
+
+    def register(self, name: str, local: Local) -> None:
+        """Let a process be reached by a name."""
+        self._names[name] = local
+
+    def unregister(self, name: str) -> None:
+        """Let a name be free again."""
+        self._names.pop(name, None)
+
+    def registered(self, name: str) -> Local | None:
+        """Who has a name."""
+        return self._names.get(name)
+
+    def add(self, number: int, local: Local) -> Pid:
+        """Let a process be reached by a pid."""
+        self._locals[number] = local
+        return Pid(number, self._distribution.name, self._distribution.creation)
+
+    def remove(self, number: int) -> None:
+        """Let a pid lead nowhere."""
+        self._locals.pop(number, None)
+
+    def pid_of(self, subject: Client, deliver: Callable[[Any, Pid | None], object]) -> Pid:
+        """The pid by which others reach an actor, a greenlet or a thread; given on first use."""
+        number = self._numbers.get(subject)
+        if number is None:
+            number = self._numbers[subject] = self._new_number()
+            self.add(number, Local(deliver, subject))
+            monitor(subject, lambda _: self._turn.post(self._forget, subject))
+        return Pid(number, self._distribution.name, self._distribution.creation)
+
+    def _forget(self, subject: Client) -> None:
+        number = self._numbers.pop(subject, None)
+        if number is not None:
+            self.remove(number)
+
+    def subject_of(self, pid: Pid) -> Client | None:
+        """Which actor, greenlet or thread of this node has a pid."""
+        local = self._find(pid)
+        return None if local is None else local.subject
+
+    def _find(self, target: Pid | Atom) -> Local | None:
+        if isinstance(target, Atom):
+            return self._names.get(target.name)
+        if target.creation != self._distribution.creation:
+            return None  # one of an earlier incarnation of this node
+        return self._locals.get(target.number) or self._find_elsewhere(target.number)
+
+    # --- What ours do to others, in the turn ----------------------------------------------------
+
+    def send(self, to: Pid, encoded: bytes) -> bool:
+        """Send an encoded message to a pid; returns whether there is a connection."""
+        link = self._distribution.links.get(to.node)
+        if link is None:
+            return False
+        link.send(control.pack_send(to, encoded))
+        return True
+
+    def send_named(self, node: str, name: str, encoded: bytes, sender: Pid | None = None) -> bool:
+        """Send an encoded message to a registered name on a node."""
+        link = self._distribution.links.get(node)
+        if link is None:
+            return False
+        link.send(control.pack_reg_send(sender or self.me, Atom(name), encoded))
+        return True
+
+    def monitor(self, node: str, target: Target, told: Told) -> Reference:
+        """Have `told(reason)` called when a process elsewhere is down: in the turn, once."""
+        reference = self.new_reference()
+        link = self._distribution.links.get(node)
+        if link is None:
+            self._turn.post(told, NOCONNECTION)
+        else:
+            self._monitors[reference] = (node, target, told)
+            link.send(control.MonitorP(self.me, _target(target), reference).pack())
+        return reference
+
+    def demonitor(self, reference: Reference) -> None:
+        """End a monitor."""
+        found = self._monitors.pop(reference, None)
+        if found is not None:
+            node, target, _ = found
+            link = self._distribution.links.get(node)
+            if link is not None:
+                link.send(control.DemonitorP(self.me, _target(target), reference).pack())
+
+    def call(
+        self, node: str, target: Target, request: Any, told: Callable[[bool, Any], object]
+    ) -> Reference:
+        """Call a process elsewhere, as `gen_server:call` does.
+
+        Args:
+            node: Its node.
+            target: Its pid, or its name.
+            request: What to ask.
+            told: Called with `True` and the answer, or with `False` and why there is none.
+
+        Returns:
+            What identifies the call, for `give_up`.
+
+        Raises:
+            EncodeError: The request has something in it that has no term.
+        """
+        reference = self.new_reference()
+        encoded = etf.encode((CALL, (self.me, reference), request))
+
+        def down(reason: Any) -> None:
+            if self._calls.pop(reference, None) is not None:
+                told(False, reason)
+
+        monitored = self.monitor(node, target, down)
+
+        def answered(answer: Any) -> None:
+            self.demonitor(monitored)
+            told(True, answer)
+
+        self._calls[reference] = answered
+        if isinstance(target, Pid):
+            self.send(target, encoded)
+        else:
+            self.send_named(node, target, encoded)
+        return reference
+
+    def give_up(self, reference: Reference) -> None:
+        """Nobody waits for the answer to a call any more."""
+        self._calls.pop(reference, None)
+
+    def answer(self, caller: Pid, tag: Any, answer: Any) -> None:
+        """Answer a call from elsewhere."""
+        self.send(caller, etf.encode((tag, answer)))
+
+    def link(self, ours: Client, pid: Pid, theirs: Pid) -> None:
+        """Link a process of this node with one of another."""
+        if (pid, theirs) in self._links:
+            return
+        link = self._distribution.links.get(theirs.node)
+        if link is None:
+            self._home.run_soon(exit_client, ours, NOCONNECTION)
+            return
+        self._hold(ours, pid, theirs)
+        link.send(control.Link(pid, theirs).pack())
+
+    def unlink(self, pid: Pid, theirs: Pid) -> None:
+        """End a link."""
+        if self._drop(pid, theirs):
+            link = self._distribution.links.get(theirs.node)
+            if link is not None:
+                link.send(control.UnlinkId(next(self._serial), pid, theirs).pack())
+
+    def exit(self, theirs: Pid, reason: Any) -> None:
+        """Ask a process elsewhere to end."""
+        link = self._distribution.links.get(theirs.node)
+        if link is not None:
+            link.send(control.Exit2(self.me, theirs, reason_term(reason)).pack())
+
+    def new_reference(self) -> Reference:
+        """A reference that was never given before."""
+        n = next(self._serial)
+        words = (n & 0x3FFFF, n >> 18 & 0xFFFFFFFF, n >> 50)
+        return Reference(self._distribution.name, self._distribution.creation, words)
+
+    # --- What others do to ours, in the turn ----------------------------------------------------
+
+    def receive(self, link: Link, frame: bytes) -> None:
+        """Take in a frame of a link; one that is wrong loses the link."""
+        try:
+            message = control.parse(frame)
+        except etf.DecodeError as error:
+            logger.warning("%s sent what can't be read: %s", link.peer.name, error)
+            link.lose(f"it sent what can't be read: {error}")
+            return
+        self._handlers[type(message)](link, message)
+
+    def lost(self, node: str) -> None:
+        """The link to a node is gone."""
+        for reference, (where, _, told) in list(self._monitors.items()):
+            if where == node:
+                del self._monitors[reference]
+                told(NOCONNECTION)
+        for key in [key for key in self._monitored if key[0] == node]:
+            watching = self._monitored.pop(key)
+            if watching is not None:
+                watching.cancel()
+        for ours, theirs in [pair for pair in self._links if pair[1].node == node]:
+            self._exited(ours, theirs, NOCONNECTION)
+
+    def _reg_send(self, link: Link, message: control.RegSend) -> None:
+        local = self._names.get(message.name.name)
+        if local is not None:
+            local.deliver(message.message, message.sender)
+
+    def _send(self, link: Link, message: control.Send | control.SendSender) -> None:
+        local = self._find(message.to)
+        if local is not None:
+            sender = message.sender if isinstance(message, control.SendSender) else None
+            local.deliver(message.message, sender)
+
+    def _monitor_p(self, link: Link, message: control.MonitorP) -> None:
+        local = self._find(message.target)
+        if local is None:
+            self._tell_down(link, message, NOPROC)
+            return
+        key = (link.peer.name, message.ref)
+        self._monitored[key] = None
+        if local.subject is not None:
+
+            def ended(down: Down) -> None:
+                self._turn.post(self._monitored_down, link, key, message, down.reason)
+
+            watching = monitor(local.subject, ended)
+            if key in self._monitored:
+                self._monitored[key] = watching
+
+    def _monitored_down(
+        self, link: Link, key: tuple[str, Reference], message: control.MonitorP, reason: Any
+    ) -> None:
+        if key in self._monitored and link.closed is None:
+            del self._monitored[key]
+            self._tell_down(link, message, reason)
+
+    def _tell_down(self, link: Link, message: control.MonitorP, reason: Any) -> None:
+        exit_message = control.MonitorPExit(
+            message.target, message.sender, message.ref, reason_term(reason)
+        )
+        link.send(exit_message.pack())
+
+    def _demonitor_p(self, link: Link, message: control.DemonitorP) -> None:
+        watching = self._monitored.pop((link.peer.name, message.ref), None)
+        if watching is not None:
+            watching.cancel()
+
+    def _monitor_p_exit(self, link: Link, message: control.MonitorPExit) -> None:
+        found = self._monitors.get(message.ref)
+        if found is not None and found[0] == link.peer.name:
+            del self._monitors[message.ref]
+            found[2](reason_value(message.reason))
+
+    def _link(self, link: Link, message: control.Link) -> None:
+        local = self._find(message.to)
+        if local is None:
+            link.send(control.Exit(message.to, message.sender, Atom(NOPROC)).pack())
+        elif local.subject is not None:
+            self._hold(local.subject, message.to, message.sender)
+
+    def _hold(self, ours: Client, pid: Pid, theirs: Pid) -> None:
+        """Remember a link, and tell the other side when ours ends."""
+        self._links[pid, theirs] = None
+
+        def ended(down: Down) -> None:
+            self._turn.post(self._linked_ended, pid, theirs, down.reason)
+
+        watching = monitor(ours, ended)
+        if (pid, theirs) in self._links:
+            self._links[pid, theirs] = watching
+
+    def _drop(self, pid: Pid, theirs: Pid) -> bool:
+        if (pid, theirs) not in self._links:
+            return False
+        watching = self._links.pop((pid, theirs))
+        if watching is not None:
+            watching.cancel()
+        return True
+
+    def _linked_ended(self, pid: Pid, theirs: Pid, reason: Any) -> None:
+        link = self._distribution.links.get(theirs.node)
+        if self._drop(pid, theirs) and link is not None:
+            link.send(control.Exit(pid, theirs, reason_term(reason)).pack())
+
+    def _unlink(self, link: Link, message: control.Unlink) -> None:
+        self._drop(message.to, message.sender)
+
+    def _unlink_id(self, link: Link, message: control.UnlinkId) -> None:
+        self._drop(message.to, message.sender)
+        link.send(control.UnlinkIdAck(message.id, message.to, message.sender).pack())
+
+    def _exit(self, link: Link, message: control.Exit) -> None:
+        self._exited(message.to, message.sender, reason_value(message.reason))
+
+    def _exited(self, pid: Pid, theirs: Pid, reason: Any) -> None:
+        """A process elsewhere that one of ours is linked with has ended."""
+        subject = self.subject_of(pid)
+        if self._drop(pid, theirs) and subject is not None and reason != "normal":
+            self._home.run_soon(exit_client, subject, reason)
+
+    def _exit2(self, link: Link, message: control.Exit2) -> None:
+        subject = self.subject_of(message.to)
+        if subject is not None:
+            self._home.run_soon(exit_client, subject, reason_value(message.reason))
+
+    def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
+        """Nothing is run here for others; but one request is known, and granted in effect."""
+        act = self._on_spawn(message)
+        # The pid of a process that has ended already: whoever monitors it is told so.
+        result = Atom("notsup")
+        granted: Any = result
+        if act is not None:
+            me = self.me
+            granted = Pid(self._new_number(), me.node, me.creation)
+        link.send(control.SpawnReply(message.request, message.sender, 0, granted).pack())
+        if act is not None:
+            act()
+
+    def _ignore(self, link: Link, message: Any) -> None:
+        """Nothing is to be done."""
+
+    def _unsupported(self, link: Link, message: control.Unsupported) -> None:
+        logger.info("%s asks for operation %s, which is not offered", link.peer, message.operation)
+
+    # --- Processes of the node itself -----------------------------------------------------------
+
+    def _take_answer(self, message: Any, sender: Pid | None) -> None:
+        if isinstance(message, tuple) and len(message) == 2 and isinstance(message[0], Reference):
+            answered = self._calls.pop(message[0], None)
+            if answered is not None:
+                answered(message[1])
+
+    def _net_kernel(self, message: Any, sender: Pid | None) -> None:
+        """Answer `net_adm:ping`."""
+        call = parse_call(message)
+        if call is not None and isinstance(call[2], tuple) and call[2][:1] == (Atom("is_auth"),):
+            self.answer(call[0], call[1], Atom("yes"))
+
+
+def parse_call(message: Any) -> tuple[Pid, Any, Any] | None:
+    """Take a call apart: caller, tag, request; `None` if it is none."""
+    if isinstance(message, tuple) and len(message) == 3 and message[0] == CALL:
+        caller = message[1]
+        if isinstance(caller, tuple) and len(caller) == 2 and isinstance(caller[0], Pid):
+            return caller[0], caller[1], message[2]
+    return None
+
+
+def parse_cast(message: Any) -> Any:
+    """What was cast, as `gen_server:cast` does; or the message itself."""
+    if isinstance(message, tuple) and len(message) == 2 and message[0] == CAST:
+        return message[1]
+    return message
+
+
+def reason_term(reason: Any) -> Any:
+    """Why a process has ended, for others: text is an atom, an exception its name and text."""
+    if isinstance(reason, str):
+        return Atom(reason[:255])
+    if isinstance(reason, BaseException):
+        return (Atom(type(reason).__name__[:255]), str(reason))
+    try:
+        etf.encode(reason)
+    except etf.EncodeError:
+        return repr(reason)
+    return reason
+
+
+def reason_value(term: Any) -> Any:
+    """The same, as others have told it."""
+    return term.name if isinstance(term, Atom) else term
+
+
+def _target(target: Target) -> Pid | Atom:
+    return target if isinstance(target, Pid) else Atom(target)

@@ -1,0 +1,322 @@
+"""References to processes of other nodes, and messages between actors of different nodes.
+
+A `RemoteRef` is a Pykka actor reference: it can be told, asked, monitored (`locks.monitor`), linked,
+passed on, and made to exit. What is behind it may be an actor, a greenlet or a thread of another
+Python node, or any process of an Erlang node: to a `gen_server` an `ask` is a call.
+
+A message is made of what Erlang has terms for (see `locks.otp.etf`): numbers, text, bytes, tuples,
+lists, dictionaries, atoms. References to actors in it become pids, and pids references.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gevent
+import greenlet
+import pykka
+from pykka.messages import _ActorStop
+
+import locks.errors
+from locks.errors import LocksError, MisuseError, OperatingError
+from locks.otp import etf
+from locks.otp.processes import Local, Processes, Target, parse_call, parse_cast
+from locks.otp.terms import Atom, Pid, Reference
+from locks.runtime import Client, GeventFuture, monitor
+from locks.runtime.monitor import DeathWatch, Mortal
+
+if TYPE_CHECKING:
+    from pykka._envelope import Envelope
+
+    from locks.runtime import Home
+    from locks.runtime.inline import Turn
+
+__all__ = ["RemoteError", "RemoteRef", "Remotes"]
+
+RAISED = Atom("$raised")
+
+
+class RemoteError(OperatingError):
+    """An actor of another node has answered with an exception.
+
+    Attributes:
+        kind: The name of the exception's class there.
+    """
+
+    kind: Any = None
+
+
+class RemoteRef(pykka.ActorRef[Any], Mortal):
+    """A process of another node, as a Pykka actor reference. `Remotes.ref` makes it.
+
+    Attributes:
+        node: The node's name.
+        target: Its pid, or the name under which it is registered there.
+    """
+
+    __slots__ = ("_monitored", "_remotes", "_stopped", "_watch", "node", "target")
+
+    def __init__(self, remotes: Remotes, node: str, target: Target) -> None:
+        self.node = node
+        self.target = target
+        self._remotes = remotes
+        self._stopped = False
+        self._watch: DeathWatch | None = None
+        self._monitored: Reference | None = None
+
+    def __str__(self) -> str:
+        return f"{self.target}@{self.node}" if isinstance(self.target, str) else str(self.target)
+
+    def __repr__(self) -> str:
+        return f"<RemoteRef {self}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteRef) and (self.node, self.target) == (
+            other.node,
+            other.target,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.node, self.target))
+
+    # --- What Pykka's reference looks at
+
+    @property
+    def actor_class(self) -> Any:  # type: ignore[override]
+        """Stands in for the class of the actor, which is not known here."""
+        return type(self)
+
+    @property
+    def actor_urn(self) -> str:  # type: ignore[override]
+        """What identifies it."""
+        return f"urn:locks:{self}"
+
+    @property
+    def actor_inbox(self) -> Any:  # type: ignore[override]
+        """Where messages are put."""
+        return self
+
+    @property
+    def actor_stopped(self) -> Any:  # type: ignore[override]
+        """What knows whether it has stopped."""
+        return self
+
+    def is_alive(self) -> bool:
+        """Whether it is not known to have ended. That is known only while it is monitored."""
+        return not self._stopped
+
+    def is_set(self) -> bool:
+        """Whether it is known to have ended."""
+        return self._stopped
+
+    @staticmethod
+    def _create_future() -> GeventFuture[Any]:
+        return GeventFuture()
+
+    def empty(self) -> bool:
+        """Whether no message waits here."""
+        return True
+
+    def put(self, envelope: Envelope[Any]) -> None:
+        """Send a message; see `pykka.ActorRef.tell` and `ask`.
+
+        Raises:
+            EncodeError: There is something in it that Erlang has no term for.
+        """
+        if isinstance(envelope.message, _ActorStop):
+            self.kill("shutdown")
+            if envelope.reply_to is not None:
+                envelope.reply_to.set(None)
+        else:
+            self._remotes.send(self, envelope.message, envelope.reply_to)
+
+    def kill(self, reason: object) -> None:
+        """Ask it to exit. A process named by its registered name can't be."""
+        if not isinstance(self.target, Pid):
+            raise MisuseError(
+                f"{self} is known by its name only; a process can be made to exit by its pid",
+                ref=repr(self),
+            )
+        self._remotes.turn.post(self._remotes.processes.exit, self.target, reason)
+
+    @property
+    def watch(self) -> DeathWatch:  # type: ignore[override]
+        """Its monitors: one monitor of the distribution protocol stands behind them."""
+        if self._watch is None:
+            self._watch = DeathWatch()
+            self._remotes.turn.post(self._start_watching, self._watch)
+        return self._watch
+
+    def _start_watching(self, watch: DeathWatch) -> None:
+        def down(reason: Any) -> None:
+            # A later monitor asks anew: the node may be back, or the name be taken again.
+            if isinstance(self.target, Pid) and reason != "noconnection":
+                self._stopped = True
+            self._watch = None
+            self._remotes.home.run_soon(watch.fire, self, reason, reason)
+
+        self._monitored = self._remotes.processes.monitor(self.node, self.target, down)
+
+
+class Remotes:
+    """What one node's actors have to do with those of others.
+
+    Args:
+        node: The node's name.
+        processes: What the node shows to others.
+        turn: The node's turn.
+        home: Where foreign code is run.
+    """
+
+    def __init__(self, node: str, processes: Processes, turn: Turn, home: Home) -> None:
+        self.node = node
+        self.processes = processes
+        self.turn = turn
+        self.home = home
+
+    def ref(self, node: str, target: Target) -> RemoteRef:
+        """A reference to a process of another node."""
+        return RemoteRef(self, node, target)
+
+    def register(self, name: str, subject: Client) -> None:
+        """Let an actor be reached from other nodes by a name, while it lives. In the turn."""
+        self.processes.register(name, Local(self._delivery(subject), subject))
+        monitor(subject, lambda _: self.turn.post(self.processes.unregister, name))
+
+    def pid_of(self, subject: Client) -> Pid:
+        """The pid of an actor, a greenlet or a thread, of this node or another. In the turn."""
+        if isinstance(subject, RemoteRef):
+            if isinstance(subject.target, str):
+                raise MisuseError(
+                    f"{subject!r} is known by its name only; it can't be sent", ref=repr(subject)
+                )
+            return subject.target
+        return self.processes.pid_of(subject, self._delivery(subject))
+
+    def client_of(self, pid: Pid) -> Client:
+        """Who has a pid: an actor, greenlet or thread of this node, or a remote reference."""
+        subject = self.processes.subject_of(pid) if pid.node == self.node else None
+        return RemoteRef(self, pid.node, pid) if subject is None else subject
+
+    # --- Sending
+
+    def send(self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None) -> None:
+        """Send a message to a process of another node; with a future, as a call."""
+        self.turn.run(self._send, ref, message, future)
+
+    def _send(self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None) -> None:
+        term = self.terms(message)
+        if future is not None:
+
+            def told(answered: bool, answer: Any) -> None:
+                outcome = answer if answered else _no_answer(ref, answer)
+                _settle(future, self.values(outcome) if answered else outcome)
+
+            self.processes.call(ref.node, ref.target, term, told)
+        elif isinstance(ref.target, Pid):
+            self.processes.send(ref.target, etf.encode(term))
+        else:
+            self.processes.send_named(ref.node, ref.target, etf.encode(term))
+
+    def terms(self, value: Any) -> Any:
+        """A message as it is sent: references have become pids. In the turn."""
+        kind = type(value)
+        if kind is tuple or kind is list:
+            return kind(self.terms(each) for each in value)
+        if kind is dict:
+            return {self.terms(key): self.terms(each) for key, each in value.items()}
+        if isinstance(value, (pykka.ActorRef, greenlet.greenlet, threading.Thread)):
+            return self.pid_of(value)
+        return value
+
+    # --- Receiving
+
+    def values(self, term: Any) -> Any:
+        """A message as it is delivered: pids have become references. In the turn."""
+        kind = type(term)
+        if kind is Pid:
+            return self.client_of(term)
+        if kind is tuple or kind is list:
+            return kind(self.values(each) for each in term)
+        if kind is dict:
+            return {self.values(key): self.values(each) for key, each in term.items()}
+        return term
+
+    def _delivery(self, subject: Client) -> Callable[[Any, Pid | None], object]:
+        """What takes messages for an actor; greenlets and threads have no inbox."""
+
+        def deliver(message: Any, sender: Pid | None) -> None:
+            if not isinstance(subject, pykka.ActorRef):
+                return
+            call = parse_call(message)
+            if call is None:
+                self.home.run_soon(subject.tell, self.values(parse_cast(message)))
+            else:
+                caller, tag, request = call
+                self.home.run_soon(self._ask, subject, self.values(request), caller, tag)
+
+        return deliver
+
+    def _ask(self, actor: pykka.ActorRef[Any], request: Any, caller: Pid, tag: Any) -> None:
+        future = actor.ask(request, block=False)
+        gevent.spawn(self._await_answer, future, caller, tag)
+
+    def _await_answer(self, future: pykka.Future[Any], caller: Pid, tag: Any) -> None:
+        try:
+            if isinstance(future, GeventFuture):
+                answer = future.get()
+            else:  # it would block all that lives in this hub
+                answer = gevent.get_hub().threadpool.apply(future.get)
+        except Exception as error:
+            answer = error
+        self.turn.run(self.answer, caller, tag, answer)
+
+    def answer(self, caller: Pid, tag: Any, answer: Any) -> None:
+        """Answer a call from another node: with a value, or with an exception. In the turn."""
+        if not isinstance(answer, Exception):
+            try:
+                self.processes.answer(caller, tag, self.terms(answer))
+                return
+            except LocksError as error:
+                answer = error
+        self.processes.answer(caller, tag, raised(answer))
+
+
+def raised(error: Exception) -> Any:
+    """An exception as a term: class, text, and those attributes that have terms."""
+    about = {}
+    for name, value in getattr(error, "about", {}).items():
+        try:
+            etf.encode(value)
+        except LocksError:
+            continue
+        about[name] = value
+    return (RAISED, type(error).__name__, str(error), about)
+
+
+def unraised(answer: Any) -> Exception | None:
+    """The exception that an answer stands for, if it does."""
+    if not (isinstance(answer, tuple) and len(answer) == 4 and answer[0] == RAISED):
+        return None
+    _, kind, text, about = answer
+    if not isinstance(kind, str) or not isinstance(text, str) or not isinstance(about, dict):
+        return None
+    found = getattr(locks.errors, kind, None)
+    if not (isinstance(found, type) and issubclass(found, LocksError)):
+        return RemoteError(f"{kind}: {text}", kind=kind)
+    error: LocksError = found(text, **{n: v for n, v in about.items() if isinstance(n, str)})
+    return error
+
+
+def _no_answer(ref: RemoteRef, reason: Any) -> Exception:
+    return pykka.ActorDeadError(f"{ref} does not answer: {reason}")
+
+
+def _settle(future: pykka.Future[Any], outcome: Any) -> None:
+    error = outcome if isinstance(outcome, Exception) else unraised(outcome)
+    if error is None:
+        future.set(outcome)
+    else:
+        future.set_exception((type(error), error, None))

@@ -1,0 +1,95 @@
+"""A connection during the handshake: a gevent socket, with or without TLS.
+
+What happens before two nodes know each other is done by greenlets that wait, each for itself and for
+a limited time. When it is done, `release` hands the bare socket over to a `Link`.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Any
+
+from gevent import monkey
+from gevent import socket as gevent_socket
+
+from locks.otp.link import Tls
+from locks.otp.options import Address
+
+__all__ = ["Stream", "native_socket"]
+
+_READ = 4096
+native_socket: type[socket.socket] = monkey.get_original("socket", "socket")
+"""The operating system's socket, also in a monkey-patched program."""
+
+
+class Stream:
+    """A connection to a node that is not known yet.
+
+    Args:
+        sock: A connected gevent socket.
+    """
+
+    def __init__(self, sock: Any) -> None:
+        self._socket = sock
+        self._tls: Tls | None = None
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    @classmethod
+    def connect(cls, address: Address) -> Stream:
+        """Connect to an address; waits, and raises `OSError` if nobody is there."""
+        return cls(gevent_socket.create_connection(address))
+
+    def begin_tls(self, context: ssl.SSLContext, server: bool, hostname: str | None = None) -> None:
+        """Use TLS from now on.
+
+        Raises:
+            OSError: The handshake of TLS has failed; `ssl.SSLError` is one.
+        """
+        tls = Tls(context, server, hostname)
+        data = b""
+        try:
+            while not tls.handshake(data):
+                self._send_raw(tls.outgoing())
+                data = self._socket.recv(_READ)
+                if not data:
+                    raise ConnectionError("the connection was closed during the TLS handshake")
+        finally:
+            self._send_raw(tls.outgoing())  # the rest, or what is wrong
+        self._tls = tls
+
+    def send(self, data: bytes) -> None:
+        """Send all of it; waits."""
+        if self._tls is not None:
+            self._tls.encrypt(data)
+            data = self._tls.outgoing()
+        self._send_raw(data)
+
+    def receive(self) -> bytes:
+        """Wait for what comes next.
+
+        Raises:
+            OSError: The connection was closed, or has failed.
+        """
+        while True:
+            data: bytes = self._socket.recv(_READ)
+            if not data:
+                raise ConnectionError("the connection was closed during the handshake")
+            if self._tls is not None:
+                data = self._tls.decrypt(data)
+            if data:
+                return data
+
+    def release(self) -> tuple[socket.socket, Tls | None]:
+        """Hand the socket over, not blocking, and TLS with it; the stream is done."""
+        sock = native_socket(fileno=self._socket.detach())
+        sock.setblocking(False)
+        return sock, self._tls
+
+    def close(self) -> None:
+        """Close it; a greenlet that waits for it is told by an `OSError`."""
+        self._socket.close()
+
+    def _send_raw(self, data: bytes) -> None:
+        if data:
+            self._socket.sendall(data)

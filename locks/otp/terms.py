@@ -1,0 +1,166 @@
+"""Erlang's terms that Python has no type for: atoms, pids, references, improper lists.
+
+All are immutable values. Two things that Erlang does are kept on purpose:
+
+* Pids have a total order, which is the same on every node: the number counts first, then the node's
+  name, then its creation. The fields of `Pid` stand in this order, so Python sorts pids as
+  Erlang/OTP does (as found on OTP 25; the tests compare the two).
+* `true`, `false` and `undefined` are atoms. Decoding gives `True`, `False` and `None` for them;
+  `Atom("true")` is for the places where a name is meant, and is the same bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from locks.errors import InvalidOption
+
+__all__ = ["Atom", "ImproperList", "Pid", "Reference", "Term"]
+
+LONGEST_ATOM = 255  # characters
+
+
+class Atom:
+    """An atom: a name that is a value of its own.
+
+    Args:
+        name: Its text, at most 255 characters.
+
+    Attributes:
+        name: Its text.
+        encoded: The atom in the external term format, without the version byte.
+
+    Raises:
+        InvalidOption: The name is no text, too long, or has surrogates.
+
+    Source:
+        ERTS user's guide, "External Term Format", `SMALL_ATOM_UTF8_EXT` and `ATOM_UTF8_EXT`.
+    """
+
+    __slots__ = ("encoded", "name")
+
+    name: str
+    encoded: bytes
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise InvalidOption(f"an atom's name is text, not {name!r}", name=name)
+        if len(name) > LONGEST_ATOM:
+            raise InvalidOption(
+                f"an atom has at most {LONGEST_ATOM} characters, not {len(name)}: {name[:20]!r}...; "
+                "use text instead",
+                name=name,
+            )
+        try:
+            text = name.encode()
+        except UnicodeEncodeError:
+            raise InvalidOption(f"an atom can't have surrogates: {name!r}", name=name) from None
+        head = bytes((119, len(text))) if len(text) < 256 else b"v" + len(text).to_bytes(2, "big")
+        object.__setattr__(self, "name", str(name))
+        object.__setattr__(self, "encoded", head + text)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"an atom can't be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"an atom can't be changed: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Atom) and self.name == other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Atom({self.name!r})"
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Atom, (self.name,)
+
+
+class Pid(NamedTuple):
+    """The identity of a process. Larger means younger, on one node and in one incarnation of it.
+
+    Attributes:
+        number: 64 bit: `serial << 32 | id`.
+        node: The name of its node.
+        creation: The incarnation of its node, 32 bit.
+    """
+
+    number: int
+    node: str
+    creation: int
+
+    def __str__(self) -> str:
+        return f"<{self.node}.{self.number & 0xFFFFFFFF}.{self.number >> 32}>"
+
+
+class Reference(NamedTuple):
+    """A value that is never made twice.
+
+    Attributes:
+        node: The name of the node that made it.
+        creation: The incarnation of that node, 32 bit.
+        words: One to five numbers of 32 bit.
+    """
+
+    node: str
+    creation: int
+    words: tuple[int, ...]
+
+
+class ImproperList(NamedTuple):
+    """A list that ends with something other than the empty list, such as `[alias | Ref]`.
+
+    Attributes:
+        items: What stands before the bar, at least one term.
+        tail: What stands after it, no list.
+    """
+
+    items: tuple[Any, ...]
+    tail: Any
+
+
+class Term:
+    """A term in the external term format, kept as it is. Equal when the bytes are.
+
+    Decoding gives it for what Python has no value for: functions, ports, bit strings that are no
+    whole bytes. It can be sent back, compared and put into sets, and nothing else.
+
+    Args:
+        encoded: The bytes, without the version byte. They are not looked at: whoever makes one
+            vouches for them.
+
+    Raises:
+        InvalidOption: That is no bytes, or none at all.
+    """
+
+    __slots__ = ("encoded",)
+
+    encoded: bytes
+
+    def __init__(self, encoded: bytes) -> None:
+        if not isinstance(encoded, bytes) or not encoded:
+            raise InvalidOption(f"an encoded term is one or more bytes, not {encoded!r}")
+        object.__setattr__(self, "encoded", encoded)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a term can't be changed: {name}")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a term can't be changed: {name}")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Term) and self.encoded == other.encoded
+
+    def __hash__(self) -> int:
+        return hash(self.encoded)
+
+    def __repr__(self) -> str:
+        return f"Term({self.encoded!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Term, (self.encoded,)

@@ -1,0 +1,136 @@
+"""This program's node: started on first use, or with options; one per process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from locks.errors import AgentEnded, MisuseError
+from locks.node import Node, Trace
+from locks.otp.options import TLS, Address, Options, check_node_name
+from locks.runtime.inline import native_lock
+
+__all__ = ["default_node", "stand_in", "start", "stop"]
+
+_default: Node | None = None
+_starting = native_lock()
+
+
+def start(
+    name: str | None = None,
+    *,
+    cookie: str | None = None,
+    listen: str | int | Address | bool | None = None,
+    peers: Iterable[str] = (),
+    tls: TLS | None = None,
+    epmd: bool = False,
+    net_ticktime: float | None = None,
+    mesh: bool = True,
+    allow_plaintext: bool = False,
+    trace: Trace | None = None,
+) -> Node:
+    """Start this program's node, unless it runs already.
+
+    The first use of `locks` starts it, too, as a node that is alone. In a program that is
+    monkey-patched by gevent, or whose calling thread has a gevent hub, its background work is done
+    in that hub; in any other program it has a thread of its own.
+
+    Args:
+        name: The node's name, `name@host`; `node@localhost` by default.
+        cookie: The secret that the nodes of a cluster share. With it, the node can be connected
+            with others; without, it is alone.
+        listen: Where it waits for connections: `"host:port"`, `(host, port)`, or a port on
+            loopback; a free port on loopback by default. `False` listens nowhere.
+        peers: The nodes to connect to, each `name@host:port`. It goes on trying while one is not
+            there, and connects again when one was lost.
+        tls: Certificates. Addresses other than loopback demand it.
+        epmd: Register with Erlang's port mapper, and look up the ports of peers that are given
+            without one.
+        net_ticktime: After how many seconds of silence a node counts as down; 15 by default, and
+            60 for Erlang nodes, as is the default there.
+        mesh: Whether nodes tell each other which nodes they know, so that all are connected.
+        allow_plaintext: Allow addresses other than loopback without TLS.
+        trace: For study: called with sender, receiver and message for each message between
+            actors. It must be quick, and must not call `locks`.
+
+    Returns:
+        The node.
+
+    Raises:
+        MisuseError: A node runs already, and has another name, or options are given.
+        InvalidOption: An option is wrong.
+        OperatingError: With `epmd`, when it does not answer.
+    """
+    global _default
+    with _starting:
+        if _default is not None and _default.running:
+            if name not in (None, _default.name) or cookie is not None:
+                raise MisuseError(
+                    f"node {_default.name} runs already; stop it with locks.stop() before you "
+                    f"start {name or 'another one'}",
+                    node=_default.name,
+                )
+            return _default
+        if _default is not None:
+            _default.stop()  # its lock server has crashed
+        name = "node@localhost" if name is None else check_node_name(name)
+        options = Options.check(
+            name,
+            cookie=cookie,
+            listen=listen,
+            peers=peers,
+            tls=tls,
+            epmd=epmd,
+            net_ticktime=net_ticktime,
+            mesh=mesh,
+            allow_plaintext=allow_plaintext,
+        )
+        _default = Node(name, trace, options)
+        return _default
+
+
+def stop() -> None:
+    """Stop this program's node, if it runs: transactions end, everything is released."""
+    global _default
+    node, _default = _default, None
+    if node is not None:
+        node.stop()
+
+
+def default_node() -> Node:
+    """This program's node; it is started if it does not run."""
+    node = _default
+    if node is not None and node.running:
+        return node
+    return start()
+
+
+@contextmanager
+def stand_in(node: Node) -> Iterator[None]:
+    """Let another node take the place of this program's node for a while: a simulated one."""
+    global _default
+    before, _default = _default, node
+    try:
+        yield
+    finally:
+        _default = before
+
+
+def _forget_node() -> None:
+    """In a forked child there is no node: its agents' clients are in the parent."""
+    global _default, _starting
+    node, _default = _default, None
+    _starting = native_lock()
+    if node is not None:
+        node.running = False
+        node.turn.reset()
+        if node.cluster is not None:
+            node.cluster.distribution.abandon()
+        for agent in list(node.agents.values()):
+            text = f"transaction {agent.id} lives in the parent process"
+            agent.machine.end(AgentEnded(text, agent=agent.id))
+            agent.ended()
+
+
+os.register_at_fork(after_in_child=_forget_node)

@@ -1,0 +1,152 @@
+"""Fencing tokens of locks that are wanted on several nodes.
+
+The token of a lock on one node is the version of its grant. Versions of different nodes have nothing
+to do with each other. So for a lock on several nodes a version is chosen, at least the largest of
+those of the grants, and the lock servers are asked to *confirm* it (`Raise`): one that does so, while
+the grant still stands, gives larger versions only from then on. When as many have confirmed it as the
+lock is needed on, it is the token. One whose grant has this very version need not be asked.
+
+Whoever gets the lock next gets it on a quorum that has a node in common with this one, if the lock is
+needed on all nodes or on a majority. That node confirmed this token before it granted the lock to the
+next one, whose grant therefore has a larger version, and whose token is at least that version. It
+makes no difference whether the former holder has released the lock, has died, or was given up.
+
+A lock server forgets what it has confirmed when it is restarted, so its new versions must begin above
+it: decision 0005 says how that is made sure of, and what is assumed.
+
+Rejected: the largest version of the grants without asking (the next holder's quorum may be another
+one: `hasty` in `locks.sim.rules`); one node of all that counts (it would have to be up);
+asking with the request itself (at that time nobody knows the versions of the others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+from locks.errors import InvalidOption
+from locks.messages import AgentEffect, Answer, Raise, Raised, ToServer
+from locks.model import AgentId, LockId, show
+from locks.wishes import Confirmed, Wish, needed
+
+__all__ = ["Tokens"]
+
+
+class Tokens:
+    """The fencing tokens of one agent's locks, and who waits for them.
+
+    Args:
+        agent: The agent.
+        wishes: Its wishes, by lock id.
+        out: Where effects are put.
+    """
+
+    __slots__ = ("_agent", "_out", "_waits", "_wishes")
+
+    def __init__(self, agent: AgentId, wishes: dict[LockId, Wish], out: list[AgentEffect]) -> None:
+        self._agent = agent
+        self._wishes = wishes
+        self._out = out
+        self._waits: dict[Hashable, LockId] = {}
+
+    def known(self, wish: Wish) -> int | None:
+        """The token of a lock that is held; nothing if it is not established yet.
+
+        Raises:
+            InvalidOption: There is none for what the lock requires.
+        """
+        grants = wish.grants()
+        if len(wish.claims) == 1:
+            (since,) = grants.values()
+            return since
+        if wish.require not in ("all", "majority"):
+            raise InvalidOption(
+                f"{show(wish.lock_id)} was asked for on {len(wish.claims)} nodes with "
+                f"require={wish.require!r}: two can have it on different nodes, so there is no "
+                'fencing token. Ask for it on one node, or with "all" or "majority"',
+                lock_id=wish.lock_id,
+            )
+        confirmed = wish.confirmed
+        if confirmed is None or not confirmed.token:
+            return None
+        return confirmed.token if self._is_enough(wish, grants, confirmed.token) else None
+
+    def wait(self, lock_id: LockId, wait: Hashable) -> None:
+        """Establish the token of a lock that is held, and answer `wait`."""
+        self._waits[wait] = lock_id
+
+    def abandon(self, wait: Hashable) -> None:
+        """Nobody waits for the answer any more."""
+        self._waits.pop(wait, None)
+
+    def raised(self, message: Raised) -> None:
+        """Take in a lock server's answer."""
+        wish = self._wishes.get(message.lock_id)
+        if message.done and wish is not None and wish.confirmed is not None:
+            reached = wish.confirmed.reached
+            now = (message.since, message.version)
+            if now > reached.get(message.node, (0, 0)):
+                reached[message.node] = now
+
+    def go_on(self, refusal: Callable[[LockId], Exception | None]) -> None:
+        """After each event: answer those who can be answered, and ask whom there is to ask.
+
+        Args:
+            refusal: Says why a lock can't have a token any more, if it can't.
+        """
+        for wait, lock_id in list(self._waits.items()):
+            answer: int | Exception | None = refusal(lock_id)
+            if answer is None:
+                answer = self._established(self._wishes[lock_id])
+            if answer is not None:
+                del self._waits[wait]
+                self._out.append(Answer(wait, answer))
+
+    def end(self, reason: Exception) -> None:
+        """The agent ends: tell those who wait."""
+        self._out += [Answer(wait, reason) for wait in self._waits]
+        self._waits.clear()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether anybody waits for a token."""
+        return bool(self._waits)
+
+    def _established(self, wish: Wish) -> int | None:
+        """The token, if enough lock servers have confirmed one; ask those that have not."""
+        token = self.known(wish)
+        if token is not None:
+            return token
+        confirmed = wish.confirmed
+        if confirmed is None:
+            confirmed = wish.confirmed = Confirmed()
+        grants = wish.grants()
+        versions = [max(since, confirmed.token) for since in grants.values()]
+        for version in sorted(versions, reverse=True):
+            if self._is_enough(wish, grants, version):
+                confirmed.token = version
+                return version
+        version = max(versions)
+        for node, since in grants.items():
+            # More are asked than are needed, so that nobody who is slow is waited for.
+            asked = confirmed.asked.get(node) == (since, version)
+            if not asked and self._reached(wish, node, since) < version:
+                confirmed.asked[node] = (since, version)
+                message = Raise(self._agent, wish.lock_id, since, version)
+                self._out.append(ToServer(node, message))
+        return None
+
+    def _is_enough(self, wish: Wish, grants: dict[str, int], version: int) -> bool:
+        """Whether enough lock servers have confirmed a version, for grants that still stand."""
+        confirmed = [
+            node
+            for node, since in grants.items()
+            if since <= version <= self._reached(wish, node, since)
+        ]
+        return len(confirmed) >= needed(wish.require, wish.claims, ())
+
+    @staticmethod
+    def _reached(wish: Wish, node: str, since: int) -> int:
+        """What a lock server has confirmed for a grant; the grant itself is as good."""
+        assert wish.confirmed is not None
+        for_grant, version = wish.confirmed.reached.get(node, (0, 0))
+        return max(since, version) if for_grant == since else since

@@ -1,0 +1,224 @@
+"""Control messages: each one both ways, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locks.otp import control
+from locks.otp.control import (
+    DemonitorP,
+    Exit,
+    Exit2,
+    Link,
+    MonitorP,
+    MonitorPExit,
+    RegSend,
+    Send,
+    SendSender,
+    SpawnReply,
+    SpawnRequest,
+    Unlink,
+    UnlinkId,
+    UnlinkIdAck,
+    Unsupported,
+    pack_reg_send,
+    pack_send,
+    parse,
+)
+from locks.otp.etf import DecodeError, EncodeError, Limits, encode
+from locks.otp.terms import Atom, Pid, Reference
+from tests.otp.strategies import PIDS, REFERENCES, TERMS, exact
+
+MANY = settings(max_examples=max(500, settings().max_examples))
+A = Pid(5 << 32 | 77, "a@h", 1)
+B = Pid(6 << 32 | 78, "b@h", 2)
+REF = Reference("a@h", 1, (1, 2, 3))
+NAME = Atom("locks_server")
+TOKEN = (1, 2, 3, A, 4)  # of a trace
+UNUSED = Atom("")
+
+# The message, its control term, and what follows it.
+FORMS: list[tuple[Any, tuple[Any, ...], list[Any]]] = [
+    (Link(A, B), (1, A, B), []),
+    (Send(B, [1]), (2, UNUSED, B), [[1]]),
+    (Exit(A, B, Atom("normal")), (3, A, B, Atom("normal")), []),
+    (Unlink(A, B), (4, A, B), []),
+    (RegSend(A, NAME, "x"), (6, A, UNUSED, NAME), ["x"]),
+    (Exit2(A, B, ("why", 1)), (8, A, B, ("why", 1)), []),
+    (MonitorP(A, B, REF), (19, A, B, REF), []),
+    (MonitorP(A, NAME, REF), (19, A, NAME, REF), []),
+    (DemonitorP(A, B, REF), (20, A, B, REF), []),
+    (DemonitorP(A, NAME, REF), (20, A, NAME, REF), []),
+    (MonitorPExit(A, B, REF, "why"), (21, A, B, REF, "why"), []),
+    (MonitorPExit(NAME, B, REF, None), (21, NAME, B, REF, None), []),
+    (SendSender(A, B, (1,)), (22, A, B), [(1,)]),
+    (
+        SpawnRequest(REF, A, B, (Atom("m"), Atom("f"), 2), [Atom("monitor")], [1, "x"]),
+        (29, REF, A, B, (Atom("m"), Atom("f"), 2), [Atom("monitor")]),
+        [[1, "x"]],
+    ),
+    (SpawnReply(REF, A, 2, B), (31, REF, A, 2, B), []),
+    (SpawnReply(REF, A, 0, Atom("notsup")), (31, REF, A, 0, Atom("notsup")), []),
+    (UnlinkId(2**64 - 1, A, B), (35, 2**64 - 1, A, B), []),
+    (UnlinkIdAck(1, A, B), (36, 1, A, B), []),
+]
+# What is understood as well.
+OTHER_FORMS: list[tuple[Any, tuple[Any, ...], list[Any]]] = [
+    (Send(B, [1]), (2, 0, B), [[1]]),
+    (Send(B, [1]), (12, UNUSED, B, TOKEN), [[1]]),
+    (Exit(A, B, "why"), (13, A, B, TOKEN, "why"), []),
+    (RegSend(A, NAME, "x"), (16, A, UNUSED, NAME, TOKEN), ["x"]),
+    (RegSend(A, Atom("true"), "x"), (6, A, UNUSED, True), ["x"]),
+    (Exit2(A, B, "why"), (18, A, B, TOKEN, "why"), []),
+    (MonitorP(A, Atom("undefined"), REF), (19, A, None, REF), []),
+    (SendSender(A, B, 1), (23, A, B, TOKEN), [1]),
+    (
+        SpawnRequest(REF, A, B, (Atom("m"), Atom("f"), 0), [], []),
+        (30, REF, A, B, (Atom("m"), Atom("f"), 0), [], TOKEN),
+        [[]],
+    ),
+    (SpawnReply(REF, A, 0, B), (32, REF, A, 0, B, TOKEN), []),
+    (Unsupported(7, (7, A, B)), (7, A, B), []),
+    (Unsupported(33, (33, A, REF)), (33, A, REF), ["message"]),
+    (Unsupported(24, (24, A, B)), (24, A, B), [Atom("reason")]),
+    (Unsupported(-1, (-1,)), (-1,), []),
+    (Unsupported(99, (99, {})), (99, {}), []),
+]
+
+
+def frame(term: Any, *more: Any) -> bytes:
+    """A frame with any terms."""
+    return b"p" + b"".join(map(encode, (term, *more)))
+
+
+@pytest.mark.parametrize(("message", "term", "more"), FORMS)
+def test_a_message_and_its_frame(message: Any, term: tuple[Any, ...], more: list[Any]) -> None:
+    """Each message is packed as documented, and parsed to what it was."""
+    assert message.pack() == frame(term, *more)
+    assert exact(parse(message.pack())) == exact(message)
+
+
+@pytest.mark.parametrize(("message", "term", "more"), OTHER_FORMS)
+def test_other_forms_are_understood(message: Any, term: tuple[Any, ...], more: list[Any]) -> None:
+    """Trace tokens are left out; what we don't offer is named, not taken for a fault."""
+    assert exact(parse(frame(term, *more))) == exact(message)
+
+
+def test_every_message_has_a_form() -> None:
+    """The tables above leave no kind of message out."""
+    assert {type(message) for message, _, _ in FORMS + OTHER_FORMS} == set(
+        get_args(control.Message)
+    )
+
+
+def test_messages_that_are_encoded_already() -> None:
+    """The two ways to send take bytes; the control term is remembered, and still right."""
+    message = encode({"a": [1]})
+    for _ in range(2):
+        assert parse(pack_send(B, message)) == Send(B, {"a": [1]})
+        assert parse(pack_reg_send(A, NAME, message)) == RegSend(A, NAME, {"a": [1]})
+    with pytest.raises(EncodeError, match="64 bits"):
+        pack_send(Pid(-1, "a@h", 1), message)
+    for number in range(control.CACHED + 10):
+        pid = Pid(number, "a@h", 1)
+        assert parse(pack_send(pid, message)) == Send(pid, {"a": [1]})
+        assert parse(pack_reg_send(pid, NAME, message)) == RegSend(pid, NAME, {"a": [1]})
+    assert max(len(control._sends), len(control._reg_sends)) <= control.CACHED
+
+
+@pytest.mark.parametrize(("term", "more"), [(term, more) for _, term, more in FORMS])
+def test_each_part_is_checked(term: tuple[Any, ...], more: list[Any]) -> None:
+    """A part too few or too many, or of a type that can't be, is a fault of the peer."""
+    with pytest.raises(DecodeError, match="too few or too many parts"):
+        parse(frame(term[:-1], *more))
+    with pytest.raises(DecodeError, match="too few or too many parts"):
+        parse(frame((*term, A), *more))
+    with pytest.raises(DecodeError, match=r"1 bytes follow|begins with the byte 131"):
+        parse(frame(term, *more) + b"x")
+    if more:
+        with pytest.raises(DecodeError, match="cut off"):
+            parse(frame(term))
+    free = {2: {1}, 3: {3}, 6: {2}, 8: {3}, 21: {4}}.get(term[0], set())
+    for place in set(range(1, len(term))) - free:
+        wrong = (*term[:place], "text", *term[place + 1 :])
+        with pytest.raises(DecodeError, match="wrong part"):
+            parse(frame(wrong, *more))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "begins with b''"),
+        (b"\x83h\0", "pass through"),
+        (b"p", "cut off"),
+        (frame(1), "no tuple with an operation"),
+        (frame(()), "no tuple with an operation"),
+        (frame((True, A, B)), "no tuple with an operation"),
+        (frame(("1", A, B)), "no tuple with an operation"),
+        (frame(A), "no tuple with an operation"),
+        (frame((35, 0, A, B))[:-1], "cut off"),
+        (frame((35, 1 << 64, A, B)), "wrong part"),
+        (frame((36, 0, A, B)), "wrong part"),
+        (frame((35, -1, A, B)), "wrong part"),
+        (frame((31, REF, A, -1, B)), "wrong part"),
+        (frame((29, REF, A, B, (Atom("m"), Atom("f"), 2), []), [1]), "2 arguments"),
+        (frame((29, REF, A, B, (Atom("m"), Atom("f"), 1), []), "x"), "1 arguments"),
+        (frame((29, REF, A, B, (Atom("m"), "f", 1), []), [1]), "wrong part"),
+        (frame((29, REF, A, B, (Atom("m"), Atom("f")), []), [1]), "wrong part"),
+        (frame((99, A), 1, 2), "bytes follow"),
+    ],
+)
+def test_what_is_no_control_message_says_why(data: bytes, message: str) -> None:
+    """Whatever is wrong with a frame, the error says it."""
+    with pytest.raises(DecodeError, match=message):
+        parse(data)
+
+
+def test_limits_hold_for_control_term_and_message() -> None:
+    """Neither may be larger than the limits say."""
+    limits = Limits(elements=20)
+    assert parse(frame((2, UNUSED, B), [1] * 19), limits) == Send(B, [1] * 19)
+    for bad in (frame((2, UNUSED, B), [1] * 20), frame((3, A, B, [1] * 20))):
+        with pytest.raises(DecodeError, match="more than 20 parts"):
+            parse(bad, limits)
+
+
+# Mostly of a kind that stands in control messages.
+PARTS = st.one_of(PIDS, REFERENCES, st.integers(-1, 40), st.just(NAME), TERMS)
+
+
+@MANY
+@given(st.sampled_from([term for _, term, _ in FORMS + OTHER_FORMS]), st.data())
+def test_parts_of_any_type_are_refused_or_right(term: tuple[Any, ...], data: st.DataObject) -> None:
+    """With parts of any type there is a `DecodeError`, or a message that is packed to the same."""
+    parts = [data.draw(PARTS) if data.draw(st.booleans()) else part for part in term[1:]]
+    more = data.draw(st.lists(PARTS, max_size=2))
+    check_parsing(frame((term[0], *parts), *more))
+
+
+@MANY
+@given(st.sampled_from([frame(term, *more) for _, term, more in FORMS]), st.data())
+def test_damaged_frames_are_refused_and_nothing_else(good: bytes, data: st.DataObject) -> None:
+    """A frame with bytes changed, lost or added gives a `DecodeError`, or another message."""
+    damaged = bytearray(good)
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(0, len(damaged)))
+        cut = data.draw(st.integers(0, 3))
+        damaged[place : place + cut] = data.draw(st.binary(max_size=3))
+    check_parsing(bytes(damaged))
+
+
+def check_parsing(data: bytes) -> None:
+    """Parse; a message that comes of it can be packed, and is the same when it is parsed again."""
+    try:
+        message = parse(data)
+    except DecodeError:
+        return
+    if isinstance(message, Unsupported):
+        assert message.operation not in {term[0] for _, term, _ in FORMS}
+    else:
+        assert exact(parse(message.pack())) == exact(message)

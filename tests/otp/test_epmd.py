@@ -1,0 +1,144 @@
+"""Requests to Erlang's port mapper, and its answers in pieces of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from locks.errors import InvalidOption, OperatingError
+from locks.otp.epmd import (
+    NotRegistered,
+    Refused,
+    alive2_request,
+    names_request,
+    parse_alive2_response,
+    parse_names_response,
+    parse_port2_response,
+    port_please2_request,
+)
+from locks.otp.etf import DecodeError
+
+# Port 40000, visible, TCP, versions 6 to 6, the name "a", and three extra bytes.
+PORT2 = b"\x77\x00\x9c\x40\x4d\x00\x00\x06\x00\x06\x00\x01a\x00\x03xyz"
+
+
+def test_requests() -> None:
+    """Requests are as documented, with their length in front."""
+    alive = b"\x00\x0f\x78\x9c\x40\x4d\x00\x00\x06\x00\x06\x00\x02ab\x00\x00"
+    assert alive2_request("ab", 40000) == alive
+    assert alive2_request("ab", 40000, hidden=True) == alive[:5] + b"\x48" + alive[6:]
+    assert port_please2_request("ab") == b"\x00\x03zab"
+    assert names_request() == b"\x00\x01n"
+
+
+@pytest.mark.parametrize("name", ["", "a@h", "a b", "a\n", "x" * 256, "ö" * 128, 5, None])
+def test_names_that_cannot_be_registered(name: Any) -> None:
+    """A name is the part ahead of the @; anything else is the caller's mistake."""
+    for request in (port_please2_request, lambda name: alive2_request(name, 1)):
+        with pytest.raises(InvalidOption, match="ahead of the @"):
+            request(name)
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536, "1", True])
+def test_ports_that_cannot_be_registered(port: Any) -> None:
+    """A port is a number of 16 bits, and not 0."""
+    with pytest.raises(InvalidOption, match="1 to 65535"):
+        alive2_request("a", port)
+
+
+@pytest.mark.parametrize(
+    ("parse", "data", "found"),
+    [
+        (parse_alive2_response, b"\x76\x00\x12\x34\x56\x78", 0x12345678),
+        (parse_alive2_response, b"\x79\x00\x00\x03", 3),
+        (parse_port2_response, PORT2, 40000),
+        (parse_port2_response, PORT2[:6] + b"\x00\x09\x00\x05\x00\x00\x00\x00", 40000),
+    ],
+)
+def test_answers_in_pieces(parse: Callable[[bytes], int | None], data: bytes, found: int) -> None:
+    """An answer says nothing until it is complete; one byte too many is no answer."""
+    assert [parse(data[:end]) for end in range(len(data))] == [None] * len(data)
+    assert parse(data) == found
+    with pytest.raises(DecodeError):
+        parse(data + b"x")
+
+
+@pytest.mark.parametrize("data", [b"\x76\x01\x00\x00\x00\x01", b"\x79\x01", b"\x76\xff"])
+def test_a_name_that_is_taken(data: bytes) -> None:
+    """When epmd does not register the node, the error says what the reason may be."""
+    with pytest.raises(Refused, match="one of that name runs already"):
+        parse_alive2_response(data)
+
+
+def test_a_node_that_is_not_there() -> None:
+    """A node that epmd does not know is like a port where nobody listens."""
+    with pytest.raises(NotRegistered, match="does not know the node") as caught:
+        parse_port2_response(b"\x77\x01")
+    assert isinstance(caught.value, OperatingError)
+    assert isinstance(caught.value, ConnectionRefusedError)
+    assert str(caught.value) == "epmd does not know the node (result 1)"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (PORT2[:6] + b"\x00\x05\x00\x05" + PORT2[10:], "the versions 5 to 5"),
+        (PORT2[:6] + b"\x00\x08\x00\x07" + PORT2[10:], "the versions 7 to 8"),
+        (PORT2[:5] + b"\x02" + PORT2[6:], "the protocol 2, not TCP"),
+    ],
+)
+def test_a_node_that_we_cannot_talk_to(data: bytes, message: str) -> None:
+    """A node of another version, or one that does not use TCP, is refused with the reason."""
+    with pytest.raises(Refused, match=message) as caught:
+        parse_port2_response(data)
+    assert not isinstance(caught.value, NotRegistered)
+
+
+@pytest.mark.parametrize(
+    ("parse", "data"),
+    [
+        (parse_alive2_response, b"\x77"),
+        (parse_port2_response, b"\x76"),
+        (parse_port2_response, PORT2[:10] + b"\x01\x00"),
+        (parse_port2_response, PORT2[:2] + b"\x00\x00" + PORT2[4:]),
+    ],
+)
+def test_answers_that_are_none(parse: Callable[[bytes], int | None], data: bytes) -> None:
+    """What no epmd answers is a failure of whoever listens there, as soon as it shows."""
+    with pytest.raises(DecodeError):
+        parse(data)
+
+
+def test_the_list_of_nodes() -> None:
+    """All nodes with their ports; an empty list is one, too."""
+    lines = b"name a at port 40000\nname b-2 at port 1\n"
+    assert parse_names_response(b"\x00\x00\x11\x11" + lines) == {"a": 40000, "b-2": 1}
+    assert parse_names_response(b"\x00\x00\x11\x11") == {}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\x00\x00\x11", bytes(4) + b"\xff", bytes(4) + b"name a\n", bytes(70000)),
+        *(bytes(4) + b"name a at port " + port for port in (b"0", b"65536", b"x", b"9" * 5000)),
+    ],
+)
+def test_lists_of_nodes_that_are_none(data: bytes) -> None:
+    """A list that is cut off, too long or not of the form is refused."""
+    with pytest.raises(DecodeError):
+        parse_names_response(data)
+
+
+@given(st.binary(max_size=40))
+def test_garbage_raises_only_errors_of_ours(data: bytes) -> None:
+    """Whatever listens on epmd's port, nothing but an `OperatingError` comes of it."""
+    for parse in (parse_alive2_response, parse_port2_response, parse_names_response):
+        for start in (b"", b"\x76", b"\x77\x00", bytes(4)):
+            try:
+                parse(start + data)
+            except OperatingError:
+                continue
