@@ -35,7 +35,7 @@ from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
 from locks.remote_agent import RemoteClients
-from locks.runtime import Client
+from locks.runtime import Client, Waiter
 from locks.runtime.waiter import run_in_hub
 from locks.wire import (
     LOCK_SERVER,
@@ -129,6 +129,7 @@ class Cluster:
         self.remotes = Remotes(node.name, self.processes, node.turn, node.home)
         self.clients = RemoteClients(self.remotes)
         self.mixed = Mixed(self)
+        self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
         self._watchers: dict[RemoteWatcher, None] = {}  # of other nodes, here
         self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
         self._monitors: dict[Any, None] = {}
@@ -224,9 +225,27 @@ class Cluster:
         self.members[name] = original
         node.alive |= {name}
         node.tell_agents(AgentMachine.node_up, name)
+        self._arrived(name)
         for where, lock_id, watcher in self._watches:
             if where == name:
                 self._send_watch(WATCH, where, lock_id, watcher)
+
+    def wait_for(self, name: str, *, server: bool) -> Waiter | None:
+        """Somebody waits for a node: for its lock server, or at least to be connected with it."""
+        if name in self.members:
+            return None
+        waiter = Waiter()
+        self._arrivals.setdefault(name, []).append((waiter, server))
+        return waiter
+
+    def _arrived(self, name: str, has_server: bool = True) -> None:
+        waiting = self._arrivals.pop(name, [])
+        for waiter, needs_server in waiting:
+            if has_server or not needs_server:
+                waiter.wake()
+        left = [entry for entry in waiting if not entry[0].woken]
+        if left:
+            self._arrivals[name] = left
 
     def left(self, name: str) -> None:
         """A node's lock server is gone."""

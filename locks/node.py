@@ -14,7 +14,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -355,7 +355,7 @@ class Node:
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
-            Whether it is connected.
+            Whether it is connected, and its lock server can be asked if it has one.
 
         Raises:
             InvalidOption: That is no peer, or its address is not allowed (see `start`).
@@ -367,8 +367,31 @@ class Node:
         name, address = parse_peer(peer, known)
         if address is not None:
             distribution.options.check_address(address, "connects to")
-        waiter = self.turn.ask(distribution.connect, name, address)
+        self.turn.run(distribution.connect, name, address)
+        waiter = self.turn.ask(partial(cluster.wait_for, name, server=False))
         return waiter is None or waiter.wait(timeout)
+
+    def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:
+        """Wait until the lock servers of other nodes can be asked.
+
+        Args:
+            names: The nodes; the own one is there already.
+            timeout: Seconds to wait at most; `None` waits for ever.
+
+        Returns:
+            Whether all of them were there at some moment of the wait.
+        """
+        cluster = self._needs_cluster()
+        check_timeout(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for name in names:
+            waiter = None
+            if name != self.name:
+                waiter = self.turn.ask(partial(cluster.wait_for, name, server=True))
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if waiter is not None and not waiter.wait(left):
+                return False
+        return True
 
     def disconnect(self, name: str) -> bool:
         """Disconnect from another node, and stay apart from it until `connect` is called.

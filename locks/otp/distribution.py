@@ -44,7 +44,7 @@ from locks.otp.link import Link
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
 from locks.otp.stream import Stream, native_socket
-from locks.runtime import Home, Waiter
+from locks.runtime import Home
 from locks.runtime.inline import Turn, native_lock
 from locks.runtime.waiter import run_in_hub
 
@@ -64,6 +64,10 @@ _Thread = monkey.get_original("threading", "Thread")
 
 class Refused(OperatingError):
     """A handshake has failed."""
+
+
+class Settled(Refused):
+    """A handshake has ended because another connection is kept, or none is wanted."""
 
 
 class Distribution:
@@ -113,13 +117,12 @@ class Distribution:
         self._contexts = options.tls.contexts() if options.tls is not None else None
         self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
-        self._arrivals: dict[str, list[Waiter]] = {}  # who waits for a link to a node
         self._listener: socket.socket | None = None
         self._mapper: PortMapper | None = None
         # Only in the hub:
         self._dials: dict[str, Event] = {}
         self._attempts: dict[str, Stream] = {}  # to whom a handshake is going on
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, tuple[str, int]] = {}  # and how often in a row
         self._strangers = 0
         self._door: Any = None
         # The ticking thread sleeps on it, for as long as nobody releases it.
@@ -167,6 +170,7 @@ class Distribution:
         self._running = False
         self.pace_changed()
         for link in list(self.links.values()):
+            link.flush()
             link.lose(reason)
         run_in_hub(self._home.hub, self._stop_greenlets)
 
@@ -198,16 +202,11 @@ class Distribution:
                 self.addresses[name] = address
                 run_in_hub(self._home.hub, self._start_dialling, name)
 
-    def connect(self, name: str, address: Address | None) -> Waiter | None:
-        """See to it that a node is connected; returns what is woken then, unless it is."""
+    def connect(self, name: str, address: Address | None) -> None:
+        """See to it that a node gets connected, and stays so."""
         self._shunned.discard(name)
-        if name in self.links:
-            return None
-        waiter = Waiter()
-        self._arrivals.setdefault(name, []).append(waiter)
         if address is not None or self.options.epmd:
             self.learn_addresses({name: address})
-        return waiter
 
     def disconnect(self, name: str) -> bool:
         """Close the link to a node, and keep apart from it until `connect` is called."""
@@ -215,6 +214,7 @@ class Distribution:
         self.addresses.pop(name, None)
         link = self.links.get(name)
         if link is not None:
+            link.flush()
             link.lose("disconnected on purpose")
         return link is not None
 
@@ -254,12 +254,17 @@ class Distribution:
         del self._dials[name]
 
     def _tell_failure(self, name: str, error: BaseException) -> None:
-        """Log why a node can't be connected: that it is not there is normal, all else told once."""
-        if isinstance(error, (ConnectionRefusedError, NotRegistered)) or not self._running:
-            logger.debug("%s can't reach %s: %s", self.name, name, error)
-        elif self._failures.get(name) != str(error):
-            self._failures[name] = str(error)
-            logger.warning("%s can't connect to %s: %s", self.name, name, error)
+        """Log why a node can't be connected. That it is not there is normal.
+
+        All else is told when it happens twice in a row, and then no more: once it happens when two
+        nodes dial each other.
+        """
+        text = str(error)
+        before, times = self._failures.get(name, ("", 0))
+        self._failures[name] = (text, times + 1 if text == before else 1)
+        absent = isinstance(error, (ConnectionRefusedError, NotRegistered))
+        level = logging.WARNING if self._failures[name][1] == 2 and not absent else logging.DEBUG
+        logger.log(level, "%s can't connect to %s: %s", self.name, name, error)
 
     def _dial(self, name: str) -> None:
         host = name.split("@")[1]
@@ -312,8 +317,9 @@ class Distribution:
                 self._greet(stream, None)
         except (OSError, LocksError) as error:
             stream.close()
-            if self._running:
-                logger.warning("%s refused a connection from %s: %s", self.name, address[0], error)
+            normal = isinstance(error, (ConnectionError, Settled)) or not self._running
+            level = logging.DEBUG if normal else logging.WARNING
+            logger.log(level, "%s refused a connection from %s: %s", self.name, address, error)
         finally:
             self._strangers -= 1
 
@@ -328,7 +334,7 @@ class Distribution:
             challenge=self._challenges.next(),
             peer=name,
         )
-        replaces = False
+        status = ""
         events = shake.start() if name is not None else []
         while True:
             for event in events:
@@ -336,7 +342,6 @@ class Distribution:
                     stream.send(event.data)
                 elif isinstance(event, steps.Named):
                     status = self._judge_newcomer(event.name)
-                    replaces = status == "alive"
                     events += shake.decide(status)
                 elif isinstance(event, steps.Status):
                     if event.status == "alive":
@@ -344,9 +349,10 @@ class Distribution:
                     elif not event.status.startswith("ok"):
                         raise Refused(f"{name} says {event.status!r}")
                 elif isinstance(event, steps.Failed):
-                    raise Refused(event.reason)
+                    raise (Settled if status not in ("", "ok") else Refused)(event.reason)
                 else:
                     sock, tls = stream.release()
+                    replaces = status == "alive"
                     self._turn.run(self._connected, event.peer, sock, tls, event.rest, replaces)
                     return
             events = shake.receive(stream.receive())
@@ -390,8 +396,6 @@ class Distribution:
         self.links[peer.name] = link
         self._failures.pop(peer.name, None)
         self._on_up(link)
-        for waiter in self._arrivals.pop(peer.name, ()):
-            waiter.wake()
         link.start(rest)
 
     def _lost(self, link: Link, reason: str) -> None:

@@ -309,21 +309,14 @@ class Link:
     def lose(self, reason: str) -> None:
         """Close the link and tell its owner, unless it is closed already."""
         if self.closed is None:
-            self.close(reason)
-            self._on_lost(self, reason)
-
-    def close(self, reason: str) -> None:
-        """Close the link; what can be written at once still is."""
-        if self.closed is None:
-            self.flush()
-        if self.closed is None:
             self.closed = reason
             run_in_hub(self._hub, self._dispose)
+            self._on_lost(self, reason)
 
     def abandon(self) -> None:
         """In a forked child: let go of the socket; the connection belongs to the parent."""
         self.closed = "it belongs to the parent process"
-        self._socket.close()
+        self._dispose()
 
     def _dispose(self) -> None:
         for watcher in (self._reader, self._writer):

@@ -11,7 +11,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom
@@ -82,6 +82,7 @@ COOKIE = "cookie-of-the-tests"
 # Does what it is told by messages of the form {Pid, What}, and answers with {What, Result}.
 NODE = """
     register(tests, self()),
+    io:put_chars("ready\\n"),
     Loop = fun Loop() ->
         receive
             {Pid, {call, Module, Function, Arguments}} ->
@@ -106,20 +107,21 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], **environment: str) -> Iterator[None]:
-    """A process that is ended at the end."""
+def running(command: list[str], **environment: str) -> Iterator[IO[bytes]]:
+    """A process that is ended at the end; yields its standard output."""
     process = subprocess.Popen(
         command,
         env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
+    assert process.stdout is not None
     try:
-        yield
+        yield process.stdout
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 @contextmanager
@@ -140,8 +142,9 @@ def answers(port: int) -> bool:
 
 @contextmanager
 def erlang_node(name: str, mapper: int) -> Iterator[None]:
-    """A node of OTP whose process `tests` does what it is told."""
+    """A node of OTP; its process `tests` is there, and does what it is told."""
     command = ["erl", "-noinput", "-name", name, "-setcookie", COOKIE, "-start_epmd", "false"]
     loopback = ["-kernel", "inet_dist_use_interface", "{127,0,0,1}"]
-    with running([*command, *loopback, "-eval", NODE], ERL_EPMD_PORT=str(mapper)):
+    with running([*command, *loopback, "-eval", NODE], ERL_EPMD_PORT=str(mapper)) as output:
+        assert output.readline() == b"ready\n"
         yield
