@@ -359,16 +359,12 @@ def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
     control, end = decode_from(frame, 1, limits)
     if type(control) is not tuple or not control or type(control[0]) is not int:
         raise DecodeError(f"a control message is no tuple with an operation: {control!r:.200}")
-    operation = control[0]
+    form = _FORMS.get(control[0])
     message: Message
-    frequent = _FREQUENT.get(operation)
-    if frequent is not None and tuple(map(type, control)) == frequent[0]:
-        payload, end = decode_from(frame, end, limits)
-        message = frequent[2](*control[frequent[1]], payload)
-    elif (form := _FORMS.get(operation)) is None:
+    if form is None:
         if end < len(frame):
             _, end = decode_from(frame, end, limits)
-        message = Unsupported(operation, control)
+        message = Unsupported(control[0], control)
     else:
         parts, has_message, build = form
         if len(control) != len(parts) + 1:
@@ -388,12 +384,6 @@ def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
     return message
 
 
-# What is checked at a glance, for it comes often: types, which parts are fields, and the class.
-_FREQUENT: dict[int, tuple[tuple[type, ...], slice, Callable[..., Message]]] = {
-    2: ((int, Atom, Pid), slice(2, 3), Send),
-    6: ((int, Pid, Atom, Atom), slice(1, 4, 2), RegSend),
-    22: ((int, Pid, Pid), slice(1, 3), SendSender),
-}
 _WRONG = object()
 
 

@@ -1,0 +1,442 @@
+"""Nodes as operating-system processes, and links between them that can be cut.
+
+A `World` starts lock servers (`python -m locks node`) and workers (`tests.cluster.worker`: programs
+with clients that do what they are told), on loopback and free ports, and ends each by its own process
+id. What they write to standard error is printed at the end, and must have no traceback in it.
+
+A `Proxy` stands for the network between two nodes: one of them is given the proxy's address instead
+of the other's. Such nodes are started with `mesh=False`, or they would tell each other their own
+addresses.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent import futures
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import locks
+from tests.helpers import eventually
+
+ROOT = Path(__file__).parents[2]
+COOKIE = "cookie-of-the-tests"
+LIMIT = 15.0
+"""Seconds after which an answer that does not come fails a test."""
+
+# In a patched process these would be gevent's; the harness is for processes that are not.
+Address = tuple[str, int]
+
+
+class WorkerError(Exception):
+    """A worker has raised something that is no error of `locks`."""
+
+
+class Answer:
+    """What a worker will answer."""
+
+    def __init__(self, what: str) -> None:
+        self.future: futures.Future[dict[str, Any]] = futures.Future()
+        self._what = what
+
+    def message(self, timeout: float = LIMIT) -> dict[str, Any]:
+        """The answer as it came."""
+        try:
+            return self.future.result(timeout)
+        except futures.TimeoutError:
+            raise AssertionError(f"no answer within {timeout} s: {self._what}") from None
+
+    def get(self, timeout: float = LIMIT) -> Any:
+        """Return the result, or raise the error."""
+        message = self.message(timeout)
+        if "error" in message:
+            kind, text, about = message["error"]
+            found = getattr(locks, kind, None)
+            if found is None:
+                raise WorkerError(f"{self._what}: {kind}: {text}")
+            raise found(text, **about)
+        return message["result"]
+
+    @property
+    def at(self) -> float:
+        """When it was done, by `time.monotonic()`."""
+        at: float = self.message()["at"]
+        return at
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is there."""
+        return self.future.done()
+
+
+class Process:
+    """A process of a test.
+
+    Args:
+        name: The name of its node.
+        command: What follows `python -m`.
+    """
+
+    def __init__(self, name: str, command: list[str]) -> None:
+        self.name = name
+        # Its end is `close`; it outlives this function.
+        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+        )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def stop(self) -> None:
+        """SIGSTOP: it does nothing any more, and its connections stay open."""
+        self.signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> float:
+        """SIGKILL; returns when, by `time.monotonic()`."""
+        at = time.monotonic()
+        self.process.kill()
+        self.process.wait()
+        return at
+
+    def errors(self) -> str:
+        """What it has written to standard error."""
+        self._log.seek(0)
+        return self._log.read()
+
+    def close(self) -> str:
+        """End it, whatever state it is in; return what it wrote to standard error."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self._stdin, self._stdout):
+            try:
+                stream.close()
+            except BrokenPipeError:  # something was still to be written
+                pass
+        text = self.errors()
+        self._log.close()
+        return text
+
+
+class Server(Process):
+    """A lock server: `python -m locks node`."""
+
+    def __init__(self, name: str, arguments: Iterable[str]) -> None:
+        super().__init__(name, ["locks", "node", "--name", name, *arguments])
+        self._address: Address | None = None
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        if self._address is None:
+            line = self._stdout.readline()
+            assert line, f"{self.name} did not start: {self.errors()}"
+            ready = json.loads(line)
+            assert ready["name"] == self.name
+            self._address = (ready["host"], ready["port"])
+        return self._address
+
+    @property
+    def peer(self) -> str:
+        """How others are told of it."""
+        return f"{self.name}:{self.address[1]}"
+
+
+class Worker(Process):
+    """A program with clients."""
+
+    def __init__(self, name: str, patched: bool = False, **options: Any) -> None:
+        super().__init__(name, ["tests.cluster.worker", *(["--patched"] if patched else [])])
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, Answer] = {}
+        self._started = self.ask("start", name=name, cookie=COOKIE, **options)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._stdout:
+            message = json.loads(line)
+            self._answers.pop(message["id"]).future.set_result(message)
+        for answer in list(self._answers.values()):  # it is dead
+            answer.future.cancel()
+
+    def ask(self, do: str, client: str = "main", **arguments: Any) -> Answer:
+        """Tell a client to do something; returns at once."""
+        number = next(self._numbers)
+        answer = self._answers[number] = Answer(f"{self.name} {client}: {do} {arguments}")
+        line = json.dumps({"id": number, "do": do, "client": client, **arguments})
+        self._stdin.write(line + "\n")
+        self._stdin.flush()
+        return answer
+
+    def do(self, do: str, client: str = "main", **arguments: Any) -> Any:
+        """Tell a client to do something, and wait for it."""
+        return self.ask(do, client, **arguments).get()
+
+    @property
+    def address(self) -> Address:
+        """Where it listens."""
+        host, port = self._started.get()
+        return (host, port)
+
+    @property
+    def peer(self) -> str:
+        """How others are told of it."""
+        return f"{self.name}:{self.address[1]}"
+
+
+class Proxy:
+    """The network between two nodes: a port that leads to another one.
+
+    It passes everything on, until it is told to `stall` (it accepts and takes bytes in, and passes
+    none on) or to `cut` (it closes all connections, and refuses new ones). `heal` ends both; what
+    was held back by a stall is passed on then.
+
+    Args:
+        target: Where it leads to; may be said later. Until then connections are refused.
+    """
+
+    def __init__(self, target: Address | None = None) -> None:
+        self.target = target
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self.address: Address = self._listener.getsockname()
+        self._pairs: dict[socket.socket, socket.socket] = {}
+        self._held: dict[socket.socket, bytearray] = {}  # what is to be sent to each
+        self._state = "pass"
+        self._orders: list[Callable[[], None] | None] = []
+        self._done = threading.Event()
+        self._wake, self._woken = socket.socketpair()
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def peer(self, name: str) -> str:
+        """How others are told of the node behind it."""
+        return f"{name}:{self.address[1]}"
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are."""
+        return len(self._pairs) // 2
+
+    def cut(self) -> float:
+        """Close all connections and refuse new ones; returns when that was."""
+        self._order(self._cut)
+        return time.monotonic()
+
+    def stall(self) -> float:
+        """Pass nothing on."""
+        self._order(lambda: self._set("stall"))
+        return time.monotonic()
+
+    def heal(self) -> None:
+        """Pass everything on again."""
+        self._order(lambda: self._set("pass"))
+
+    def close(self) -> None:
+        """Close everything."""
+        self._order(self._cut)
+        self._order(None)
+        self._thread.join(5)
+
+    def _order(self, order: Callable[[], None] | None) -> None:
+        self._done.clear()
+        self._orders.append(order)
+        self._wake.send(b"!")
+        assert self._done.wait(5), "the proxy does not answer"
+
+    def _set(self, state: str) -> None:
+        self._state = state
+        for sock in list(self._held):
+            self._pass_on(sock)
+
+    def _cut(self) -> None:
+        self._state = "cut"
+        for sock in list(self._pairs):
+            self._drop(sock)
+
+    def _run(self) -> None:
+        while True:
+            for key, events in self._selector.select():
+                sock: Any = key.fileobj
+                if sock is self._woken:
+                    sock.recv(1)
+                    order = self._orders.pop(0)
+                    if order is None:
+                        for each in (self._listener, self._wake, self._woken, self._selector):
+                            each.close()
+                        self._done.set()
+                        return
+                    order()
+                    self._done.set()
+                    break  # what was selected may be closed
+                if sock is self._listener:
+                    self._accept()
+                elif sock in self._pairs:
+                    if events & selectors.EVENT_READ:
+                        self._take(sock)
+                    if events & selectors.EVENT_WRITE and sock in self._pairs:
+                        self._pass_on(sock)
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        try:
+            if self._state == "cut" or self.target is None:
+                raise ConnectionRefusedError
+            other = socket.create_connection(self.target, 2)
+        except OSError:
+            sock.close()
+            return
+        for here, there in ((sock, other), (other, sock)):
+            here.setblocking(False)
+            here.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._pairs[here] = there
+            self._held[here] = bytearray()
+            self._selector.register(here, selectors.EVENT_READ)
+
+    def _take(self, sock: socket.socket) -> None:
+        try:
+            data = sock.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(sock)
+            return
+        other = self._pairs[sock]
+        self._held[other] += data
+        self._pass_on(other)
+
+    def _pass_on(self, sock: socket.socket) -> None:
+        """Send what is held back for one side."""
+        held = self._held[sock]
+        try:
+            if held and self._state == "pass":
+                del held[: sock.send(held)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(sock)
+            return
+        wanted = selectors.EVENT_READ
+        if held and self._state == "pass":
+            wanted |= selectors.EVENT_WRITE
+        self._selector.modify(sock, wanted)
+
+    def _drop(self, sock: socket.socket) -> None:
+        for each in (sock, self._pairs.get(sock)):
+            if each is not None and self._pairs.pop(each, None) is not None:
+                del self._held[each]
+                self._selector.unregister(each)
+                each.close()
+
+
+class World:
+    """All processes and links of one test; a context manager that ends them."""
+
+    def __init__(self) -> None:
+        self.processes: list[Process] = []
+        self.proxies: list[Proxy] = []
+        self._folder = tempfile.TemporaryDirectory()
+        self.folder = Path(self._folder.name)
+        self.cookie_file = self.folder / "cookie"
+        self.cookie_file.touch(0o600)
+        self.cookie_file.write_text(COOKIE)
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def server(
+        self,
+        name: str,
+        peers: Iterable[str] = (),
+        *,
+        port: int = 0,
+        net_ticktime: float = 2,
+        mesh: bool = True,
+        arguments: Iterable[str] = (),
+    ) -> Server:
+        """Start a lock server; it need not be ready when this returns."""
+        given = [f"--listen=127.0.0.1:{port}", f"--cookie-file={self.cookie_file}", *arguments]
+        given += [f"--net-ticktime={net_ticktime}", *(f"--peer={peer}" for peer in peers)]
+        server = Server(name, given if mesh else [*given, "--no-mesh"])
+        self.processes.append(server)
+        return server
+
+    def worker(
+        self,
+        name: str,
+        peers: Iterable[str] = (),
+        *,
+        patched: bool = False,
+        net_ticktime: float = 2,
+        mesh: bool = True,
+        **options: Any,
+    ) -> Worker:
+        """Start a worker; it need not be ready when this returns."""
+        worker = Worker(
+            name, patched, peers=list(peers), net_ticktime=net_ticktime, mesh=mesh, **options
+        )
+        self.processes.append(worker)
+        return worker
+
+    def proxy(self, target: Address | None = None) -> Proxy:
+        """Put a proxy before an address."""
+        proxy = Proxy(target)
+        self.proxies.append(proxy)
+        return proxy
+
+    def close(self) -> None:
+        """End everything, and see that no process has printed a traceback."""
+        texts = {}
+        for number, process in enumerate(self.processes):
+            texts[f"{number} {process.name}"] = text = process.close()
+            print(f"--- standard error of {process.name}:\n{text}")
+        for proxy in self.proxies:
+            proxy.close()
+        self._folder.cleanup()
+        broken = [name for name, text in texts.items() if "Traceback" in text]
+        assert not broken, f"tracebacks: {broken}: {[texts[name] for name in broken]}"
+
+
+def until_alive(worker: Worker, *names: str, limit: float = LIMIT) -> None:
+    """Wait until a worker's node can ask the lock servers of these nodes, and no others."""
+    wanted = sorted({worker.name, *names})
+    eventually(lambda: worker.do("alive", client="looks") == wanted, limit)
