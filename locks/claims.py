@@ -240,7 +240,7 @@ class Claims:
             claim = wish.claims[message.node]
             for record in message.records:
                 self.told(record)
-            if claim.asked != wish.mode:
+            if claim.asked != wish.mode and not claim.withdrawn:
                 self._request(wish, claim)
 
     def claim(self, upto: int) -> None:
@@ -323,6 +323,7 @@ class Claims:
         With `several`, other nodes are asked at the same time.
         """
         node = claim.node
+        claim.withdrawn = False
         if node in self.alive and (node, wish.lock_id) not in self._releasing:
             if claim.asked is None:
                 self._used[node] = self._used.get(node, 0) + 1
@@ -354,6 +355,21 @@ class Claims:
             if not self._used[claim.node]:
                 del self._used[claim.node]
 
+    def _withdraw(self, wish: Wish, claim: Claim) -> None:
+        """Give up waiting for what is not needed: nobody should yield for it.
+
+        What is granted there is kept, such as a read lock that was to become a write lock.
+        """
+        claim.withdrawn = True
+        if any(record.state == "granted" for record in claim.records):
+            self._release(wish, claim, "write")
+            claim.asked = "read"
+        else:
+            self._release(wish, claim)
+            self._unused(claim)
+            claim.asked = claim.read = None
+        claim.write = None
+
     def _downgrade(self, lock_id: LockId) -> None:
         """Withdraw an upgrade: what was read before is still wanted, and kept where granted."""
         wish = self.wishes.get(lock_id)
@@ -379,6 +395,12 @@ class Claims:
             self.open.pop(wish.lock_id, None)
         else:
             self.open[wish.lock_id] = wish
+        if len(wish.claims) > 1 and wish.require != "all":
+            for claim in wish.claims.values():
+                if not wish.held and claim.withdrawn:
+                    self._request(wish, claim)
+                elif wish.held and any(r.state == "waiting" for r in claim.records):
+                    self._withdraw(wish, claim)
         if wish.claimed is not None and not wish.as_claimed(self.alive):
             if wish.held:
                 wish.claim(self.alive)  # what the client relies on is what was granted since

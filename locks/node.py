@@ -365,6 +365,8 @@ class Node:
         distribution = cluster.distribution
         known = distribution.options.epmd or peer in distribution.addresses
         name, address = parse_peer(peer, known)
+        if name == self.name:
+            raise InvalidOption(f"{name} is the node itself, not a peer", peer=name)
         if address is not None:
             distribution.options.check_address(address, "connects to")
         self.turn.run(distribution.connect, name, address)

@@ -21,10 +21,11 @@ __all__ = ["Claim", "Confirmed", "Wait", "Wish", "cannot_serve", "locks_lost", "
 class Claim:
     """The requests for one wish on one node."""
 
-    __slots__ = ("asked", "node", "read", "write")
+    __slots__ = ("asked", "node", "read", "withdrawn", "write")
 
     def __init__(self, node: str) -> None:
         self.node = node
+        self.withdrawn = False  # it had to wait there, and was not needed
         self.asked: Mode | None = None  # not asked while an earlier release is not answered
         self.read: RequestRecord | None = None
         self.write: RequestRecord | None = None

@@ -3,7 +3,8 @@
 A lock server of the original keeps a row for each lock id, with a queue of its own. What is asked for
 on an id also stands, as an *indirect* entry, in the rows above and below. As a request record, an
 indirect entry gets an id of its own just below that of its row, so that it is in the way of those in
-this row and of nobody else.
+this row and of nobody else. Likewise there is a second record for a reader who waits behind readers
+only, which the original lets happen: it waits like a writer.
 
 Requests of the original have no numbers. A hash of the row's id, agent and mode stands for one; it is
 the same on every node, so that our agents know that they talk of the same request. Its version counts
@@ -156,11 +157,8 @@ class Rows:
             if index:
                 place = max(place + 1, *(entry.version for entry in group.entries))
             for record in self._read_group(info, group, place, head=not index):
-                if record.agent == self._me:
-                    if record.lock_id == info.lock_id:
-                        own[record.mode] = record
-                    elif not self._explains(info.lock_id):
-                        continue
+                if record.agent == self._me and record.lock_id == info.lock_id:
+                    own[record.mode] = record
                 yield record
         asked = self.asked.get(info.lock_id, ())
         if "read" in asked and "read" not in own and "write" in own:
@@ -177,9 +175,14 @@ class Rows:
         self, info: Info, group: Group, place: int, head: bool
     ) -> Iterator[RequestRecord]:
         nobody = head and group.mode == "write" and len(group.entries) > 1
+        only_readers = not head and all(
+            each.mode == "read" for each in info.queue[: info.queue.index(group) + 1]
+        )
         for entry in group.entries:
+            if entry.agent == self._me and not entry.direct and not self._explains(info.lock_id):
+                continue
             state: State = "granted" if head and not (nobody and entry.direct) else "waiting"
-            yield RequestRecord(
+            record = RequestRecord(
                 info.node,
                 number_of(info.lock_id, entry.agent, group.mode),
                 entry.agent,
@@ -192,6 +195,11 @@ class Rows:
                 True,
                 info.version,
             )
+            yield record
+            if only_readers:
+                shadow = (*info.lock_id, ELSEWHERE)
+                number = number_of(shadow, entry.agent, "write")
+                yield record._replace(number=number, lock_id=shadow, mode="write")
 
     def _explains(self, lock_id: LockId) -> bool:
         """Whether the agent has asked for something by which it stands in this row.

@@ -144,11 +144,7 @@ class OriginalServers:
             raise MisuseError(
                 f"{node} runs the original: its lock server can't be told {message!r}", node=node
             )
-        ours = self._ours.get(agent)
-        if ours is None:
-            if type(message) is Remove:
-                return [CastServer(node, (Atom("remove_agent"), self._pid(agent)))]
-            ours = self._ours[agent] = _Ours(agent)
+        ours = self._known(agent)
         if client is not None:
             ours.client = client
         return handler(ours, node, message)
@@ -252,21 +248,24 @@ class OriginalServers:
         Raises:
             BadMessage: It is nothing that the original says to agents.
         """
-        ours = self._ours.get(agent)
         if type(term) is tuple and term and is_atom(term[0], "locks_info"):
             info = read_info(term)
             if info is None:
                 return []
-            if ours is None:
-                ours = self._ours[agent] = _Ours(agent)
             if info.has(agent) and not _is_carried(info):
-                return self._told(ours, info)
-            return self._passed_on(ours, [info], sender)
+                return self._told(self._known(agent), info)
+            return self._passed_on(self._known(agent), [info], sender)
         if type(term) is tuple and len(term) == 4 and is_atom(term[0], "surrendered"):
             return []  # the queue of that lock is told, and says so
         if type(term) is tuple and len(term) == 2 and _is_tag(term[0]):
-            return self._interviewed(ours, term)
+            return self._interviewed(agent, term)
         raise BadMessage(f"{term!r} is nothing that an agent can be told")
+
+    def _known(self, agent: AgentId) -> _Ours:
+        ours = self._ours.get(agent)
+        if ours is None:
+            ours = self._ours[agent] = _Ours(agent)
+        return ours
 
     def _told(self, ours: _Ours, info: Info) -> list[Command]:
         """A lock server tells the queue of a lock in which our agent stands."""
@@ -355,12 +354,12 @@ class OriginalServers:
                 commands.append(SendTerm(pid, call))
         return commands
 
-    def _interviewed(self, ours: _Ours | None, term: Any) -> list[Command]:
+    def _interviewed(self, agent: AgentId, term: Any) -> list[Command]:
         (_, pid), answer = term
         if type(answer) is not tuple or len(answer) != 2 or type(answer[1]) is not list:
             raise BadMessage(f"{answer!r} is not what an agent of the original knows")
         infos = [read_lock(lock) for lock in answer[1]]
-        return [] if ours is None else self._passed_on(ours, infos, pid)
+        return self._passed_on(self._known(agent), infos, pid)
 
     # --- Who is no more -------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ from locks.otp.handshake import Challenges, Handshake, Peer
 from locks.otp.link import Link
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
-from locks.otp.stream import Stream, native_socket
+from locks.otp.stream import Stream, abandon, native_socket
 from locks.runtime import Home
 from locks.runtime.inline import Turn, native_lock
 from locks.runtime.waiter import run_in_hub
@@ -59,7 +59,8 @@ PAUSES = (0.05, 1.0)  # seconds between attempts, the first and the longest
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 CHECKS = 4  # how often in net_ticktime something must be sent
-_Thread = monkey.get_original("threading", "Thread")
+# A patched program's `Thread.start` would let other greenlets run while the node is started.
+_start_thread = monkey.get_original("_thread", "start_new_thread")
 
 
 class Refused(OperatingError):
@@ -121,7 +122,8 @@ class Distribution:
         self._mapper: PortMapper | None = None
         # Only in the hub:
         self._dials: dict[str, Event] = {}
-        self._attempts: dict[str, Stream] = {}  # to whom a handshake is going on
+        self._streams: set[Stream] = set()  # all that are in a handshake
+        self._attempts: dict[str, Stream] = {}  # those begun here, by the other node
         self._failures: dict[str, tuple[str, int]] = {}  # and how often in a row
         self._strangers = 0
         self._door: Any = None
@@ -153,7 +155,7 @@ class Distribution:
         """Admit others, and dial the peers."""
         self._nudge.acquire()
         self._home.run_soon(self._start_greenlets)
-        _Thread(target=self._keep_ticking, name="locks-ticks", daemon=True).start()
+        _start_thread(self._keep_ticking, ())
         self._turn.run(self.learn_addresses, self.options.peers)
 
     def _start_greenlets(self) -> None:
@@ -177,7 +179,7 @@ class Distribution:
     def _stop_greenlets(self) -> None:
         for wake in self._dials.values():
             wake.set()
-        for stream in list(self._attempts.values()):
+        for stream in list(self._streams):
             stream.close()
         if self._door is not None:
             self._door.close()
@@ -189,9 +191,14 @@ class Distribution:
         self._running = False
         for link in self.links.values():
             link.abandon()
-        for each in (self._listener, self._door, self._mapper):
-            if each is not None:
-                each.close()
+        for stream in list(self._streams):
+            stream.abandon()
+        if self._listener is not None:
+            self._listener.close()
+        if self._door is not None:
+            abandon(self._door)
+        if self._mapper is not None:
+            self._mapper.abandon()
 
     # --- Whom it knows, in the turn -------------------------------------------------------------
 
@@ -275,12 +282,13 @@ class Distribution:
                 address = (host, self._mapper.look_up(name))
                 self.options.check_address(address, "connects to")
             stream = Stream.connect(address)
+        self._streams.add(stream)
         try:
             with gevent.Timeout(HANDSHAKE_TIME, Refused(f"no handshake in {HANDSHAKE_TIME:g} s")):
                 if self._contexts is not None:
                     stream.begin_tls(self._contexts[0], False, host)
-                if name in self.links or name in self._attempts:
-                    raise Refused("connected already")
+                if not self._running or name in self.links:
+                    raise Refused("it is not wanted any more")
                 self._attempts[name] = stream
                 try:
                     self._greet(stream, name)
@@ -289,6 +297,8 @@ class Distribution:
         except BaseException:
             stream.close()
             raise
+        finally:
+            self._streams.discard(stream)
 
     # --- The door, in the hub -------------------------------------------------------------------
 
@@ -307,7 +317,9 @@ class Distribution:
                 sock.close()
                 continue
             self._strangers += 1
-            gevent.spawn(self._admit, Stream(sock), address)
+            stream = Stream(sock)
+            self._streams.add(stream)
+            gevent.spawn(self._admit, stream, address)
 
     def _admit(self, stream: Stream, address: Any) -> None:
         try:
@@ -321,6 +333,7 @@ class Distribution:
             level = logging.DEBUG if normal else logging.WARNING
             logger.log(level, "%s refused a connection from %s: %s", self.name, address, error)
         finally:
+            self._streams.discard(stream)
             self._strangers -= 1
 
     # --- Handshakes -----------------------------------------------------------------------------

@@ -19,9 +19,10 @@
 
 For Erlang both `str` and `bytes` are plain binaries: it decodes a bit string of whole bytes as one,
 and sends it as one. So both survive between Python nodes, and what comes from Erlang is `str` if it
-can be. Only these very types are encoded; a subclass is refused, for it would come back as something
-else. `COMPRESSED`, atom caches, the old `FLOAT` and `REFERENCE` and what is local to a node are
-refused: no peer sends them to a node with our flags.
+can be. (`"a"` and `b"a"` in one dict are the same key twice for Erlang, which it refuses.) Only these
+very types are encoded; a subclass is refused, for it would come back as something else.
+`COMPRESSED`, atom caches, the old `FLOAT` and `REFERENCE` and what is local to a node are refused: no
+peer sends them to a node with our flags.
 
 What is encoded keeps to the default limits, for a peer would refuse more. Short texts and pids are
 remembered with their bytes; a cache that is full is emptied. How terms are decoded is said in

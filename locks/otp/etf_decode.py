@@ -40,9 +40,10 @@ class Limits(NamedTuple):
     """What one decoded term may have at most.
 
     Attributes:
-        depth: Containers within each other.
+        depth: Containers within each other; some hundreds at most, for Python's own functions on
+            such terms recurse.
         elements: Terms in it, itself included.
-        integer_bytes: Bytes of an integer.
+        integer_bytes: Bytes of an integer; Python writes none of more than 1,785 as text.
         atoms: Different atoms (names of nodes within pids don't count).
     """
 

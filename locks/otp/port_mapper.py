@@ -18,7 +18,7 @@ from gevent import socket as gevent_socket
 from locks.errors import OperatingError
 from locks.otp import epmd
 from locks.otp.options import Address
-from locks.otp.stream import native_socket
+from locks.otp.stream import abandon, native_socket
 
 __all__ = ["PortMapper"]
 
@@ -126,6 +126,12 @@ class PortMapper:
         self._closed = True
         if self._socket is not None:
             self._socket.close()
+
+    def abandon(self) -> None:
+        """In a forked child: let go of the connection; the parent stays registered."""
+        self._closed = True
+        if self._socket is not None:
+            abandon(self._socket)
 
 
 def _receive(sock: Any, parse: Callable[[bytes], T | None]) -> T:

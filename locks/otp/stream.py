@@ -6,6 +6,7 @@ a limited time. When it is done, `release` hands the bare socket over to a `Link
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from typing import Any
@@ -16,7 +17,7 @@ from gevent import socket as gevent_socket
 from locks.otp.link import Tls
 from locks.otp.options import Address
 
-__all__ = ["Stream", "native_socket"]
+__all__ = ["Stream", "abandon", "native_socket"]
 
 _READ = 4096
 native_socket: type[socket.socket] = monkey.get_original("socket", "socket")
@@ -71,14 +72,15 @@ class Stream:
         Raises:
             OSError: The connection was closed, or has failed.
         """
-        while True:
-            data: bytes = self._socket.recv(_READ)
+        # The first of it may have come along with the end of the TLS handshake.
+        data = b"" if self._tls is None else self._tls.decrypt(b"")
+        while not data:
+            data = self._socket.recv(_READ)
             if not data:
                 raise ConnectionError("the connection was closed during the handshake")
             if self._tls is not None:
                 data = self._tls.decrypt(data)
-            if data:
-                return data
+        return data
 
     def release(self) -> tuple[socket.socket, Tls | None]:
         """Hand the socket over, not blocking, and TLS with it; the stream is done."""
@@ -90,6 +92,16 @@ class Stream:
         """Close it; a greenlet that waits for it is told by an `OSError`."""
         self._socket.close()
 
+    def abandon(self) -> None:
+        """In a forked child: let go of the socket."""
+        abandon(self._socket)
+
     def _send_raw(self, data: bytes) -> None:
         if data:
             self._socket.sendall(data)
+
+
+def abandon(sock: Any) -> None:
+    """In a forked child: close a gevent socket at once, though its hub may not run here."""
+    if sock.fileno() != -1:
+        os.close(sock.detach())

@@ -11,6 +11,7 @@ addresses.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -135,10 +136,8 @@ class Process:
         self.process.kill()
         self.process.wait()
         for stream in (self._stdin, self._stdout):
-            try:
+            with contextlib.suppress(BrokenPipeError):  # something was still to be written
                 stream.close()
-            except BrokenPipeError:  # something was still to be written
-                pass
         text = self.errors()
         self._log.close()
         return text
@@ -214,7 +213,7 @@ class Proxy:
     """The network between two nodes: a port that leads to another one.
 
     It passes everything on, until it is told to `stall` (it accepts and takes bytes in, and passes
-    none on) or to `cut` (it closes all connections, and refuses new ones). `heal` ends both; what
+    none on, not even that a side has closed) or to `cut` (it closes all connections, and refuses new ones). `heal` ends both; what
     was held back by a stall is passed on then.
 
     Args:
@@ -229,6 +228,7 @@ class Proxy:
         self.address: Address = self._listener.getsockname()
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._held: dict[socket.socket, bytearray] = {}  # what is to be sent to each
+        self._ended: set[socket.socket] = set()  # closed by their side while nothing is passed on
         self._state = "pass"
         self._orders: list[Callable[[], None] | None] = []
         self._done = threading.Event()
@@ -276,7 +276,10 @@ class Proxy:
     def _set(self, state: str) -> None:
         self._state = state
         for sock in list(self._held):
-            self._pass_on(sock)
+            if sock in self._held:
+                self._pass_on(sock)
+        for sock in list(self._ended):
+            self._drop(sock)
 
     def _cut(self) -> None:
         self._state = "cut"
@@ -330,7 +333,11 @@ class Proxy:
         except OSError:
             data = b""
         if not data:
-            self._drop(sock)
+            if self._state == "stall":  # nor is it passed on that it is closed
+                self._ended.add(sock)
+                self._selector.unregister(sock)
+            else:
+                self._drop(sock)
             return
         other = self._pairs[sock]
         self._held[other] += data
@@ -347,6 +354,8 @@ class Proxy:
         except OSError:
             self._drop(sock)
             return
+        if sock in self._ended:
+            return
         wanted = selectors.EVENT_READ
         if held and self._state == "pass":
             wanted |= selectors.EVENT_WRITE
@@ -356,7 +365,10 @@ class Proxy:
         for each in (sock, self._pairs.get(sock)):
             if each is not None and self._pairs.pop(each, None) is not None:
                 del self._held[each]
-                self._selector.unregister(each)
+                if each in self._ended:
+                    self._ended.remove(each)
+                else:
+                    self._selector.unregister(each)
                 each.close()
 
 

@@ -6,6 +6,8 @@ and does one thing after the other. Each answer is a line: `id`, `at` (when it w
 that all processes of this machine share) and `result` or `error`.
 """
 
+# ruff: noqa: E402  (what is patched must be patched first)
+
 from __future__ import annotations
 
 import sys
@@ -31,6 +33,8 @@ import locks
 from tests.cluster.ledger import Ledger
 
 _printing = threading.Lock()
+_started = threading.Event()
+_node: list[locks.Node] = []
 
 
 def say(**answer: Any) -> None:
@@ -43,8 +47,7 @@ def say(**answer: Any) -> None:
 class Client:
     """One client with at most one transaction at a time."""
 
-    def __init__(self, node: Callable[[], locks.Node]) -> None:
-        self._node = node
+    def __init__(self) -> None:
         self._jobs: queue.Queue[dict[str, Any]] = queue.Queue()
         self.agent: Any = None
         self.told: list[Any] = []
@@ -59,6 +62,8 @@ class Client:
         while True:
             job = self._jobs.get()
             number, what = job.pop("id"), job.pop("do")
+            if what != "start":
+                _started.wait()
             try:
                 say(id=number, result=getattr(self, what)(**job))
             except Exception as error:
@@ -71,7 +76,12 @@ class Client:
         tls = options.pop("tls", None)
         if tls is not None:
             options["tls"] = locks.TLS(*tls)
-        return locks.start(**options).address
+        _node.append(locks.start(**options))
+        _started.set()
+        return _node[0].address
+
+    def _node(self) -> locks.Node:
+        return _node[0]
 
     def connect(self, peer: str, timeout: float = 5) -> bool:
         return self._node().connect(peer, timeout=timeout)
@@ -151,14 +161,7 @@ class Client:
 def main() -> None:
     """Read commands until there are no more."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-    node: list[locks.Node] = []
     clients: dict[str, Client] = {}
-
-    def default() -> locks.Node:
-        if not node:
-            node.append(locks.start())
-        return node[0]
-
     read: Callable[[], str] = sys.stdin.readline
     while True:
         # A read of standard input would hold up the hub of a patched program.
@@ -168,7 +171,7 @@ def main() -> None:
         job = json.loads(line)
         name = job.pop("client")
         if name not in clients:
-            clients[name] = Client(default)
+            clients[name] = Client()
         clients[name].take(job)
     locks.stop()
 

@@ -214,6 +214,7 @@ class Connection:
         peer: Whom it is to, or `None` when it was accepted.
         cookie: The cookie.
         flags: What we offer. Without `PUBLISHED` the other node's own processes leave us alone.
+        replace: Whether to replace a connection that is there.
     """
 
     def __init__(
@@ -223,7 +224,9 @@ class Connection:
         peer: str | None = OTP,
         cookie: str = COOKIE,
         flags: int = FLAGS & ~Flag.PUBLISHED,
+        replace: bool = True,
     ) -> None:
+        self._replace = replace
         self.me = Pid(7 << 32 | 7, name, 77)
         self._sock = sock
         self._received = b""
@@ -247,6 +250,8 @@ class Connection:
                 self.events.append(event)
             if isinstance(event, Named):
                 self._follow(self._side.decide("ok"))
+            elif event == Status("alive"):
+                self._follow(self._side.answer_alive(self._replace))
 
     @property
     def peer(self) -> Peer:
@@ -334,12 +339,10 @@ def register(name: str, port: int, mapper: int) -> tuple[socket.socket, int]:
 
 
 @contextmanager
-def connected(
-    port: int, name: str, cookie: str = COOKIE, flags: int = FLAGS & ~Flag.PUBLISHED
-) -> Iterator[Connection]:
+def connected(port: int, name: str, **options: Any) -> Iterator[Connection]:
     """A connection to the node of OTP."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
-        yield Connection(sock, name, cookie=cookie, flags=flags)
+        yield Connection(sock, name, **options)
 
 
 def test_epmd_registers_and_finds_nodes(mapper: int) -> None:
@@ -407,6 +410,22 @@ def test_otp_refuses_another_cookie(node: int) -> None:
         assert connection.events == [Status("ok"), "closed"]
     with connected(node, "spy@127.0.0.1") as connection:
         assert connection.peer.name == OTP
+
+
+def test_a_connection_that_is_there_already(node: int) -> None:
+    """Asked by OTP whether to replace a connection, we can keep it, or have the new one."""
+    with connected(node, "twin@127.0.0.1") as first:
+        with connected(node, "twin@127.0.0.1", replace=False) as second:
+            kept = Failed("a connection is there already, and is kept")
+            assert second.events == [Status("alive"), kept]
+        first.call("erlang", "abs", -1)
+        assert first.answer("abs") == 1
+        with connected(node, "twin@127.0.0.1") as third:
+            assert [type(event) for event in third.events] == [Status, Established]
+            third.call("erlang", "abs", -2)
+            assert third.answer("abs") == 2
+            with pytest.raises(AssertionError, match="has closed the connection"):
+                first.receive()
 
 
 def test_control_messages_to_otp(node: int) -> None:

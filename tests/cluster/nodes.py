@@ -1,0 +1,179 @@
+"""Several nodes in one process, and a peer that says whatever a test wants it to say.
+
+A program has one node as a rule; but a node is an object, and several of them can talk to each other.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import locks
+from locks.otp import control
+from locks.otp.handshake import Established, Failed, Handshake, Named, Send
+from locks.otp.link import Link
+from locks.otp.options import Options
+from tests.cluster.harness import COOKIE, Address, Proxy
+from tests.helpers import eventually
+
+A, B, C = (f"{letter}@127.0.0.1" for letter in "abc")
+
+
+class Nodes:
+    """The nodes of one test."""
+
+    def __init__(self) -> None:
+        self.started: list[locks.Node] = []
+        self.proxies: list[Proxy] = []
+
+    def start(self, name: str, **given: Any) -> locks.Node:
+        """Start a node; what is not given is as `locks.start` has it."""
+        defaults: dict[str, Any] = {
+            "cookie": COOKIE,
+            "listen": None,
+            "peers": (),
+            "tls": None,
+            "epmd": False,
+            "net_ticktime": None,
+            "mesh": True,
+            "allow_plaintext": False,
+        }
+        options = Options.check(name, **{**defaults, **given})
+        node = locks.Node(name, None, options)
+        self.started.append(node)
+        return node
+
+    def meet(self, *names: str, **given: Any) -> list[locks.Node]:
+        """Start nodes that are connected, each with all others."""
+        made = [self.start(name, **given) for name in names]
+        for number, node in enumerate(made):
+            for other in made[:number]:
+                assert node.connect(peer(other))
+        for node in made:
+            until_members(node, *names)
+        return made
+
+    def proxy(self, node: locks.Node) -> Proxy:
+        """Put a proxy before a node."""
+        made = Proxy(node.address)
+        self.proxies.append(made)
+        return made
+
+    def stop(self) -> None:
+        """Stop them all."""
+        for node in self.started:
+            node.stop()
+        for proxy in self.proxies:
+            proxy.close()
+
+
+def peer(node: locks.Node) -> str:
+    """How others are told of a node."""
+    assert node.address is not None
+    return f"{node.name}:{node.address[1]}"
+
+
+def until_members(node: locks.Node, *names: str) -> None:
+    """Wait until a node can ask the lock servers of these nodes, its own included, and no others."""
+    eventually(lambda: node.alive == {node.name, *names})
+
+
+def until_connected(node: locks.Node, *names: str) -> None:
+    """Wait until a node is connected with these nodes and no others."""
+    eventually(lambda: node.nodes() == sorted(names))
+
+
+def link(node: locks.Node, other: str) -> Link:
+    """The connection of a node with another one."""
+    assert node.cluster is not None
+    return node.cluster.distribution.links[other]
+
+
+class News:
+    """What a node's monitor is told."""
+
+    def __init__(self, *nodes: locks.Node) -> None:
+        self.told: list[Any] = []
+        for node in nodes:
+            node.monitor_nodes(self.told.append)
+
+    @property
+    def brief(self) -> list[tuple[str, str]]:
+        """Up or down, and the name."""
+        return [(type(each).__name__[4:].lower(), each.node) for each in self.told]
+
+    def reasons(self) -> list[str]:
+        """Why nodes went down."""
+        return [each.reason for each in self.told if isinstance(each, locks.NodeDown)]
+
+
+class Stranger:
+    """A connection to a node, in the hands of the test.
+
+    Args:
+        address: Where the node listens.
+    """
+
+    def __init__(self, address: Address | None) -> None:
+        assert address is not None
+        self.socket = socket.create_connection(address, 5)
+        self.rest = b""
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self.socket.sendall(data)
+
+    def frame(self, body: bytes) -> None:
+        """Send a frame, as after the handshake."""
+        self.send(struct.pack(">I", len(body)) + body)
+
+    def shake_hands(self, name: str, own: str, *, creation: int = 77, cookie: str = COOKIE) -> None:
+        """Go through the handshake as the node `own`, which connects to the node `name`."""
+        shake = Handshake(name=own, creation=creation, cookie=cookie, challenge=4711, peer=name)
+        events: list[Any] = list(shake.start())
+        while True:
+            for event in events:
+                if isinstance(event, Send):
+                    self.send(event.data)
+                elif isinstance(event, Failed):
+                    raise ConnectionError(event.reason)
+                elif isinstance(event, Established):
+                    self.rest = event.rest
+                    return
+                elif not isinstance(event, Named) and event.status == "alive":
+                    events += shake.answer_alive(True)
+            events = shake.receive(self.socket.recv(4096))
+
+    def messages(self) -> Iterable[Any]:
+        """What the node says after the handshake, until it closes the connection."""
+        data = self.rest
+        while True:
+            while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+                try:
+                    part = self.socket.recv(65536)
+                except ConnectionResetError:
+                    return
+                if not part:
+                    return
+                data += part
+            size = int.from_bytes(data[:4], "big")
+            body, data = data[4 : 4 + size], data[4 + size :]
+            yield control.parse(body) if body else None
+
+    def is_closed(self, limit: float = 5) -> bool:
+        """Whether the node closes the connection, whatever it says before."""
+        self.socket.settimeout(limit)
+        try:
+            while self.socket.recv(65536):
+                pass
+        except ConnectionResetError:
+            pass
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close it."""
+        self.socket.close()

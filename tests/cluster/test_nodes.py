@@ -1,0 +1,488 @@
+"""Nodes that find each other, lose each other, and come back."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import gevent
+import pytest
+
+import locks
+from tests.cluster.harness import COOKIE, ROOT, World, until_alive
+from tests.cluster.nodes import (
+    A,
+    B,
+    C,
+    News,
+    Nodes,
+    link,
+    peer,
+    until_connected,
+    until_members,
+)
+from tests.helpers import eventually
+
+# --- Connecting ---------------------------------------------------------------------------------
+
+
+def test_two_nodes_connect(nodes: Nodes) -> None:
+    """Both sides see the other one, as a node and as a lock server, after one of them connects."""
+    a, b = nodes.start(A), nodes.start(B)
+    assert a.address is not None
+    assert a.address[0] == "127.0.0.1"
+    assert a.nodes() == b.nodes() == []
+    assert a.connect(peer(b))
+    until_connected(a, B)
+    until_connected(b, A)
+    until_members(a, B)
+    until_members(b, A)
+    assert a.connect(peer(b))  # it is already
+    assert link(a, B).peer.creation == b.cluster.distribution.creation  # type: ignore[union-attr]
+
+
+def test_nodes_in_one_hub(nodes: Nodes) -> None:
+    """Nodes live in the hub of a program that has one, and need no thread of their own."""
+    gevent.get_hub()
+    try:
+        before = {thread.name for thread in threading.enumerate()}
+        a, b = nodes.meet(A, B)
+        assert not a.home.is_own_thread
+        assert {thread.name for thread in threading.enumerate()} <= before
+        b.stop()
+        until_connected(a)
+        a.stop()
+    finally:
+        nodes.stop()
+        gevent.get_hub().destroy(destroy_loop=True)
+
+
+def test_a_peer_that_is_not_there_yet(nodes: Nodes) -> None:
+    """`connect` gives up waiting, the node does not give up trying."""
+    a, b = nodes.start(A), nodes.start(B)
+    proxy = nodes.proxy(b)
+    proxy.cut()
+    assert not a.connect(proxy.peer(B), timeout=0.1)
+    proxy.heal()
+    until_connected(a, B)
+
+
+def test_peers_are_connected_at_the_start(nodes: Nodes) -> None:
+    """What is given as `peers` is connected without being asked for."""
+    b = nodes.start(B)
+    a = nodes.start(A, peers=[peer(b)])
+    until_members(a, B)
+
+
+def test_a_wrong_cookie(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has another cookie stays out, both are told why, and no cookie is in the log."""
+    a, b = nodes.start(A), nodes.start(B, cookie="another-secret")
+    assert not a.connect(peer(b), timeout=0.3)
+    assert a.nodes() == b.nodes() == []
+    assert "cookie" in caplog.text
+    assert COOKIE not in caplog.text
+    assert "another-secret" not in caplog.text
+
+
+def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A node does not connect to itself, and no other node may have its name."""
+    a = nodes.start(A)
+    with pytest.raises(locks.InvalidOption, match="itself"):
+        a.connect(peer(a))
+    double = nodes.start(A)
+    assert not double.connect(peer(a).replace(A, B), timeout=0.2)  # who is there is not b
+    assert a.nodes() == double.nodes() == []
+    assert "refused a connection" in caplog.text
+
+
+def test_who_is_there_must_have_the_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A node that listens where another one is expected is not taken for that one."""
+    a, b = nodes.start(A), nodes.start(B)
+    assert not a.connect(peer(b).replace(B, C), timeout=0.3)
+    assert a.nodes() == []
+    assert f"can't connect to {C}" in caplog.text
+
+
+def test_a_node_that_is_alone() -> None:
+    """Without a cookie a node has nothing to do with others, and says how to change that."""
+    node = locks.Node("alone@localhost")
+    try:
+        assert node.nodes() == []
+        assert node.address is None
+        for call in (
+            lambda: node.connect("b@127.0.0.1:9100"),
+            lambda: node.disconnect("b@127.0.0.1"),
+            lambda: node.monitor_nodes(print),
+            lambda: node.remote("x", "b@127.0.0.1"),
+        ):
+            with pytest.raises(locks.MisuseError, match="cookie"):
+                call()
+    finally:
+        node.stop()
+
+
+# --- Both at the same time ----------------------------------------------------------------------
+
+
+def test_simultaneous_connects(nodes: Nodes) -> None:
+    """When both dial at the same moment, there is one connection, the same one for both."""
+    a, b = nodes.start(A), nodes.start(B)
+    for _ in range(60):
+        calls = [
+            threading.Thread(target=one.connect, args=(peer(other),))
+            for one, other in ((a, b), (b, a))
+        ]
+        for call in calls:
+            call.start()
+        for call in calls:
+            call.join()
+        eventually(lambda: _same_connection(a, b))
+        until_members(a, B)
+        until_members(b, A)
+        a.disconnect(B)
+        b.disconnect(A)
+        until_connected(a)
+        until_connected(b)
+
+
+def _same_connection(a: locks.Node, b: locks.Node) -> bool:
+    """Whether both have a link, and these are the two ends of one connection."""
+    assert a.cluster is not None
+    assert b.cluster is not None
+    here = a.cluster.distribution.links.get(b.name)
+    there = b.cluster.distribution.links.get(a.name)
+    if here is None or there is None:
+        return False
+    try:
+        return here._socket.getsockname() == there._socket.getpeername()
+    except OSError:  # just closed
+        return False
+
+
+# --- Disconnecting ------------------------------------------------------------------------------
+
+
+def test_disconnect(nodes: Nodes) -> None:
+    """Nodes that were disconnected on purpose stay apart until somebody connects them again."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    assert a.disconnect(B)
+    until_connected(a)
+    until_connected(b)
+    assert not a.disconnect(B)
+    until_members(a)
+    until_members(b)
+    assert not b.connect(peer(a), timeout=0.3)  # a does not want it
+    assert a.connect(peer(b))
+    until_connected(b, A)
+    expected = [("down", A), ("down", B), ("up", A), ("up", B)]
+    eventually(lambda: sorted(news.brief) == expected)
+    assert any("on purpose" in reason for reason in news.reasons())
+
+
+def test_disconnect_is_not_logged_for_ever(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A node that was turned away tries again; it is logged once by each side."""
+    a, b = nodes.start(A), nodes.start(B)
+    assert b.connect(peer(a))
+    a.disconnect(B)
+    dials = _count_dials(b)
+    eventually(lambda: len(dials) > 3)
+    assert caplog.text.count("not_allowed") <= 2
+
+
+def _count_dials(node: locks.Node) -> list[str]:
+    """Note each attempt of a node to connect to another one."""
+    assert node.cluster is not None
+    distribution = node.cluster.distribution
+    dial, made = distribution._dial, []
+
+    def noted(name: str) -> None:
+        made.append(name)
+        dial(name)
+
+    distribution._dial = noted  # type: ignore[method-assign]
+    return made
+
+
+# --- News ---------------------------------------------------------------------------------------
+
+
+class Listener(locks.GeventActor):
+    """An actor that keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def on_receive(self, message: Any) -> list[Any]:
+        if message != "told?":
+            self.told.append(message)
+        return self.told
+
+
+def test_monitor_nodes(nodes: Nodes) -> None:
+    """Callables and actors are told of nodes that come and go, until they say that it is enough."""
+    a = nodes.start(A)
+    actor = Listener.start()
+    news, ended = News(a), News(a)
+    a.monitor_nodes(actor)
+    a.monitor_nodes(ended.told.append, False)
+    b = nodes.start(B)
+    a.connect(peer(b))
+    until_connected(b, A)
+    b.stop()
+    eventually(lambda: news.brief == [("up", B), ("down", B)])
+    assert actor.ask("told?", timeout=5) == news.told
+    assert all(news.reasons())
+    assert ended.told == []
+    actor.stop()
+    with pytest.raises(locks.InvalidOption, match="neither"):
+        a.monitor_nodes("me")  # type: ignore[arg-type]
+
+
+# --- Coming back --------------------------------------------------------------------------------
+
+
+def test_a_node_that_restarts(nodes: Nodes) -> None:
+    """A node that comes back at its old address is connected again, as a new incarnation."""
+    b = nodes.start(B)
+    a = nodes.start(A, peers=[peer(b)])
+    until_members(a, B)
+    before = link(a, B).peer.creation
+    for _ in range(3):
+        news = News(a)
+        b.stop()
+        eventually(lambda news=news: news.brief == [("down", B)])  # type: ignore[misc]
+        b = nodes.start(B, listen=b.address)
+        until_members(a, B)
+        eventually(lambda news=news: news.brief == [("down", B), ("up", B)])  # type: ignore[misc]
+    assert link(a, B).peer.creation != before
+
+
+def test_a_link_that_is_cut(nodes: Nodes) -> None:
+    """A connection that breaks is made anew."""
+    a, b = nodes.start(A, mesh=False), nodes.start(B, mesh=False)
+    proxy = nodes.proxy(b)
+    assert a.connect(proxy.peer(B))
+    news = News(a, b)
+    for _ in range(3):
+        proxy.cut()
+        until_connected(a)
+        until_connected(b)
+        until_members(a)
+        proxy.heal()
+        until_members(a, B)
+        until_members(b, A)
+    eventually(lambda: len(news.told) == 12)
+
+
+def test_a_node_that_is_replaced(nodes: Nodes) -> None:
+    """A new incarnation takes the place of one that seems to be connected still."""
+    a, b = nodes.start(A), nodes.start(B, mesh=False)
+    proxy = nodes.proxy(a)
+    assert b.connect(proxy.peer(A))
+    until_connected(a, B)
+    news = News(a)
+    proxy.stall()  # the end of b won't be noticed
+    b.stop()
+    again = nodes.start(B)
+    assert again.connect(peer(a))
+    until_members(a, B)
+    until_members(again, A)
+    eventually(lambda: news.brief == [("down", B), ("up", B)])
+    assert "anew" in news.reasons()[0]
+    assert link(a, B).peer.creation == again.cluster.distribution.creation  # type: ignore[union-attr]
+
+
+def test_a_stopped_node_frees_its_port(nodes: Nodes) -> None:
+    """A node can be started where another one has just been stopped; that is down at once."""
+    a = nodes.start(A)
+    address = a.address
+    for _ in range(10):
+        b = nodes.start(B)
+        b.connect(peer(a))
+        until_connected(a, B)
+        a.stop()
+        until_connected(b)
+        b.stop()
+        a = nodes.start(A, listen=address)
+
+
+# --- The mesh -----------------------------------------------------------------------------------
+
+
+def test_nodes_tell_each_other_of_nodes(nodes: Nodes) -> None:
+    """Who is connected to one node of a mesh gets to know all of them."""
+    a, b, c = nodes.start(A), nodes.start(B), nodes.start(C)
+    assert b.connect(peer(a))
+    until_connected(b, A)
+    assert c.connect(peer(b))
+    for node, others in ((a, (B, C)), (b, (A, C)), (c, (A, B))):
+        until_members(node, *others)
+
+
+def test_no_mesh(nodes: Nodes) -> None:
+    """Without `mesh` a node has the connections that it was asked for, and those only."""
+    a, b, c = (nodes.start(name, mesh=False) for name in (A, B, C))
+    assert b.connect(peer(a))
+    assert c.connect(peer(b))
+    until_members(b, A, C)
+    until_members(c, B)
+    assert a.nodes() == [B]
+    assert c.nodes() == [B]
+    assert set(a.cluster.distribution.addresses) == set()  # type: ignore[union-attr]
+
+
+# --- Options ------------------------------------------------------------------------------------
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"cookie": None, "listen": 9100}, "needs a cookie"),
+    ({"cookie": None, "peers": ["b@127.0.0.1:9100"]}, "needs a cookie"),
+    ({"cookie": None, "epmd": True}, "needs a cookie"),
+    ({"cookie": ""}, "not empty"),
+    ({"cookie": b"bytes"}, "must be a string"),
+    ({"peers": "b@127.0.0.1:9100"}, "write a list"),
+    ({"peers": ["b@127.0.0.1"]}, "epmd=True"),
+    ({"peers": ["b@127.0.0.1:0"]}, "peer 'b@127.0.0.1:0'"),
+    ({"peers": ["b@127.0.0.1:70000"]}, "70000"),
+    ({"peers": ["b:9100"]}, "name@host:port"),
+    ({"peers": [17]}, "peer 17"),
+    ({"peers": ["a@127.0.0.1:9100"]}, "the node itself"),
+    ({"peers": ["b@192.0.2.1:9100"]}, "allow_plaintext"),
+    ({"listen": "0.0.0.0:0"}, "open to the network"),
+    ({"listen": "192.0.2.1:9100"}, "allow_plaintext"),
+    ({"listen": "127.0.0.1:port"}, "not an address"),
+    ({"listen": 70000}, "not an address"),
+    ({"listen": ("127.0.0.1",)}, "not an address"),
+    ({"listen": 1.5}, "not an address"),
+    ({"net_ticktime": 0}, "net_ticktime"),
+    ({"net_ticktime": "15"}, "net_ticktime"),
+    ({"net_ticktime": float("nan")}, "net_ticktime"),
+    ({"tls": ("cert", "key", "ca")}, "locks.TLS"),
+    ({"tls": locks.TLS("/nowhere/cert", "/nowhere/key", "/nowhere/ca")}, "PEM"),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), WRONG)
+def test_options_that_are_refused(options: dict[str, Any], why: str) -> None:
+    """What is wrong is said, and no node and no thread is left of it."""
+    before = threading.active_count()
+    with pytest.raises(locks.InvalidOption, match=why):
+        locks.start(A, **{"cookie": COOKIE, **options})
+    eventually(lambda: threading.active_count() == before)
+    node = locks.start("other@localhost")  # nothing runs
+    assert node.name == "other@localhost"
+    locks.stop()
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "@", "a@", "@b", "a@b@c", "a b@c", "a@b\n", "", 17, "a" * 255 + "@b"]
+)
+def test_names_that_are_refused(name: Any) -> None:
+    """A node's name has the form name@host, and at most 255 bytes."""
+    with pytest.raises(locks.InvalidOption, match="name@host"):
+        locks.start(name, cookie=COOKIE)
+
+
+def test_a_port_that_is_taken(nodes: Nodes) -> None:
+    """A node that can't listen says so, and nothing is left of it."""
+    a = nodes.start(A)
+    before = threading.active_count()
+    with pytest.raises(locks.InvalidOption, match="port 0"):
+        nodes.start(B, listen=a.address)
+    eventually(lambda: threading.active_count() == before)
+
+
+def test_start_again_with_options(nodes: Nodes) -> None:
+    """A node that runs is returned, unless options are given that it may not have."""
+    node = locks.start(A, cookie=COOKIE)
+    try:
+        assert locks.start() is node
+        assert locks.start(A) is node
+        with pytest.raises(locks.MisuseError, match="already"):
+            locks.start(A, cookie=COOKIE)
+        with pytest.raises(locks.MisuseError, match="already"):
+            locks.start(B)
+    finally:
+        locks.stop()
+
+
+def test_peers_that_connect_refuses(nodes: Nodes) -> None:
+    """`connect` and `disconnect` check what they are given before they do anything."""
+    a = nodes.start(A)
+    for wrong in ("b@127.0.0.1", "b:1", "", None, 17):
+        with pytest.raises(locks.InvalidOption, match="peer"):
+            a.connect(wrong)  # type: ignore[arg-type]
+    with pytest.raises(locks.InvalidOption, match="allow_plaintext"):
+        a.connect("b@192.0.2.1:9100")
+    with pytest.raises(locks.InvalidOption, match="timeout"):
+        a.connect("b@127.0.0.1:9100", timeout=-1)
+    assert a.cluster is not None
+    assert a.cluster.distribution.addresses == {}
+    assert not a.disconnect("nobody@127.0.0.1")
+
+
+# --- Processes ----------------------------------------------------------------------------------
+
+
+def test_the_command(world: World) -> None:
+    """`python -m locks node` says where it is, can be locked on, and ends cleanly on SIGTERM."""
+    server = world.server("s@127.0.0.1")
+    worker = world.worker("w@127.0.0.1", [server.peer], patched=True)
+    until_alive(worker, server.name)
+    assert worker.do("begin", objects=[[["x"], "write", [server.name]]]) == "have_all_locks"
+    server.signal(signal.SIGTERM)
+    assert server.process.wait(10) == 0
+    eventually(lambda: worker.do("lost"))
+
+
+FORK = """
+import os, sys, socket, time, locks
+other = sys.argv[1]
+node = locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", peers=[other], mesh=False)
+while len(node.alive) < 2:
+    time.sleep(0.001)
+# Somebody in the middle of a handshake, too.
+stranger = socket.create_connection(node.address)
+stranger.send(b"x")
+before = len(os.listdir("/proc/self/fd"))
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    mine = os.stat(stranger.fileno()).st_ino
+    open_sockets = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+        if target.startswith("socket:") and f"[{mine}]" not in target:
+            open_sockets.append(target)
+    os.write(write, repr(open_sockets).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(os.read(read, 10000).decode())
+assert len(node.nodes()) == 1, "the parent's connection was closed"
+with locks.transaction(timeout=5) as tx:
+    tx.lock(("x",), nodes=[sorted(node.alive - {node.name})[0]])
+locks.stop()
+"""
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_a_forked_child_holds_no_connection(nodes: Nodes, patched: bool) -> None:
+    """A forked child lets go of the door and of all connections; those of the parent go on."""
+    b = nodes.start(B, mesh=False)
+    script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + FORK
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, peer(b)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
