@@ -456,9 +456,10 @@ class AgentMachine:
     def _lose(self, lost: list[Wish], ends: bool) -> None:
         """Tell the client of locks that are lost."""
         error = locks_lost(self.id, lost, ends)
-        self._out.append(Lost(error.lock_ids, error))
+        first: list[AgentEffect] = [Lost(error.lock_ids, error)]
         if self.notify:
-            self._out.append(Notify(Notification(self.id, "lost", error.lock_ids)))
+            first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
+        self._out[:0] = first
 
     def _ending(self, missing: Wish) -> LocksError:
         """The reason for which the transaction ends when a wish can't be granted any more."""

@@ -329,14 +329,26 @@ def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
     _agent(agent).ensure_held(None if lock_id is None else check_lock_id(lock_id))
 
 
-def holders(lock_id: Sequence[Any]) -> tuple[Contender, ...]:
-    """Who holds a lock on this id, above it or below it."""
-    return default_node().view(check_lock_id(lock_id)).holders
+def holders(
+    lock_id: Sequence[Any], *, node: str | None = None, timeout: float | None = 5
+) -> tuple[Contender, ...]:
+    """Who holds a lock on this id, above it or below it; see `queue`."""
+    return queue(lock_id, node=node, timeout=timeout).holders
 
 
-def queue(lock_id: Sequence[Any]) -> View:
-    """All requests on this id, above it and below it, in their order."""
-    return default_node().view(check_lock_id(lock_id))
+def queue(lock_id: Sequence[Any], *, node: str | None = None, timeout: float | None = 5) -> View:
+    """All requests on this id, above it and below it, in their order.
+
+    Args:
+        lock_id: The lock id.
+        node: Name of the node whose lock server is asked; the own one by default.
+        timeout: Seconds to wait for another node at most.
+
+    Raises:
+        NodeNotRunning: The node can't be reached.
+        LockTimeout: It does not answer in time.
+    """
+    return default_node().view(check_lock_id(lock_id), node, timeout)
 
 
 def watch(

@@ -399,7 +399,7 @@ class Claims:
             for claim in wish.claims.values():
                 if not wish.held and claim.withdrawn:
                     self._request(wish, claim)
-                elif wish.held and any(r.state == "waiting" for r in claim.records):
+                elif wish.held and claim.waits(wish.mode):
                     self._withdraw(wish, claim)
         if wish.claimed is not None and not wish.as_claimed(self.alive):
             if wish.held:

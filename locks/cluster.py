@@ -40,6 +40,7 @@ from locks.runtime.waiter import run_in_hub
 from locks.wire import (
     LOCK_SERVER,
     OURS,
+    VIEW,
     BadMessage,
     is_ours,
     pack,
@@ -339,6 +340,9 @@ class Cluster:
                 answer: Any = (Atom("error"), Atom("unknown_request"))
                 if is_ours(request) and request[1] == GREETING:
                     answer = self._take_greeting(caller.node, request)
+                elif is_ours(request) and request[1] == VIEW and len(request) == 3:
+                    view = self.node.server.machine.view(to_lock_id(request[2]))
+                    answer = pack_view(view)
                 self.processes.answer(caller, tag, answer)
             elif is_ours(parse_cast(message)):
                 self._take_message(parse_cast(message), sender)
@@ -386,13 +390,16 @@ class Cluster:
 
     # --- Watching lock ids of other nodes -------------------------------------------------------
 
-    def watch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
-        """Have somebody told the views of a lock id of another node; also after it comes back."""
+    def _check_watchable(self, name: str) -> None:
         if self.members.get(name) is not False:
             what = "runs the original" if name in self.members else "can't be reached"
             raise NodeNotRunning(
-                f"{name} {what}: it can't be watched from {self.node.name}", nodes=[name]
+                f"{name} {what}: {self.node.name} can't see what is locked there", nodes=[name]
             )
+
+    def watch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
+        """Have somebody told the views of a lock id of another node; also after it comes back."""
+        self._check_watchable(name)
         key = (name, lock_id, watcher)
         if key not in self._watches:
             number = self.node.new_number()
@@ -400,6 +407,11 @@ class Cluster:
             self._watches[key] = self.processes.add(number, Local(deliver))
             self.node.home.run_soon(self.node.server.watch_over, watcher)
         self._send_watch(WATCH, *key)
+
+    def ask_view(self, name: str, lock_id: LockId, told: Callable[[bool, Any], object]) -> None:
+        """Ask another node for the view of a lock id."""
+        self._check_watchable(name)
+        self.processes.call(name, LOCK_SERVER, (OURS, VIEW, list(lock_id)), told)
 
     def unwatch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
         """End what `watch` began."""

@@ -23,7 +23,7 @@ import pykka
 from locks.agent import Agent, check_timeout
 from locks.agent_machine import AgentMachine
 from locks.cluster import Cluster, NodeDown, NodeUp
-from locks.errors import AgentEnded, InvalidOption, MisuseError, NodeNotRunning
+from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NodeNotRunning
 from locks.lock_table import TableStatistics
 from locks.messages import (
     Answer,
@@ -36,13 +36,13 @@ from locks.messages import (
     ToServer,
     ToWatcher,
 )
-from locks.model import AgentId, LockId, View
+from locks.model import AgentId, LockId, View, show
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
-from locks.runtime import Client, Home, current_client, interrupts
+from locks.runtime import Client, Home, Waiter, current_client, interrupts
 from locks.runtime.inline import Turn
 from locks.server import Server
-from locks.wire import SERIAL_BITS
+from locks.wire import SERIAL_BITS, unpack_view
 
 __all__ = ["Node", "NodeStatistics", "Trace"]
 
@@ -451,9 +451,25 @@ class Node:
 
     # --- Questions ------------------------------------------------------------------------------
 
-    def view(self, lock_id: LockId) -> View:
-        """What is known of a lock id on this node."""
-        return self.turn.ask(self.server.machine.view, lock_id)
+    def view(self, lock_id: LockId, node: str | None = None, timeout: float | None = None) -> View:
+        """What is known of a lock id on this node, or on another one."""
+        if node in (None, self.name):
+            return self.turn.ask(self.server.machine.view, lock_id)
+        assert node is not None
+        waiter = Waiter()
+        answers: list[tuple[bool, Any]] = []
+
+        def told(answered: bool, answer: Any) -> None:
+            answers.append((answered, answer))
+            waiter.wake()
+
+        self.turn.run(self._needs_cluster().ask_view, node, lock_id, told)
+        if not waiter.wait(timeout):
+            raise LockTimeout(f"{node} did not say within {timeout} s who has {show(lock_id)}")
+        answered, answer = answers[0]
+        if not answered:
+            raise NodeNotRunning(f"{node} does not answer: {answer}", nodes=[node])
+        return unpack_view(answer)
 
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""

@@ -49,6 +49,7 @@ from locks.otp.terms import Atom, Pid
 __all__ = [
     "LOCK_SERVER",
     "OURS",
+    "VIEW",
     "BadMessage",
     "agent_of",
     "is_ours",
@@ -458,7 +459,8 @@ def pack_notification(news: Notification, agent: Any) -> tuple[Any, ...]:
 def pack_view(view: View) -> tuple[Any, ...]:
     """The term of a view, for a watcher of another node."""
     requests = [
-        (pid_of(c.agent), c.client, list(c.lock_id), _ATOMS[c.mode], c.granted, *c[5:])
+        (pid_of(c.agent), c.client, list(c.lock_id), _ATOMS[c.mode], c.granted, c.version, c.number)
+        + (_place(c.place),)
         for c in view.requests
     ]
     return (OURS, VIEW, list(view.lock_id), view.node, requests, view.version)
@@ -471,7 +473,7 @@ def unpack_view(term: Any) -> View:
         raise BadMessage(f"{term!r} should be a view")
     contenders = []
     for each in _check(requests, list):
-        agent, client, its_id, mode, granted, *versions = _fields(each, len(Contender._fields))
+        agent, client, its_id, mode, granted, since, number, place = _fields(each, 8)
         contenders.append(
             Contender(
                 _to_agent(agent),
@@ -479,7 +481,9 @@ def unpack_view(term: Any) -> View:
                 to_lock_id(its_id),
                 _one_of(mode, "read", "write"),
                 _check(granted, bool),
-                *(_check(each, int) for each in versions),
+                _check(since, int),
+                _check(number, int),
+                _to_place(place),
             )
         )
     return View(to_lock_id(lock_id), _check(node, str), tuple(contenders), _check(version, int))

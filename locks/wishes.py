@@ -38,6 +38,10 @@ class Claim:
             return self.read
         return None
 
+    def waits(self, mode: Mode) -> bool:
+        """Whether it waits for the grant that would serve a wish of this mode."""
+        return self.grant(mode) is None and any(r.state == "waiting" for r in self.records)
+
     @property
     def records(self) -> list[RequestRecord]:
         """What is known of the requests there."""

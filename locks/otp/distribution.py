@@ -346,6 +346,7 @@ class Distribution:
             cookie=self.options.cookie,
             challenge=self._challenges.next(),
             peer=name,
+            issued=self._challenges.issued,
         )
         status = ""
         events = shake.start() if name is not None else []

@@ -6,7 +6,6 @@ a limited time. When it is done, `release` hands the bare socket over to a `Link
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from typing import Any
@@ -104,4 +103,4 @@ class Stream:
 def abandon(sock: Any) -> None:
     """In a forked child: close a gevent socket at once, though its hub may not run here."""
     if sock.fileno() != -1:
-        os.close(sock.detach())
+        native_socket(fileno=sock.detach()).close()  # a patched `os.close` waits for the hub

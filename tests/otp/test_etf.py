@@ -335,6 +335,22 @@ def test_the_limit_of_elements_counts_strings_and_functions() -> None:
             decode(b"\x83h\1" + data, Limits(depth=0))
 
 
+def test_atoms_count_whether_they_are_remembered_or_not() -> None:
+    """A term with too many atoms is refused, also when all of them were seen before."""
+    for name in "abc":
+        decode(encode(Atom(name)))
+    for _ in range(2):
+        with pytest.raises(DecodeError, match="more than 2 different atoms"):
+            decode(encode([Atom("a"), Atom("b"), Atom("c")]), Limits(atoms=2))
+
+
+def test_more_terms_than_bytes() -> None:
+    """A container with more terms than there are bytes left is refused before any is read."""
+    for data in (b"i\0\0\1\0", b"l\0\0\1\0", b"t\0\0\0\x80", KEPT[1][:26] + b"\0\0\1\0"):
+        with pytest.raises(DecodeError, match=r"2\d\d terms can't stand in the 200 bytes"):
+            decode(b"\x83" + data + b"j" * 200)
+
+
 @pytest.mark.parametrize("tag", list(b"milotpMkdsvwqgrXZn"))
 def test_a_length_that_lies_costs_nothing(tag: int) -> None:
     """A field that claims billions of bytes or terms fails before memory is taken for them."""
