@@ -471,7 +471,7 @@ class AgentMachine:
     def _no_token(self, lock_id: LockId) -> LocksError | None:
         """Why a lock has no fencing token, if it can't have one now."""
         wish = self._claims.wishes.get(lock_id)
-        if wish is not None and wish.lost is not None:
+        if wish is not None and (wish.lost or (wish.lost is not None and wish.held)):
             return locks_lost(self.id, (wish,))
         if wish is None or not wish.held:
             asked = "neither held nor asked for" if wish is None else "asked for but not held"

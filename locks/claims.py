@@ -198,6 +198,7 @@ class Claims:
                 if claimed is not None and (wish.claimed is None or more):
                     lost.append(wish)
                     wish.lose((node,))
+                    self._unclaimed[wish.lock_id] = wish
         return lost
 
     # --- What lock servers answer ---------------------------------------------------------------
@@ -216,6 +217,8 @@ class Claims:
         elif known.version > record.version:
             return False
         self._unanswered.pop((node, lock_id, record.mode), None)
+        if claim.asked is None:  # a server that can't release has withdrawn nothing
+            self._use(claim, record.mode)
         if record.mode == "write":
             claim.write = record
         else:
@@ -311,7 +314,10 @@ class Claims:
         """Whether yielding for this edge takes something that the client was told it has."""
         node, lock_id = edge.waiter.node, edge.waiter.lock_id
         return any(
-            wish.claimed is not None and node in wish.claimed_on and related(wish.lock_id, lock_id)
+            wish.claimed is not None
+            and related(wish.lock_id, lock_id)
+            and node in wish.claims
+            and not wish.vouched_for(self.alive, (node,))
             for wish in self.wishes.values()
         )
 
@@ -325,9 +331,7 @@ class Claims:
         node = claim.node
         claim.withdrawn = False
         if node in self.alive and (node, wish.lock_id) not in self._releasing:
-            if claim.asked is None:
-                self._used[node] = self._used.get(node, 0) + 1
-            claim.asked = wish.mode
+            self._use(claim, wish.mode)
             self._unanswered[node, wish.lock_id, wish.mode] = None
             requests = several or len(self._used) > 1
             waits = requests and any(key[0] != node for key in self.waiting)
@@ -347,6 +351,12 @@ class Claims:
             slot = (claim.node, wish.lock_id)
             self._releasing[slot] = self._releasing.get(slot, 0) + 1
             self._out.append(ToServer(claim.node, Release(self._agent, wish.lock_id, mode)))
+
+    def _use(self, claim: Claim, mode: Mode) -> None:
+        """A claim is asked for in this mode."""
+        if claim.asked is None:
+            self._used[claim.node] = self._used.get(claim.node, 0) + 1
+        claim.asked = mode
 
     def _unused(self, claim: Claim) -> None:
         """A claim is no more."""
@@ -399,11 +409,11 @@ class Claims:
             for claim in wish.claims.values():
                 if not wish.held and claim.withdrawn:
                     self._request(wish, claim)
-                elif wish.held and claim.waits(wish.mode):
+                elif wish.held and not claim.withdrawn and claim.waits(wish.mode):
                     self._withdraw(wish, claim)
         if wish.claimed is not None and not wish.as_claimed(self.alive):
             if wish.held:
-                wish.claim(self.alive)  # what the client relies on is what was granted since
+                wish.rely(self.alive)  # on what was granted since
             else:
                 wish.lose()
         if not wish.fully_claimed:

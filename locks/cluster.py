@@ -29,6 +29,7 @@ from locks.model import AgentId, LockId, View
 from locks.otp import etf
 from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
+from locks.otp.etf_decode import constant
 from locks.otp.link import Link
 from locks.otp.options import NET_TICKTIME, Options
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
@@ -47,7 +48,8 @@ from locks.wire import (
     pack_view,
     pid_of,
     to_lock_id,
-    unpack,
+    unpack_to_agent,
+    unpack_to_server,
     unpack_view,
 )
 
@@ -62,8 +64,8 @@ logger = logging.getLogger("locks")
 
 PROTOCOL = 1
 GREETING = Atom("greeting")
-WATCH = Atom("watch")
-UNWATCH = Atom("unwatch")
+WATCH = constant("watch")
+UNWATCH = constant("unwatch")
 AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 
 
@@ -125,6 +127,7 @@ class Cluster:
             node.home,
             new_number=node.new_number,
             find=self._find,
+            number_of=self._number_of,
             on_spawn=self._spawn,
         )
         self.remotes = Remotes(node.name, self.processes, node.turn, node.home)
@@ -180,6 +183,7 @@ class Cluster:
                 self.mixed.appeared(name)
                 self.joined(name, original=True)
         elif not answered and answer != "noconnection":
+            self._arrived(name, has_server=False)
             self.greet_again(link)
 
     def greet_again(self, link: Link) -> None:
@@ -280,7 +284,7 @@ class Cluster:
             self._monitors.pop(watcher, None)
 
     def _tell(self, news: NodeUp | NodeDown) -> None:
-        logger.info("%s: %s", self.node.name, news)
+        self.node.home.run_soon(logger.info, "%s: %s", self.node.name, news)
         for watcher in list(self._monitors):
             if not isinstance(watcher, pykka.ActorRef):
                 self.node.home.run_soon(watcher, news)
@@ -288,6 +292,10 @@ class Cluster:
                 self.node.home.run_soon(watcher.tell, news)
             else:
                 del self._monitors[watcher]
+
+    def _warn(self, text: str, *about: Any) -> None:
+        """Log a warning, outside of the turn: a log may be slow."""
+        self.node.home.run_soon(logger.warning, text, *about)
 
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""
@@ -308,9 +316,8 @@ class Cluster:
         if original:
             self.mixed.to_server(name, agent, message)
         elif original is not None:
-            sender = pid_of(agent.id, self.distribution.creation)
-            encoded = etf.encode((CAST, pack(message)))
-            self.processes.send_named(name, LOCK_SERVER, encoded, sender)
+            # In the node's name: so the head of the frame is always the same.
+            self.processes.send_named(name, LOCK_SERVER, etf.encode((CAST, pack(message))))
 
     def to_agent(self, agent: AgentId, message: Any) -> None:
         """Somebody of this node says something to an agent of another one."""
@@ -320,7 +327,8 @@ class Cluster:
         if self.members.get(agent.node):
             self.mixed.to_agent(agent, message)
         else:
-            self.processes.send(pid_of(agent, link.peer.creation), etf.encode(pack(message)))
+            pid = pid_of(agent, link.peer.creation)
+            self.processes.send(pid, etf.encode(pack(message, agent)))
 
     # --- Messages from others, in the turn ------------------------------------------------------
 
@@ -329,31 +337,40 @@ class Cluster:
         agent = self.node.agents.get(AgentId(number, self.node.name, number & 0xFFF))
         return None if agent is None else Local(partial(self._to_agent, agent), agent)
 
+    def _number_of(self, subject: Client) -> int | None:
+        """The number of the pid of an agent: others know its reference already."""
+        agent = getattr(subject, "id", None)
+        return agent.created if isinstance(agent, AgentId) else None
+
     def _to_server(self, message: Any, sender: Pid | None) -> None:
         """Somebody says something to this node's lock server."""
         if sender is None:
             return
         try:
+            term = parse_cast(message)
+            if is_ours(term):
+                self._take_message(term, sender)
+                return
             call = parse_call(message)
-            if call is not None:
-                caller, tag, request = call
-                answer: Any = (Atom("error"), Atom("unknown_request"))
-                if is_ours(request) and request[1] == GREETING:
-                    answer = self._take_greeting(caller.node, request)
-                elif is_ours(request) and request[1] == VIEW and len(request) == 3:
-                    view = self.node.server.machine.view(to_lock_id(request[2]))
-                    answer = pack_view(view)
-                self.processes.answer(caller, tag, answer)
-            elif is_ours(parse_cast(message)):
-                self._take_message(parse_cast(message), sender)
+            if call is None:
+                self.mixed.from_agent(term, sender)
             else:
-                self.mixed.from_agent(parse_cast(message), sender)
+                caller, tag, request = call
+                self.processes.answer(caller, tag, self._answer(sender.node, request))
         except BadMessage as error:
-            logger.warning("%s sent a message that is ignored: %s", sender.node, error)
+            self._warn("%s sent a message that is ignored: %s", sender.node, error)
+
+    def _answer(self, name: str, request: Any) -> Any:
+        """The answer to a call of the lock server."""
+        if is_ours(request) and request[1] == GREETING:
+            return self._take_greeting(name, request)
+        if is_ours(request) and request[1] == VIEW and len(request) == 3:
+            return pack_view(self.node.server.machine.view(to_lock_id(request[2])))
+        return (Atom("error"), Atom("unknown_request"))  # as the original does
 
     def _take_message(self, term: tuple[Any, ...], sender: Pid) -> None:
         server = self.node.server
-        if term[1] == WATCH or term[1] == UNWATCH:
+        if term[1] is WATCH or term[1] is UNWATCH:
             if len(term) != 4 or type(term[2]) is not Pid or term[2].node != sender.node:
                 raise BadMessage(f"{term!r} does not say who watches what")
             kind = Watch if term[1] == WATCH else Unwatch
@@ -361,29 +378,23 @@ class Cluster:
             self._watchers[watcher] = None
             self.node.deliver(server, kind(watcher, to_lock_id(term[3])))
             return
-        message = unpack(term)
-        agent = getattr(message, "agent", None)
-        if agent is None or agent.node != sender.node:
-            raise BadMessage(f"{message!r} is not for a lock server, or not by its sender")
-        self.node.deliver(server, message)
+        self.node.deliver(server, unpack_to_server(term, sender.node))
 
     def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
         """Somebody says something to an agent of this node."""
         try:
+            if is_ours(message):
+                self.node.deliver(agent, unpack_to_agent(message, agent.id, agent.machine.client))
+                return
             call = parse_call(message)
             if call is not None:
                 self.clients.take_call(agent, *call)
-            elif is_ours(message):
-                received = unpack(message)
-                if hasattr(received, "agent"):
-                    raise BadMessage(f"{received!r} is not for an agent")
-                self.node.deliver(agent, received)
             elif is_ours(parse_cast(message)):
                 self.clients.take_cast(agent, parse_cast(message))
             else:
                 self.mixed.to_ours(agent, message, sender)
         except BadMessage as error:
-            logger.warning("a message to %s is ignored: %s", agent, error)
+            self._warn("a message to %s is ignored: %s", agent, error)
 
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
         return self.mixed.watcher_request(request)
@@ -435,7 +446,7 @@ class Cluster:
         try:
             view = unpack_view(message)
         except BadMessage as error:
-            logger.warning("a view is ignored: %s", error)
+            self._warn("a view is ignored: %s", error)
             return
         tell = watcher.tell if isinstance(watcher, pykka.ActorRef) else watcher
         self.node.home.run_soon(tell, view)

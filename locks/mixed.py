@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Mixed"]
 
-PAUSE = 1.0  # seconds between two interviews
+PAUSE = 0.25  # seconds between two interviews
 
 
 class Mixed:

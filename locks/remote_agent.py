@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from locks.agent_machine import FLAGS, Flag, Object
+from locks.agent import check_timeout
+from locks.agent_machine import Flag, Object
 from locks.errors import AgentEnded, InvalidOption, LocksError, LockTimeout, NotClient
 from locks.model import (
     AgentId,
@@ -133,6 +134,7 @@ class RemoteAgent:
         return self._wait(PATIENCE, [], verb, *arguments)
 
     def _wait(self, timeout: float | None, ids: list[LockId], verb: str, *arguments: Any) -> Any:
+        check_timeout(timeout)
         waiter = Waiter()
         outcome: list[tuple[bool, Any]] = []
         calls: list[Reference] = []
@@ -216,7 +218,12 @@ class RemoteClients:
             agent.machine.check_alive()
             if verb.name in WAITING:
                 wait = self._new_wait(agent, caller, tag)
-                agent.event(handler, agent, wait, *arguments)
+                try:
+                    agent.event(handler, agent, wait, *arguments)
+                except BaseException:
+                    if isinstance(tag, Reference):
+                        self._waits.pop((agent, tag), None)
+                    raise
                 return
             answer = handler(agent, *arguments)
         except (LocksError, TypeError) as error:  # TypeError: a wrong number of arguments
@@ -272,8 +279,6 @@ class RemoteClients:
         agent.event(agent.machine.surrender, check_lock_id(lock_id), agent_of(other), where)
 
     def _flag(self, agent: Agent, flag: Any, value: Any) -> None:
-        if flag not in FLAGS:
-            raise BadMessage(f"{flag!r} is no flag")
         agent.event(agent.machine.set_flag, flag, value)
 
     def _status(self, agent: Agent) -> Any:

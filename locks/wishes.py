@@ -117,6 +117,10 @@ class Wish:
         """The client is told that it holds it."""
         self.lost = None
         self.claimed = self.mode
+        self.rely(alive)
+
+    def rely(self, alive: Collection[str]) -> None:
+        """The client relies on what is granted on all nodes that count now."""
         self.claimed_on = tuple(self.claims)
         if self.counts_alive:
             self.claimed_on = tuple(node for node in self.claims if node in alive)
@@ -250,24 +254,16 @@ def locks_lost(agent: AgentId, wishes: Iterable[Wish], ended: bool = False) -> L
     found = list(wishes)
     nodes = list(dict.fromkeys(node for wish in found for node in wish.lost or ()))
     names = ", ".join(show(wish.lock_id) for wish in found)
+    it = "it" if len(found) == 1 else "them"
     why = "surrendered"
     if nodes:
-        why = f"lost with {', '.join(nodes)}, which {_verb(nodes, 'is', 'are')} gone"
-    then = (
-        "undo what was done under it, and wait for it again"
-        if len(found) == 1
-        else ("undo what was done under them, and wait for them again")
-    )
+        why = f"lost with {', '.join(nodes)}, which {'is' if len(nodes) == 1 else 'are'} gone"
+    then = f"Undo what was done under {it}, and wait for {it} again"
     if ended:
-        then = "the transaction has ended; begin a new one"
+        then = "The transaction has ended; begin a new one"
     return LockLost(
-        f"{names} {_verb(found, 'was', 'were')} {why}, after transaction {agent} was told that it "
-        f"has {_verb(found, 'it', 'them')}: others may have had {_verb(found, 'it', 'them')} since. "
-        f"{then[0].upper()}{then[1:]}",
+        f"{names} {'was' if len(found) == 1 else 'were'} {why}, after transaction {agent} was told "
+        f"that it has {it}: others may have had {it} since. {then}",
         lock_ids=tuple(wish.lock_id for wish in found),
         nodes=tuple(nodes),
     )
-
-
-def _verb(things: Collection[object], one: str, several: str) -> str:
-    return one if len(things) == 1 else several

@@ -134,7 +134,7 @@ class OriginalAgents:
         interest, new = self._interest(agent, lock_id, lock)
         request = Request(ref, str(client), lock_id, wanted, True, True)
         commands.append(ToLockServer(request))
-        if new or interest.modes & {wanted, "write"}:  # nothing changes: it is told once more
+        if new:
             commands.append(ToLockServer(Watch(OriginalWatcher(agent, lock_id), lock_id)))
         interest.modes.add(wanted)
         return commands
@@ -214,10 +214,11 @@ class OriginalAgents:
         return [] if pid in self._interests else [MonitorPid(pid)]
 
     def _interest(self, pid: Pid, lock_id: LockId, term: Any) -> tuple[_Interest, bool]:
-        """What a process has to do with a lock id, and whether it writes it so for the first time."""
+        """What a process has to do with a lock id, and whether that is new."""
         encoded = etf.encode(term)
-        interest = self._interests.setdefault(pid, {}).setdefault(lock_id, _Interest())
-        new = encoded not in interest.terms
+        interests = self._interests.setdefault(pid, {})
+        new = lock_id not in interests
+        interest = interests.setdefault(lock_id, _Interest())
         interest.terms[encoded] = term
         return interest, new
 

@@ -21,6 +21,7 @@ from locks.model import AgentId, LockId, Mode, RequestRecord, State, related
 from locks.original.forms import Group, Info
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid
+from locks.wire import agent_of
 
 __all__ = ["ELSEWHERE", "Row", "Rows", "number_of", "row_id"]
 
@@ -144,10 +145,16 @@ class Rows:
             self._rows[lock_id] = row._replace(agents=row.agents - lost, records=left)
         return gone
 
-    def missing(self, lock_id: LockId) -> set[Mode]:
-        """In which modes the agent has asked for an id without there being such a request."""
-        there = {record.mode for record in self.own(lock_id)}
-        return self.asked.get(lock_id, set()) - there
+    def missing(self, info: Info) -> list[Mode]:
+        """In which modes the agent has asked for an id whose queue has no such request."""
+        there = {
+            group.mode
+            for group in info.queue
+            for entry in group.entries
+            if entry.agent == self._me and entry.direct
+        }
+        asked = self.asked.get(info.lock_id, set())
+        return sorted(mode for mode in asked - there if mode == "write" or "write" not in there)
 
     def _read(self, info: Info) -> Iterator[RequestRecord]:
         """The records that a queue stands for."""
@@ -160,16 +167,13 @@ class Rows:
                 if record.agent == self._me and record.lock_id == info.lock_id:
                     own[record.mode] = record
                 yield record
-        asked = self.asked.get(info.lock_id, ())
-        if "read" in asked and "read" not in own and "write" in own:
+        if "read" in self.asked.get(info.lock_id, ()) and "read" not in own and "write" in own:
             # It may make a write lock of what was asked for to read.
             number = number_of(info.lock_id, self._me, "read")
             yield own["write"]._replace(number=number, mode="read")
-        elif info.surrender is not None and info.surrender[0][:2] == self._me[:2]:
-            # A surrender takes out an upgrade that waits: it is asked for again (`missing`).
-            for mode in asked:
-                if mode not in own and not (mode == "read" and "write" in own):
-                    yield self._asked_again(info, mode, place + 1)
+        if info.surrender is not None and agent_of(info.surrender[0]) == self._me:
+            for mode in self.missing(info):
+                yield self._asked_again(info, mode, place + 1)
 
     def _read_group(
         self, info: Info, group: Group, place: int, head: bool

@@ -14,8 +14,11 @@ asks for locks, surrenders, and goes. What comes to an agent of ours from proces
 
 What the original does not have is made up for as far as it can be:
 
-* It does not say when it refuses a surrender. It does so only if the queue has changed; then the
-  change is told in any case, and that is the answer.
+* It does not say when it refuses a surrender. It does so if the queue has changed; then the change is
+  told in any case, and that is the answer. If nothing comes for some time, there was nothing that it
+  could take back: in trees it may carry entries over to rows that their agents never asked for.
+* Its rows disagree with each other, so that two agents of ours may think for ever that they must
+  surrender, each undoing what the other one does. Who does so often is answered later.
 * It forgets an upgrade that waits when its agent surrenders; it is asked for again.
 * It has no unlock. What is given up stays until the transaction ends, and `Released` says so.
 * It has no fencing tokens, and its versions may go back: `Raise` is never confirmed.
@@ -25,6 +28,7 @@ Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container
 from typing import Any
 
@@ -66,6 +70,25 @@ __all__ = ["OriginalServers"]
 
 LOCK_INFO = Atom("lock_info")
 NOBODY = AgentId(0, "", 0)
+OFTEN = 5  # surrenders of one lock between two interviews; then the answer waits for the next one
+PATIENCE = 10  # interviews until it is clear that nothing comes of a surrender
+
+
+class _Pending:
+    """A surrender that was not answered.
+
+    Attributes:
+        version: The version of the queue for which it was made.
+        message: What the agent has said.
+        age: How many interviews it has seen.
+    """
+
+    __slots__ = ("age", "message", "version")
+
+    def __init__(self, version: int, message: Surrender) -> None:
+        self.version = version
+        self.message = message
+        self.age = 0
 
 
 class _Ours:
@@ -75,19 +98,33 @@ class _Ours:
         rows: What it knows of the original's lock servers, by node.
         carried: What it was told of our lock servers by the original's agents.
         waits_elsewhere: The lock servers that it has told that it waits elsewhere.
-        surrenders: What it has surrendered, by node and row, for which version.
+        surrenders: What it has surrendered and was not answered, by node and row.
+        often: How often that was carried out since the last interview.
+        held_back: Answers that it gets at the next one.
         teller: Who is said to have told it what it got from agents of the original.
         client: Its client's pid.
     """
 
-    __slots__ = ("carried", "client", "id", "rows", "surrenders", "teller", "waits_elsewhere")
+    __slots__ = (
+        "carried",
+        "client",
+        "held_back",
+        "id",
+        "often",
+        "rows",
+        "surrenders",
+        "teller",
+        "waits_elsewhere",
+    )
 
     def __init__(self, agent: AgentId) -> None:
         self.id = agent
         self.rows: dict[str, Rows] = {}
         self.carried: dict[RequestKey, RequestRecord] = {}
         self.waits_elsewhere: set[str] = set()
-        self.surrenders: dict[tuple[str, LockId], list[tuple[int, Surrender]]] = {}
+        self.surrenders: dict[tuple[str, LockId], list[_Pending]] = {}
+        self.often: Counter[tuple[str, LockId]] = Counter()
+        self.held_back: list[tuple[str, Surrender]] = []
         self.teller = NOBODY
         self.client: Pid | None = None
 
@@ -178,7 +215,7 @@ class OriginalServers:
         if row is None or not rows.is_in(lock_id):
             return [self._answer(ours, node, message, done=False)]
         pending = ours.surrenders.setdefault((node, lock_id), [])
-        pending.append((row.version, message))
+        pending.append(_Pending(row.version, message))
         term = (Atom("surrender"), list(lock_id), row.version, self._pid(ours.id))
         return [CastServer(node, term)]
 
@@ -278,15 +315,20 @@ class OriginalServers:
         commands: list[Command] = []
         mine = info.surrender is not None and agent_of(info.surrender[0]) == ours.id
         if mine:
-            modes = sorted(rows.missing(info.lock_id))
-            commands += [self._ask(ours, node, info.lock_id, mode) for mode in modes]
+            missing = rows.missing(info)
+            commands += [self._ask(ours, node, info.lock_id, mode) for mode in missing]
         if rows.waits and not waited:
             known = {record.key for record in news}
             news += [record for record in rows.records() if record.key not in known]
         commands.append(ToAgent(ours.id, Told(node, tuple(news))))
-        for version, message in ours.surrenders.pop((node, info.lock_id), ()):
-            done = mine and info.surrender is not None and info.surrender[1] == version
-            commands.append(self._answer(ours, node, message, done))
+        for pending in ours.surrenders.pop((node, info.lock_id), ()):
+            done = mine and info.surrender is not None and info.surrender[1] == pending.version
+            if done:
+                ours.often[node, info.lock_id] += 1
+                if ours.often[node, info.lock_id] > OFTEN:
+                    ours.held_back.append((node, pending.message))
+                    continue
+            commands.append(self._answer(ours, node, pending.message, done))
         return commands
 
     def _passed_on(
@@ -336,22 +378,38 @@ class OriginalServers:
     def interview(self, agent: AgentId, outlook: Exploration | None) -> list[Command]:
         """Ask those agents of the original that one of ours is entangled with what they know.
 
-        To be called now and then for each of our agents that waits: about once a second.
+        To be called again and again for each of our agents, a few times in a second.
 
         Args:
             agent: Our agent.
             outlook: What it finds in what it knows (`AgentMachine.outlook`).
         """
+        commands = self._answer_late(agent)
         if outlook is None:
-            return []
+            return commands
         found = {r.agent: None for edge in outlook.edges for r in edge if r.agent != agent}
         me = self._pid(agent)
-        commands: list[Command] = []
         for other in found:
             if self._is_original(other.node):
                 pid = self._pid(other)
                 call = (Atom("$gen_call"), (me, (LOCK_INFO, pid)), LOCK_INFO)
                 commands.append(SendTerm(pid, call))
+        return commands
+
+    def _answer_late(self, agent: AgentId) -> list[Command]:
+        """Answer surrenders that were held back, and those that nothing came of."""
+        ours = self._ours.get(agent)
+        if ours is None:
+            return []
+        commands: list[Command] = [self._answer(ours, *each, done=True) for each in ours.held_back]
+        ours.held_back.clear()
+        ours.often.clear()
+        for (node, lock_id), pending in list(ours.surrenders.items()):
+            for each in pending:
+                each.age += 1
+            if pending[-1].age > PATIENCE:
+                del ours.surrenders[node, lock_id]
+                commands += [self._answer(ours, node, each.message, done=False) for each in pending]
         return commands
 
     def _interviewed(self, agent: AgentId, term: Any) -> list[Command]:
@@ -375,6 +433,7 @@ class OriginalServers:
         for ours in self._ours.values():
             ours.rows.pop(node, None)
             ours.waits_elsewhere.discard(node)
+            ours.held_back = [each for each in ours.held_back if each[0] != node]
             for key in [key for key in ours.surrenders if key[0] == node]:
                 del ours.surrenders[key]
 

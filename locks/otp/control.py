@@ -52,14 +52,11 @@ __all__ = [
     "UnlinkId",
     "UnlinkIdAck",
     "Unsupported",
-    "pack_reg_send",
-    "pack_send",
     "parse",
 ]
 
 PASS_THROUGH = b"p"
 UNUSED = Atom("")
-CACHED = 4096  # entries of each cache
 
 
 class Link(NamedTuple):
@@ -81,7 +78,7 @@ class Send(NamedTuple):
 
     def pack(self) -> bytes:
         """The frame, without its length."""
-        return pack_send(self.to, encode(self.message))
+        return _pack((2, UNUSED, self.to)) + encode(self.message)
 
 
 class SendSender(NamedTuple):
@@ -105,7 +102,7 @@ class RegSend(NamedTuple):
 
     def pack(self) -> bytes:
         """The frame, without its length."""
-        return pack_reg_send(self.sender, self.name, encode(self.message))
+        return _pack((6, self.sender, UNUSED, self.name)) + encode(self.message)
 
 
 class Exit(NamedTuple):
@@ -292,49 +289,6 @@ Message = (
 )
 
 # --- Packing ------------------------------------------------------------------------------------
-
-_sends: dict[Pid, bytes] = {}
-_reg_sends: dict[tuple[Pid, str], bytes] = {}
-
-
-def pack_send(to: Pid, encoded_message: bytes) -> bytes:
-    """Return the frame of a `Send`, without its length.
-
-    Args:
-        to: The process.
-        encoded_message: The message in the external term format, with its version byte.
-
-    Raises:
-        EncodeError: The pid is out of range.
-    """
-    head = _sends.get(to)
-    if head is None:
-        head = _pack((2, UNUSED, to))
-        if len(_sends) >= CACHED:
-            _sends.clear()
-        _sends[to] = head
-    return head + encoded_message
-
-
-def pack_reg_send(sender: Pid, name: Atom, encoded_message: bytes) -> bytes:
-    """Return the frame of a `RegSend`, without its length.
-
-    Args:
-        sender: The process that sends.
-        name: The name of the process that gets the message.
-        encoded_message: The message in the external term format, with its version byte.
-
-    Raises:
-        EncodeError: The pid is out of range.
-    """
-    key = (sender, name.name)
-    head = _reg_sends.get(key)
-    if head is None:
-        head = _pack((6, sender, UNUSED, name))
-        if len(_reg_sends) >= CACHED:
-            _reg_sends.clear()
-        _reg_sends[key] = head
-    return head + encoded_message
 
 
 def _pack(control: tuple[Any, ...]) -> bytes:

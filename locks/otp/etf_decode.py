@@ -16,10 +16,10 @@ from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
 
-from locks.errors import OperatingError
+from locks.errors import InvalidOption, OperatingError
 from locks.otp.terms import LONGEST_ATOM, Atom, ImproperList, Pid, Reference, Term
 
-__all__ = ["DecodeError", "Limits", "decode", "decode_from"]
+__all__ = ["DecodeError", "Limits", "constant", "decode", "decode_from"]
 
 CACHED = 4096  # entries of each cache
 
@@ -358,6 +358,17 @@ def _node(text: bytes) -> str:
     if not text:
         raise DecodeError("the name of a node is empty")
     return _name(text)
+
+
+def constant(name: str) -> Atom:
+    """Make an atom that decoding always gives as this very object, so that `is` finds it."""
+    text = name.encode()
+    found = _NAMED.get(text)
+    if found is None:
+        found = _NAMED[text] = _atoms[text] = Atom(name)
+    if not isinstance(found, Atom):
+        raise InvalidOption(f"the atom {name} stands for {found}", name=name)
+    return found
 
 
 def _new_atom(text: bytes) -> Atom:

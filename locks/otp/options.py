@@ -118,8 +118,11 @@ class Options(NamedTuple):
                     "start(..., cookie=...); there is no default",
                 )
             return None
-        if not isinstance(cookie, str) or not cookie:
-            raise InvalidOption("the cookie must be a string that is not empty")
+        if not isinstance(cookie, str) or not cookie or not _fits(cookie):
+            raise InvalidOption(
+                "the cookie must be a string of 1 to 255 characters of Latin-1, such as "
+                "secrets.token_hex() returns"
+            )
         if net_ticktime is not None and not (
             isinstance(net_ticktime, (int, float)) and 0 < net_ticktime < 86400
         ):
@@ -200,6 +203,11 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
         + ("" if epmd else "; the port can be left out only with epmd=True"),
         peer=repr(peer),
     )
+
+
+def _fits(cookie: str) -> bool:
+    """Whether Erlang can have it as a cookie: an atom's text in Latin-1."""
+    return len(cookie) <= 255 and all(ord(character) < 256 for character in cookie)
 
 
 def _listen_address(listen: str | int | Address | bool | None) -> Address | None:

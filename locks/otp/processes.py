@@ -17,9 +17,12 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.otp import control, etf
+from locks.otp.etf_decode import constant
+from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.link import Link
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, Down, Monitor, exit_client, monitor
@@ -29,12 +32,12 @@ if TYPE_CHECKING:
     from locks.runtime import Home
     from locks.runtime.inline import Turn
 
-__all__ = ["CALL", "CAST", "Local", "Processes"]
+__all__ = ["CALL", "CAST", "NOCONNECTION", "Local", "Processes"]
 
 logger = logging.getLogger("locks")
 
-CALL = Atom("$gen_call")
-CAST = Atom("$gen_cast")
+CALL = constant("$gen_call")
+CAST = constant("$gen_cast")
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
 Target = Pid | str
@@ -62,6 +65,7 @@ class Processes:
         home: Where foreign code is run.
         new_number: Makes the number of a pid.
         find: Finds processes that were not added here, by their number.
+        number_of: The number of such a process; `None` if it is none.
         on_spawn: Whether a request to spawn is for something that can be done; then it returns what
             to do after the request was granted.
 
@@ -77,6 +81,7 @@ class Processes:
         *,
         new_number: Callable[[], int],
         find: Callable[[int], Local | None],
+        number_of: Callable[[Client], int | None],
         on_spawn: Callable[[control.SpawnRequest], Callable[[], object] | None],
     ) -> None:
         self._distribution = distribution
@@ -84,6 +89,7 @@ class Processes:
         self._home = home
         self._new_number = new_number
         self._find_elsewhere = find
+        self._number_elsewhere = number_of
         self._on_spawn = on_spawn
         self._serial = itertools.count(1)
         self._names: dict[str, Local] = {}
@@ -94,6 +100,7 @@ class Processes:
         # What others monitor here.
         self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
         self._calls: dict[Reference, Told] = {}
+        self._readers: dict[str, Reader] = {}
         self._links: dict[tuple[Pid, Pid], Monitor | None] = {}  # ours first
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
@@ -141,7 +148,9 @@ class Processes:
 
     def pid_of(self, subject: Client, deliver: Callable[[Any, Pid | None], object]) -> Pid:
         """The pid by which others reach an actor, a greenlet or a thread; given on first use."""
-        number = self._numbers.get(subject)
+        number = self._number_elsewhere(subject)
+        if number is None:
+            number = self._numbers.get(subject)
         if number is None:
             number = self._numbers[subject] = self._new_number()
             self.add(number, Local(deliver, subject))
@@ -172,7 +181,7 @@ class Processes:
         link = self._distribution.links.get(to.node)
         if link is None:
             return False
-        link.send(control.pack_send(to, encoded))
+        link.send(pack_send(to, encoded))
         return True
 
     def send_named(self, node: str, name: str, encoded: bytes, sender: Pid | None = None) -> bool:
@@ -180,7 +189,7 @@ class Processes:
         link = self._distribution.links.get(node)
         if link is None:
             return False
-        link.send(control.pack_reg_send(sender or self.me, Atom(name), encoded))
+        link.send(pack_reg_send(sender or self.me, Atom(name), encoded))
         return True
 
     def monitor(self, node: str, target: Target, told: Told) -> Reference:
@@ -283,15 +292,29 @@ class Processes:
     def receive(self, link: Link, frame: bytes) -> None:
         """Take in a frame of a link; one that is wrong loses the link."""
         try:
-            message = control.parse(frame)
+            message = self._reader(link).parse(frame)
         except etf.DecodeError as error:
-            logger.warning("%s sent what can't be read: %s", link.peer.name, error)
+            text = "%s sent what can't be read: %s"
+            self._home.run_soon(logger.warning, text, link.peer.name, error)
             link.lose(f"it sent what can't be read: {error}")
             return
-        self._handlers[type(message)](link, message)
+        try:
+            self._handlers[type(message)](link, message)
+        except Exception as error:  # it was carried out in part, perhaps
+            text = "a message of %s could not be carried out: %r"
+            told = partial(logger.error, text, link.peer.name, message, exc_info=error)
+            self._home.run_soon(told)
+            link.lose(f"a message of it could not be carried out: {error!r}")
+
+    def _reader(self, link: Link) -> Reader:
+        reader = self._readers.get(link.peer.name)
+        if reader is None:
+            reader = self._readers[link.peer.name] = Reader(self._distribution.name)
+        return reader
 
     def lost(self, node: str) -> None:
         """The link to a node is gone."""
+        self._readers.pop(node, None)
         for reference, (where, _, told) in list(self._monitors.items()):
             if where == node:
                 del self._monitors[reference]
@@ -305,7 +328,7 @@ class Processes:
 
     def _reg_send(self, link: Link, message: control.RegSend) -> None:
         local = self._names.get(message.name.name)
-        if local is not None:
+        if local is not None and message.sender.node == link.peer.name:
             local.deliver(message.message, message.sender)
 
     def _send(self, link: Link, message: control.Send | control.SendSender) -> None:
@@ -423,7 +446,8 @@ class Processes:
         """Nothing is to be done."""
 
     def _unsupported(self, link: Link, message: control.Unsupported) -> None:
-        logger.info("%s asks for operation %s, which is not offered", link.peer, message.operation)
+        text = "%s asks for operation %s, which is not offered"
+        self._home.run_soon(logger.info, text, link.peer.name, message.operation)
 
     # --- Processes of the node itself -----------------------------------------------------------
 
@@ -442,7 +466,7 @@ class Processes:
 
 def parse_call(message: Any) -> tuple[Pid, Any, Any] | None:
     """Take a call apart: caller, tag, request; `None` if it is none."""
-    if isinstance(message, tuple) and len(message) == 3 and message[0] == CALL:
+    if isinstance(message, tuple) and len(message) == 3 and message[0] is CALL:
         caller = message[1]
         if isinstance(caller, tuple) and len(caller) == 2 and isinstance(caller[0], Pid):
             return caller[0], caller[1], message[2]
@@ -451,7 +475,7 @@ def parse_call(message: Any) -> tuple[Pid, Any, Any] | None:
 
 def parse_cast(message: Any) -> Any:
     """What was cast, as `gen_server:cast` does; or the message itself."""
-    if isinstance(message, tuple) and len(message) == 2 and message[0] == CAST:
+    if isinstance(message, tuple) and len(message) == 2 and message[0] is CAST:
         return message[1]
     return message
 

@@ -22,9 +22,16 @@ from pykka.messages import _ActorStop
 import locks.errors
 from locks.errors import LocksError, MisuseError, OperatingError
 from locks.otp import etf
-from locks.otp.processes import Local, Processes, Target, parse_call, parse_cast
+from locks.otp.processes import (
+    NOCONNECTION,
+    Local,
+    Processes,
+    Target,
+    parse_call,
+    parse_cast,
+)
 from locks.otp.terms import Atom, Pid, Reference
-from locks.runtime import Client, GeventFuture, monitor
+from locks.runtime import Client, GeventFuture, Monitor, monitor
 from locks.runtime.monitor import DeathWatch, Mortal
 
 if TYPE_CHECKING:
@@ -36,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteError", "RemoteRef", "Remotes"]
 
 RAISED = Atom("$raised")
+DEPTH = 100  # more than what is encoded
 
 
 class RemoteError(OperatingError):
@@ -56,7 +64,7 @@ class RemoteRef(pykka.ActorRef[Any], Mortal):
         target: Its pid, or the name under which it is registered there.
     """
 
-    __slots__ = ("_monitored", "_remotes", "_stopped", "_watch", "node", "target")
+    __slots__ = ("_remotes", "_stopped", "_watch", "node", "target")
 
     def __init__(self, remotes: Remotes, node: str, target: Target) -> None:
         self.node = node
@@ -64,7 +72,6 @@ class RemoteRef(pykka.ActorRef[Any], Mortal):
         self._remotes = remotes
         self._stopped = False
         self._watch: DeathWatch | None = None
-        self._monitored: Reference | None = None
 
     def __str__(self) -> str:
         return f"{self.target}@{self.node}" if isinstance(self.target, str) else str(self.target)
@@ -144,20 +151,56 @@ class RemoteRef(pykka.ActorRef[Any], Mortal):
     @property
     def watch(self) -> DeathWatch:  # type: ignore[override]
         """Its monitors: one monitor of the distribution protocol stands behind them."""
-        if self._watch is None:
-            self._watch = DeathWatch()
-            self._remotes.turn.post(self._start_watching, self._watch)
-        return self._watch
+        watch = self._watch
+        if watch is None:
+            watch = self._watch = _RemoteWatch(self, self._remotes)
+        return watch
 
-    def _start_watching(self, watch: DeathWatch) -> None:
-        def down(reason: Any) -> None:
-            # A later monitor asks anew: the node may be back, or the name be taken again.
-            if isinstance(self.target, Pid) and reason != "noconnection":
-                self._stopped = True
-            self._watch = None
-            self._remotes.home.run_soon(watch.fire, self, reason, reason)
+    def has_ended(self, reason: Any) -> None:
+        """Who monitors it was told that it is down. In the turn."""
+        # A later monitor asks anew: the node may be back, or the name be taken again.
+        self._watch = None
+        if isinstance(self.target, Pid) and reason != NOCONNECTION:
+            self._stopped = True
 
-        self._monitored = self._remotes.processes.monitor(self.node, self.target, down)
+
+class _RemoteWatch(DeathWatch):
+    """The monitors of a process of another node."""
+
+    __slots__ = ("_over", "_ref", "_reference", "_remotes")
+
+    def __init__(self, ref: RemoteRef, remotes: Remotes) -> None:
+        super().__init__()
+        self._ref = ref
+        self._remotes = remotes
+        self._reference: Reference | None = None
+        self._over = False
+
+    def add(self, monitor: Monitor, subject: object) -> None:
+        """Monitor it over there while there is somebody to be told."""
+        super().add(monitor, subject)
+        self._remotes.turn.post(self._start)
+
+    def forsaken(self) -> None:
+        """Nobody is to be told any more."""
+        self._remotes.turn.post(self._stop)
+
+    def _start(self) -> None:
+        if self.monitors and self._reference is None and not self._over:
+            ref = self._ref
+            processes = self._remotes.processes
+            self._reference = processes.monitor(ref.node, ref.target, self._down)
+
+    def _stop(self) -> None:
+        if self._reference is not None and not self.monitors:
+            self._remotes.processes.demonitor(self._reference)
+            self._reference = None
+
+    def _down(self, reason: Any) -> None:
+        self._over = True
+        self._reference = None
+        self._ref.has_ended(reason)
+        self._remotes.home.run_soon(self.fire, self._ref, reason, reason)
 
 
 class Remotes:
@@ -220,13 +263,16 @@ class Remotes:
         else:
             self.processes.send_named(ref.node, ref.target, etf.encode(term))
 
-    def terms(self, value: Any) -> Any:
+    def terms(self, value: Any, depth: int = DEPTH) -> Any:
         """A message as it is sent: references have become pids. In the turn."""
         kind = type(value)
+        if not depth:
+            return value  # too deep to be sent: it will be refused
+        depth -= 1
         if kind is tuple or kind is list:
-            return kind(self.terms(each) for each in value)
+            return kind([self.terms(each, depth) for each in value])
         if kind is dict:
-            return {self.terms(key): self.terms(each) for key, each in value.items()}
+            return {self.terms(k, depth): self.terms(each, depth) for k, each in value.items()}
         if isinstance(value, (pykka.ActorRef, greenlet.greenlet, threading.Thread)):
             return self.pid_of(value)
         return value
@@ -239,7 +285,7 @@ class Remotes:
         if kind is Pid:
             return self.client_of(term)
         if kind is tuple or kind is list:
-            return kind(self.values(each) for each in term)
+            return kind([self.values(each) for each in term])
         if kind is dict:
             return {self.values(key): self.values(each) for key, each in term.items()}
         return term

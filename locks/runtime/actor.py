@@ -294,7 +294,7 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
     """Kill a `GeventActor`: raise `Killed` in its greenlet soon, whatever it is doing.
 
     From any thread, without waiting. An actor that catches `GreenletExit` survives. Killing an
-    actor that has ended does nothing.
+    actor that has ended does nothing. A process of another node is asked to exit.
 
     Args:
         ref: whom to kill.
@@ -304,7 +304,7 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
         TypeError: for another kind of actor.
     """
     inbox = ref.actor_inbox
-    if not isinstance(inbox, Inbox):
+    if not isinstance(inbox, Mortal):
         raise TypeError(f"only a GeventActor can be killed: {ref!r}")
     inbox.kill(reason)
 

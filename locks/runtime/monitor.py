@@ -112,8 +112,8 @@ class Monitor:
     def cancel(self) -> None:
         """Don't call back. Does nothing when the callback has run or is running."""
         watch = self._watch
-        if watch is not None:
-            watch.monitors.pop(self, None)
+        if watch is not None and watch.monitors.pop(self, watch) is None and not watch.monitors:
+            watch.forsaken()
 
     def _notify(self, down: Down) -> None:
         try:
@@ -152,6 +152,9 @@ class DeathWatch:
         if self.ended:
             # `fire` may not have seen this one.
             self._notify_all(Down(subject, self._late))
+
+    def forsaken(self) -> None:
+        """Nobody is to be told any more: the last monitor was cancelled."""
 
     def _notify_all(self, down: Down) -> None:
         for monitor in tuple(self.monitors):

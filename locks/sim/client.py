@@ -125,12 +125,11 @@ class Host:
         given_up = {lock_id: self._given_up(lock_id) for lock_id in rest}
         had = {lock_id for lock_id in rest if self._granted(lock_id, up)}
         sure = {lock_id for lock_id in had if self._granted(lock_id, up, given_up[lock_id])}
+        for lock_id, (_, nodes, require) in self.had.items():
+            if require.endswith("_alive"):  # when it comes back, it does not count for this
+                left = tuple(each for each in nodes if each != node)
+                self.had[lock_id] = self.had[lock_id]._replace(nodes=left)
         up = up - {node}
-        for lock_id, (mode, nodes, require) in self.had.items():
-            if require.endswith(
-                "_alive"
-            ):  # when it comes back, it does not count for this any more
-                self.had[lock_id] = Had(mode, tuple(n for n in nodes if n != node), require)
         gone = {i for i in had if not self._granted(i, up, (node,))}
         gone |= {i for i in sure if not self._granted(i, up, (node, *given_up[i]))}
         self.lost |= gone
@@ -188,18 +187,17 @@ class Host:
             self.had.clear()
             self.lost.clear()
         told: dict[tuple[str, LockId], Mode] = {}
-        alive = self.agent.alive
         for lock_id in self.had:
-            if lock_id not in self.lost and not self._granted(lock_id, since=False):
-                self._rely_on_what_came_since(lock_id)
-            given_up = self._given_up(lock_id)
-            where = self._granted(lock_id, alive, given_up) if lock_id not in self.lost else []
-            mode, nodes, _ = self.had[lock_id]
-            told |= {(node, lock_id): mode for node in where if node in nodes}
-            relies = bool(where)
-            if relies == self._refuses(lock_id):
+            where: list[str] = []
+            if lock_id not in self.lost:
+                if not self._granted(lock_id, since=False):
+                    self._rely_on_what_came_since(lock_id)
+                where = self._granted(lock_id, without=self._given_up(lock_id))
+            told |= {(node, lock_id): self.had[lock_id].mode for node in where}
+            if bool(where) == self._refuses(lock_id):
                 raise Violation(f"{self.ref} does not know whether {show(lock_id)} is held")
-        if bool(self.had) and self._refuses(None) != (len({i for _, i in told}) < len(self.had)):
+        refuses = bool(self.had) and self._refuses(None)
+        if refuses != (len({lock_id for _, lock_id in told}) < len(self.had)):
             raise Violation(f"{self.ref} does not know whether all is held")
         if told != self.told:
             self.told = told
@@ -244,7 +242,7 @@ class Host:
         nodes = tuple(wish.claims)
         if wish.require.endswith("_alive"):
             nodes = tuple(node for node in nodes if node in self.agent.alive)
-        self.had[lock_id] = Had(wish.mode, nodes, wish.require)
+        self.had[lock_id] = self.had[lock_id]._replace(nodes=nodes)
 
     def _given_up(self, lock_id: LockId) -> list[str]:
         """Where a lock is about to be surrendered, and may be already."""
@@ -262,8 +260,14 @@ class Host:
 
     def _check_action(self, report: Deadlock) -> None:
         """An agent that is to abort rather than to surrender does so where its client was told."""
-        taken = [where for where in self.told if related(where[1], report.lock_id)]
-        if report.action == "surrendered" and any(node == report.node for node, _ in taken):
+        taken = {
+            lock_id
+            for node, lock_id in self.told
+            if node == report.node
+            and related(lock_id, report.lock_id)
+            and not self._granted(lock_id, without=(node,))
+        }
+        if report.action == "surrendered" and taken:
             raise Violation(f"{self.ref} surrenders what its client was told it has: {report}")
 
 

@@ -20,8 +20,8 @@ import pytest
 import locks
 import locks.testing
 from locks.messages import Request
-from locks.sim import application
 from locks.program import default_node
+from locks.sim import application
 from locks.testing import Client, Simulation, Violation, seeds, simulate
 from locks.wire import SERIAL_BITS
 

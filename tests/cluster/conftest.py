@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import gevent
+import pykka
 import pytest
+from gevent._hub_local import get_hub_if_exists
 
 from tests.cluster.harness import World
 from tests.cluster.nodes import Nodes
@@ -29,21 +31,29 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
             pyfuncitem.obj(**arguments)
         except BaseException as error:
             errors.append(error)
+        finally:
+            if "nodes" in arguments:
+                arguments["nodes"].stop()
+            for actor in pykka.ActorRegistry.get_all():
+                actor.stop(block=False)
+            hub = get_hub_if_exists()  # a GeventActor of the test lives there
+            if hub is not None:
+                gevent.sleep(0)
+                hub.destroy(destroy_loop=True)
 
     thread = _Thread(target=body, name="test", daemon=True)
     thread.start()
-    thread.join()
+    thread.join(100)
+    assert not thread.is_alive(), "the test hangs"
     if errors:
         raise errors[0]
     return True
 
 
 @pytest.fixture
-def nodes() -> Iterator[Nodes]:
-    """Nodes in this process, ended at the end."""
-    made = Nodes()
-    yield made
-    made.stop()
+def nodes() -> Nodes:
+    """Nodes in this process, ended at the end of the test, in its thread."""
+    return Nodes()
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent import futures
+from typing import Any, TypeVar
 
 import locks
 from locks.otp import control
@@ -18,6 +19,7 @@ from locks.otp.options import Options
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import eventually
 
+T = TypeVar("T")
 A, B, C = (f"{letter}@127.0.0.1" for letter in "abc")
 
 
@@ -89,6 +91,80 @@ def link(node: locks.Node, other: str) -> Link:
     """The connection of a node with another one."""
     assert node.cluster is not None
     return node.cluster.distribution.links[other]
+
+
+class Tx:
+    """A transaction on a node, with a client that is a thread of its own.
+
+    Args:
+        node: The node.
+        **options: As for `locks.spawn_agent`; it is notified in `told`, and of losses in `losses`.
+    """
+
+    def __init__(self, node: locks.Node, **options: Any) -> None:
+        self.node = node
+        self._thread = futures.ThreadPoolExecutor(1)
+        self.told: list[locks.Notification] = []
+        self.losses: list[locks.LockLost] = []
+        self.agent = self.do(lambda: node.spawn_agent(notify=self.told.append, **options))
+        self.agent.on_lost = self.losses.append
+
+    def later(self, job: Callable[[], T]) -> futures.Future[T]:
+        """Have the client do something."""
+        return self._thread.submit(job)
+
+    def do(self, job: Callable[[], T]) -> T:
+        """Have the client do something, and wait for it."""
+        return self.later(job).result(15)
+
+    def ask(
+        self,
+        lock_id: Any,
+        nodes: Iterable[str] | None = None,
+        require: Any = "all",
+        *,
+        mode: Any = "write",
+        timeout: float | None = 10,
+    ) -> futures.Future[locks.LockResult]:
+        """Lock; returns at once."""
+        return self.later(
+            lambda: locks.lock(
+                self.agent,
+                lock_id,
+                mode,
+                (self.node.name,) if nodes is None else list(nodes),
+                require,
+                timeout=timeout,
+            )
+        )
+
+    def lock(self, *args: Any, **options: Any) -> locks.LockResult:
+        """Lock, and wait for it."""
+        return self.ask(*args, **options).result(15)
+
+    def token(self, lock_id: Any, timeout: float = 5) -> int:
+        """The fencing token."""
+        return self.do(lambda: locks.fencing_token(self.agent, lock_id, timeout=timeout))
+
+    def ensure_held(self, lock_id: Any = None) -> None:
+        """See `locks.ensure_held`."""
+        self.do(lambda: locks.ensure_held(self.agent, lock_id))
+
+    def granted(self, lock_id: Any) -> tuple[str, ...]:
+        """The nodes where it is granted."""
+        for info in self.agent.lock_info():
+            if info.lock_id == lock_id:
+                return info.granted
+        return ()
+
+    def end(self) -> None:
+        """End the transaction, and then the client."""
+        self.do(lambda: locks.end_transaction(self.agent))
+        self._thread.shutdown()
+
+    def die(self) -> None:
+        """The client ends; the transaction was not ended."""
+        self._thread.shutdown()
 
 
 class News:

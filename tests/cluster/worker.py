@@ -101,6 +101,10 @@ class Client:
     def agents(self) -> int:
         return locks.statistics().agents
 
+    def asked(self) -> int:
+        """How many locks all transactions have asked for."""
+        return sum(len(agent.lock_info()) for agent in self._node().agents.values())
+
     def entries(self) -> int:
         return locks.statistics().table.entries
 

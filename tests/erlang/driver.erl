@@ -2,11 +2,12 @@
 %%
 %% A command is {Number, Client, Module, Function, Arguments} in the external term format, in
 %% hexadecimal. The process called Client calls the function; each client does one thing at a time.
-%% A line {Number, ok | error | exit, Result} in the same form is the answer. Standard input that ends
-%% ends the node.
+%% The answer is a line {Number, ok | error | exit | throw, Result} in the same form. The node ends
+%% with its standard input.
 -module(driver).
--export([start/0, messages/1, client/1, kill/1, monitor_pid/1, monitor_name/2, down/1,
-         start_original/0, self_pid/0, ready/0]).
+-export([start/0, start_locks/0, messages/1, message/1, self_pid/0, send/2, wait_for_end/0,
+         kill/1, monitor_process/1, down/1, sort/1, echo_server/1]).
+-export([init/1, handle_call/3, handle_cast/2]).
 
 start() ->
     spawn(fun() -> answer(0, ok, node()), loop() end).
@@ -16,8 +17,9 @@ loop() ->
         eof -> halt(0);
         {error, _} -> halt(1);
         Line ->
-            {Number, Name, M, F, A} = binary_to_term(binary:decode_hex(string:trim(list_to_binary(Line)))),
-            client(Name) ! {call, Number, M, F, A},
+            Hex = string:trim(list_to_binary(Line)),
+            {Number, Client, M, F, A} = binary_to_term(binary:decode_hex(Hex)),
+            client(Client) ! {'$driver', Number, M, F, A},
             loop()
     end.
 
@@ -25,68 +27,74 @@ loop() ->
 client(Name) ->
     case whereis(Name) of
         undefined ->
-            Pid = spawn(fun() -> obey([]) end),
+            Pid = spawn(fun obey/0),
             register(Name, Pid),
             Pid;
         Pid -> Pid
     end.
 
-obey(Kept) ->
+obey() ->
     receive
-        {call, Number, M, F, A} ->
-            put(kept, Kept),
+        {'$driver', Number, M, F, A} ->
             try apply(M, F, A) of
                 Result -> answer(Number, ok, Result)
             catch
                 Class:Reason -> answer(Number, Class, Reason)
             end,
-            obey(get(kept));
-        Other ->
-            obey([Other | Kept])
+            obey()
     end.
 
 answer(Number, Outcome, Result) ->
     Hex = binary:encode_hex(term_to_binary({Number, Outcome, Result})),
     io:put_chars([Hex, $\n]).
 
-%% In a client: what it was sent within that many milliseconds, or so far.
+%% The original as an application; its application file need not be there.
+start_locks() ->
+    application:load({application, locks,
+                      [{description, "the original"}, {vsn, "0"}, {modules, []},
+                       {registered, []}, {applications, [kernel, stdlib]},
+                       {mod, {locks_app, []}}]}),
+    application:start(locks).
+
+%% What the client was sent, until nothing comes for so many milliseconds.
 messages(Wait) ->
     receive
-        {call, _, _, _, _} = Call -> self() ! Call
-    after 0 -> ok
-    end,
-    Kept = get(kept),
-    put(kept, []),
-    lists:reverse(Kept) ++ drain(Wait).
-
-drain(Wait) ->
-    receive
-        Message when element(1, Message) =/= call -> [Message | drain(Wait)]
+        Message when not is_tuple(Message); element(1, Message) =/= '$driver' ->
+            [Message | messages(Wait)]
     after Wait -> []
+    end.
+
+%% The next thing that the client is sent.
+message(Wait) ->
+    receive
+        Message when not is_tuple(Message); element(1, Message) =/= '$driver' -> Message
+    after Wait -> timeout
     end.
 
 self_pid() -> self().
 
-ready() -> ok.
+send(To, Message) -> To ! Message.
 
-kill(Pid) when is_pid(Pid) -> exit(Pid, kill);
-kill(Name) -> exit(whereis(Name), kill).
+wait_for_end() -> receive stop -> ok end.
 
-monitor_pid(Pid) -> erlang:monitor(process, Pid).
+kill(Name) when is_atom(Name) -> kill(whereis(Name));
+kill(Pid) -> exit(Pid, kill).
 
-monitor_name(Name, Node) -> erlang:monitor(process, {Name, Node}).
+monitor_process(What) -> erlang:monitor(process, What).
 
-%% In a client: waits for the end of what it monitors.
-down(Ref) ->
-    case lists:keyfind(Ref, 2, get(kept)) of
-        {'DOWN', Ref, process, _, Reason} -> Reason;
-        false -> receive {'DOWN', Ref, process, _, Reason} -> Reason after 10000 -> timeout end
-    end.
+%% The reason for which a monitored process has ended.
+down(Reference) ->
+    receive {'DOWN', Reference, process, _, Reason} -> Reason after 10000 -> timeout end.
 
-%% The original as an application, without its application file.
-start_original() ->
-    Spec = {application, locks,
-            [{description, "the original"}, {vsn, "0"}, {modules, []}, {registered, []},
-             {applications, [kernel, stdlib]}, {mod, {locks_app, []}}]},
-    application:load(Spec),
-    application:start(locks).
+sort(Terms) -> lists:sort(Terms).
+
+%% A gen_server that answers with what it is asked.
+echo_server(Name) -> gen_server:start({local, Name}, ?MODULE, [], []).
+
+init([]) -> {ok, []}.
+
+handle_call(stop, _, State) -> {stop, asked_to, ok, State};
+handle_call(kept, _, State) -> {reply, lists:reverse(State), State};
+handle_call(Request, _, State) -> {reply, Request, State}.
+
+handle_cast(Message, State) -> {noreply, [Message | State]}.

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locks.otp import control
+from locks.otp import frames
 from locks.otp.control import (
     DemonitorP,
     Exit,
     Exit2,
     Link,
+    Message,
     MonitorP,
     MonitorPExit,
     RegSend,
@@ -25,11 +26,10 @@ from locks.otp.control import (
     UnlinkId,
     UnlinkIdAck,
     Unsupported,
-    pack_reg_send,
-    pack_send,
     parse,
 )
 from locks.otp.etf import DecodeError, EncodeError, Limits, encode
+from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.terms import Atom, Pid, Reference
 from tests.otp.strategies import PIDS, REFERENCES, TERMS, exact
 
@@ -110,9 +110,7 @@ def test_other_forms_are_understood(message: Any, term: tuple[Any, ...], more: l
 
 def test_every_message_has_a_form() -> None:
     """The tables above leave no kind of message out."""
-    assert {type(message) for message, _, _ in FORMS + OTHER_FORMS} == set(
-        get_args(control.Message)
-    )
+    assert {type(message) for message, _, _ in FORMS + OTHER_FORMS} == set(get_args(Message))
 
 
 def test_messages_that_are_encoded_already() -> None:
@@ -123,11 +121,11 @@ def test_messages_that_are_encoded_already() -> None:
         assert parse(pack_reg_send(A, NAME, message)) == RegSend(A, NAME, {"a": [1]})
     with pytest.raises(EncodeError, match="64 bits"):
         pack_send(Pid(-1, "a@h", 1), message)
-    for number in range(control.CACHED + 10):
+    for number in range(frames.CACHED + 10):
         pid = Pid(number, "a@h", 1)
         assert parse(pack_send(pid, message)) == Send(pid, {"a": [1]})
         assert parse(pack_reg_send(pid, NAME, message)) == RegSend(pid, NAME, {"a": [1]})
-    assert max(len(control._sends), len(control._reg_sends)) <= control.CACHED
+    assert max(len(frames._send_heads), len(frames._reg_send_heads)) <= frames.CACHED
 
 
 @pytest.mark.parametrize(("term", "more"), [(term, more) for _, term, more in FORMS])
@@ -222,3 +220,28 @@ def check_parsing(data: bytes) -> None:
         assert message.operation not in {term[0] for _, term, _ in FORMS}
     else:
         assert exact(parse(message.pack())) == exact(message)
+
+
+def test_a_reader_reads_as_parse_does() -> None:
+    """What is remembered of the last frame changes nothing: heads that differ, damage, other forms."""
+    reader = Reader(B.node)
+    message, longer = encode(["x", 1]), encode({"y": (2, 3)})
+    frames = [
+        pack_reg_send(A, NAME, message),
+        pack_reg_send(A, NAME, longer),
+        pack_send(B, message),
+        pack_send(B._replace(number=B.number + 1), longer),
+        pack_reg_send(B, NAME, message),
+        pack_reg_send(A, Atom("other"), message),
+        pack_reg_send(A, NAME, message),
+        DemonitorP(A, B, REF).pack(),
+        pack_send(A, message),
+    ]
+    for whole in frames * 2:
+        assert reader.parse(whole) == parse(whole)
+        for damaged in (whole[:-1], whole + b"\x00", whole[: len(whole) // 2], b"q" + whole[1:]):
+            with pytest.raises(DecodeError) as expected:
+                parse(damaged)
+            with pytest.raises(DecodeError) as found:
+                reader.parse(damaged)
+            assert str(found.value) == str(expected.value)

@@ -52,12 +52,13 @@ OTP_SANS_IO = [
     "locks.otp.terms*",
     "locks.otp.etf*",
     "locks.otp.control*",
+    "locks.otp.frames*",
     "locks.otp.challenges*",
     "locks.otp.handshake*",
     "locks.otp.epmd*",
 ]
 # Our messages, and those of the original, as Erlang's terms.
-FORMS = ["locks.wire", "locks.original", "locks.original.*"]
+FORMS = ["locks.wire", "locks.wire.*", "locks.original", "locks.original.*"]
 # Actors: shells around the pure machines. They import what is below, and each other.
 ACTORS = [
     "locks.node",

@@ -11,62 +11,9 @@ from typing import Any
 import pytest
 
 import locks
-from locks.agent_machine import AgentMachine
-from locks.messages import Answer, Ended, Notify, ToAgent, ToServer
-from locks.model import AgentId, LockResult
-from locks.server_machine import ServerMachine
-
-A, B = ("a",), ("b",)
-N1, N2, N3 = "n1@h", "n2@h", "n3@h"
-ALL = (N1, N2, N3)
-
-
-class Net:
-    """Some lock servers and agents; what one of them wants sent is delivered at once."""
-
-    def __init__(self, *nodes: str) -> None:
-        self.servers = {node: ServerMachine(node) for node in nodes}
-        self.agents: dict[AgentId, AgentMachine] = {}
-        self.answers: dict[Any, Any] = {}
-        self.told: list[locks.Notification] = []
-
-    def agent(self, **options: Any) -> AgentMachine:
-        serial = len(self.agents) + 1
-        agent = AgentMachine(AgentId(serial, N1, serial), f"c{serial}", self.servers, **options)
-        self.agents[agent.id] = agent
-        return agent
-
-    def do(self, agent: AgentMachine, effects: list[Any]) -> None:
-        """Carry out what an agent wants, and all that follows."""
-        todo = [(agent, effect) for effect in effects]
-        while todo:
-            sender, effect = todo.pop(0)
-            if isinstance(effect, ToServer):
-                if effect.node in self.servers:
-                    server = self.servers[effect.node]
-                    todo += [(sender, each) for each in server.handle(effect.message)]
-            elif isinstance(effect, ToAgent):
-                receiver = self.agents[effect.agent]
-                todo += [(receiver, each) for each in receiver.receive(effect.message)]
-            elif isinstance(effect, Answer):
-                self.answers[effect.wait] = effect.result
-            elif isinstance(effect, Notify):
-                self.told.append(effect.notification)
-            else:
-                assert isinstance(effect, Ended)
-            if not todo:
-                for each in self.agents.values():
-                    todo += [(each, effect) for effect in each.settle()]
-
-    def down(self, node: str) -> None:
-        del self.servers[node]
-        for agent in self.agents.values():
-            self.do(agent, agent.node_down(node))
-
-    def up(self, node: str) -> None:
-        self.servers[node] = ServerMachine(node, 1_000_000)
-        for agent in self.agents.values():
-            self.do(agent, agent.node_up(node))
+from locks.messages import Release, Released, Remove, ToAgent, ToServer
+from locks.model import LockResult
+from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
 
 @pytest.mark.parametrize(
@@ -122,10 +69,9 @@ def test_too_few_nodes_are_refused_and_change_nothing(require: Any, needs: int, 
 def test_a_node_that_goes_down_aborts_what_can_not_be_served() -> None:
     """With `all`, losing a node ends the transaction: its waits are told, its locks released."""
     net = Net(*ALL)
-    agent = net.agent()
-    net.do(agent, agent.ask(A, "write", ALL, "all", 1))
-    holder = net.agent()
+    holder, agent = net.agent(), net.agent()
     net.do(holder, holder.ask(B, "write", (N1,), "all"))
+    net.do(agent, agent.ask(A, "write", ALL, "all"))
     net.do(agent, agent.ask(B, "write", (N1,), "all", 2))
     net.down(N3)
     assert isinstance(net.answers[2], locks.CannotServe)
@@ -244,12 +190,87 @@ def test_notify_tells_status_and_lock_infos() -> None:
     assert [(n.kind, n.value) for n in net.told] == [("have_all_locks", ())]
 
 
-def test_a_token_exists_for_one_node_only() -> None:
-    """Over several nodes a fencing token is refused, since nothing makes it rise there yet."""
+# --- Requests that are not needed ---------------------------------------------------------------
+
+
+def releases(net: Net) -> list[Release]:
+    """What was released so far."""
+    return [message for message in net.sent if isinstance(message, Release)]
+
+
+@pytest.mark.parametrize("require", ["any", "majority", "majority_alive"])
+def test_who_has_a_lock_on_nodes_enough_does_not_wait_for_the_others(require: Any) -> None:
+    """A request that would have to wait is withdrawn, so that nobody yields for it."""
+    net = Net(*ALL)
+    other, agent = net.agent(), net.agent()
+    net.do(other, other.ask(A, "write", (N3,), "all"))
+    net.do(agent, agent.ask(A, "write", ALL, require, 1))
+    assert net.answers[1].status == "have_all_locks"
+    assert releases(net) == [Release(agent.id, A)]
+    assert not net.servers[N3].view(A).waiting
+    assert agent.lock_info()[0].granted == (N1, N2)
+    net.do(other, other.end())
+    assert not net.servers[N3].view(A).requests
+
+
+def test_what_is_not_needed_is_no_deadlock() -> None:
+    """One has a majority, the other one the third node: that is no circle, and nobody yields."""
+    net = Net(*ALL)
+    older, younger = net.agent(abort_on_deadlock=True), net.agent(abort_on_deadlock=True)
+    net.do(older, older.ask(A, "write", (N3,), "majority", "first"))
+    net.do(younger, younger.ask(A, "write", ALL, "majority", "younger"))
+    net.do(older, older.ask(A, "write", ALL, "majority", "older"))
+    assert "older" not in net.answers
+    net.do(younger, younger.end())
+    assert net.answers["older"] == LockResult("have_all_locks", ())
+
+
+def test_what_is_needed_again_is_asked_for_again() -> None:
+    """When a node is lost, the requests that had been withdrawn are made again."""
+    net = Net(*ALL)
+    other, agent = net.agent(await_nodes=True), net.agent(await_nodes=True)
+    net.do(other, other.ask(A, "write", (N3,), "all"))
+    net.do(agent, agent.ask(A, "write", ALL, "majority", 1))
+    net.down(N2)
+    assert [c.agent for c in net.servers[N3].view(A).waiting] == [agent.id]
+    net.do(other, other.end())
+    assert agent.holds(A)
+    assert agent.lock_info()[0].granted == (N1, N3)
+
+
+def test_the_read_lock_is_kept_where_the_upgrade_is_not_needed() -> None:
+    """An upgrade is withdrawn where it would have to wait; what is read there stays.
+
+    So when the upgrade is given up, everything is read as before.
+    """
+    net = Net(*ALL)
+    reader, agent = net.agent(), net.agent()
+    net.do(reader, reader.ask(A, "read", (N3,), "all"))
+    net.do(reader, reader.ask(B, "write", (N1,), "all"))
+    net.do(agent, agent.ask(A, "read", ALL, "majority", 1))
+    upgrade = agent.ask_all([(A, "write", ALL, "majority"), (B, "write", (N1,), "all")], 2)
+    net.do(agent, upgrade)
+    assert releases(net) == [Release(agent.id, A, "write")]
+    assert agent.lock_info()[0].granted == (N1, N2)
+    net.do(agent, agent.abandon(2))
+    assert agent.lock_info()[0].mode == "read"
+    assert agent.lock_info()[0].granted == ALL
+
+
+def test_a_server_that_can_not_release_is_asked_once() -> None:
+    """If the request is still there after its release, it is left alone, and removed at the end."""
     net = Net(N1, N2)
-    agent = net.agent()
-    net.do(agent, agent.ask(A, "write", (N1,), "all"))
-    net.do(agent, agent.ask(B, "write", (N1, N2), "all"))
-    assert agent.token(A) == net.servers[N1].view(A).requests[0].version
-    with pytest.raises(locks.InvalidOption, match="2 nodes"):
-        agent.token(B)
+    other, agent = net.agent(), net.agent()
+    net.do(other, other.ask(A, "write", (N2,), "all"))
+    waits: Any = None
+    sent = []
+    for request in agent.ask(A, "write", (N1, N2), "any", 1):
+        assert isinstance(request, ToServer)
+        for told in net.servers[request.node].handle(request.message):
+            assert isinstance(told, ToAgent)
+            waits = told.message
+            sent += agent.receive(told.message)
+    assert ToServer(N2, Release(agent.id, A)) in sent
+    after = agent.receive(Released(N2, A, waits.records))
+    assert not [e for e in after if isinstance(e, ToServer) and isinstance(e.message, Release)]
+    assert ToServer(N2, Remove(agent.id)) in agent.end()

@@ -1,0 +1,341 @@
+"""Figures of locks on other nodes: one remote lock, several nodes, many clients.
+
+Each other node is a process of its own, `python -m locks node`; the client's node is in this one.
+All goes over loopback, and all processes are pinned (`benchmarks.lab`). The yardstick is a bare echo
+of as many bytes as a request for a lock and its answer have, which are counted. redis-py's `Lock` on
+a Redis without persistence, started here, is measured where both are installed.
+
+    python -m benchmarks.cluster [--only NAME ...] [--shape hub|threads ...] [--quick]
+                                 [--nodes 3 5] [--clients 10 100] [--rounds N] [--seconds S]
+
+measures what `python -m benchmarks --only remote quorum crowd` does, in the sizes that one gives,
+and lists the targets at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import gevent
+
+import locks
+from benchmarks.harness import Figure, Report, Row, Runs, Sample, interleave, table
+from benchmarks.lab import ROOT, Lab, Timed, now, pinnings, timed
+
+__all__ = ["FIGURES"]
+
+ONE = ("bench", 1)
+BEGIN = "begin + lock + end"
+WITH = "with transaction() + lock"
+SIZES = "LOCKS_BENCHMARK_SIZES"  # the environment variable by which sizes get into a worker
+Operation = Callable[[], float]
+"""Locks and ends once; returns the time at which the lock was there."""
+
+
+class Sizes(NamedTuple):
+    """How much is measured.
+
+    Attributes:
+        nodes: Over how many nodes `quorum` locks.
+        clients: How many clients `crowd` has.
+        rounds: How often everything is measured.
+        seconds: How long one sample takes, about.
+    """
+
+    nodes: Sequence[int] = (3, 5)
+    clients: Sequence[int] = (10, 100)
+    rounds: int = 9
+    seconds: float = 0.06
+
+    @classmethod
+    def of(cls, report: Report) -> Sizes:
+        """Those that were asked for, or the usual ones."""
+        if SIZES in os.environ:
+            return cls(**json.loads(os.environ[SIZES]))
+        return cls((3,), (10,), 2, 0.005) if report.quick else cls()
+
+
+def begin_lock_end(
+    nodes: Sequence[str], require: locks.Require = "all", lock_id: tuple[Any, ...] = ONE
+) -> Operation:
+    """One transaction by the functions of the original."""
+    wanted = [(lock_id, "write", nodes, require)]
+
+    def operation() -> float:
+        agent, _ = locks.begin_transaction(wanted)
+        granted = now()
+        locks.end_transaction(agent)
+        return granted
+
+    return operation
+
+
+def with_transaction(
+    nodes: Sequence[str], require: locks.Require = "all", token: bool = False
+) -> Operation:
+    """One transaction in a `with` block, with the lock's fencing token if wanted."""
+
+    def operation() -> float:
+        with locks.transaction() as tx:
+            tx.lock(ONE, nodes=nodes, require=require)
+            if token:
+                tx.token(ONE)
+            return now()
+
+    return operation
+
+
+def on_linux(report: Report) -> bool:
+    """Whether processes can be pinned here; if not, that is said."""
+    if sys.platform != "linux":
+        report.skipped.append("processes are pinned and timed as Linux does it: all is left out")
+        return False
+    return True
+
+
+# --- One node --------------------------------------------------------------------------------------
+
+
+def remote(report: Report, green: bool) -> None:
+    """Figure 9: one client, one lock on one other node."""
+    if not on_linux(report):
+        return
+    sizes = Sizes.of(report)
+    with Lab(report, green) as lab:
+        peers = lab.start_nodes(1)
+        operations = {
+            BEGIN: begin_lock_end(peers.names),
+            WITH: with_transaction(peers.names),
+            f"{WITH} + token": with_transaction(peers.names, token=True),
+        }
+        asked, answered, ended = peers.count_bytes(operations[BEGIN])
+        echo = lab.start_echo(asked, -answered)
+        redis = lab.start_redis()
+        samples: dict[str, Sample] = {}
+        pinned = pinnings(report)
+        for pins in pinned:
+            parties = {"echo": echo}
+            parties |= {name: peers.party(timed(each)) for name, each in operations.items()}
+            if redis is not None:
+                parties["redis-py"] = redis[0]
+            for name, party in parties.items():
+                name = f"{pins.name}: {name}"
+                samples[name] = lab.sample(name, pins, party, sizes.seconds)
+        runs = interleave(samples, sizes.rounds)
+        for pins in pinned:
+            add_echo(report, runs, lab, f"{pins.name}: echo", f"{asked} bytes, {-answered} back")
+            for each in operations:
+                name = f"{pins.name}: {each}"
+                counts = green and pins.client == pins.others and each == BEGIN
+                report.compare(
+                    runs, name, f"{pins.name}: echo",
+                    yardstick_label="echo",
+                    target=report.limit(8) if counts else None,
+                    note=lab.note(name) + (f"; {ended} bytes to end it" if each == BEGIN else ""),
+                )  # fmt: skip
+            if redis is not None:
+                yardstick = f"{pins.name}: redis-py"
+                report.compare(
+                    runs, f"{pins.name}: {BEGIN}", yardstick,
+                    yardstick_label="redis-py's Lock",
+                    target=report.limit(1) if green else None,
+                    note=f"{redis[1]}: {lab.note(yardstick)}",
+                )  # fmt: skip
+
+
+def add_echo(report: Report, runs: Runs, lab: Lab, name: str, more: str) -> None:
+    """A row for the yardstick itself."""
+    report.add(name, runs.median(name) * 1e6, "µs", note=f"{lab.note(name)}; {more}")
+
+
+# --- Several nodes ---------------------------------------------------------------------------------
+
+
+def quorum(report: Report, green: bool) -> None:
+    """Figure 10: one client, one lock on several nodes."""
+    if not on_linux(report):
+        return
+    sizes = Sizes.of(report)
+    with Lab(report, green) as lab:
+        peers = lab.start_nodes(max(sizes.nodes))
+        own = peers.node.name
+        parties = {"1 other node": peers.party(timed(begin_lock_end(peers.names[:1])))}
+        for number in sizes.nodes:
+            groups = {
+                "others": peers.names[:number],
+                "with the own one": [own, *peers.names[: number - 1]],
+            }
+            for which, nodes in groups.items():
+                others = number - (own in nodes)
+                for require in ("all", "majority"):
+                    name = f"{number} nodes, {which}, {require}"
+                    operation = begin_lock_end(nodes, require)
+                    parties[name] = peers.party(timed(operation), others)
+                operation = with_transaction(nodes, "majority", token=True)
+                parties[f"{name} + token"] = peers.party(timed(operation), others)
+        samples: dict[str, Sample] = {}
+        pinned = pinnings(report)
+        for pins in pinned:
+            for name, party in parties.items():
+                name = f"{pins.name}: {name}"
+                samples[name] = lab.sample(name, pins, party, sizes.seconds)
+        runs = interleave(samples, sizes.rounds)
+        for pins in pinned:
+            one, *names = (f"{pins.name}: {name}" for name in parties)
+            report.add(one, runs.median(one) * 1e6, "µs", note=lab.note(one))
+            for name in names:
+                counts = green and " 3 nodes" in name and name.endswith("majority")
+                report.compare(
+                    runs, name, one,
+                    yardstick_label="1 other node",
+                    target=report.limit(1.6) if counts else None,
+                    note=lab.note(name),
+                )  # fmt: skip
+
+
+# --- Many clients ----------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Clients that each do transactions, one after the other, with a lock on another node.
+
+    Args:
+        green: Whether they are greenlets; else threads.
+        node: Where they lock.
+        clients: How many they are.
+        same: Whether all want the same lock; else each has one of its own.
+    """
+
+    def __init__(self, green: bool, node: str, clients: int, same: bool = True) -> None:
+        self.green = green
+        self.operations = [
+            begin_lock_end([node], lock_id=("crowd", 0 if same else n)) for n in range(clients)
+        ]
+
+    def run(self, times: int) -> list[Timed]:
+        """Have so many transactions done by all together, at least one by each."""
+        found: list[Timed] = []
+        errors: list[BaseException] = []
+        each = max(1, times // len(self.operations))
+
+        def client(operation: Operation) -> None:
+            try:
+                found.extend(timed(operation)(each))
+            except BaseException as error:
+                errors.append(error)
+
+        if self.green:
+            gevent.joinall([gevent.spawn(client, operation) for operation in self.operations])
+        else:
+            threads = [
+                threading.Thread(target=client, args=(operation,)) for operation in self.operations
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if errors:
+            raise errors[0]
+        return found
+
+
+def crowd(report: Report, green: bool) -> None:
+    """Figure 11: many clients, each with a lock on another node, or all with the same one."""
+    if not on_linux(report):
+        return
+    sizes = Sizes.of(report)
+    with Lab(report, green) as lab:
+        peers = lab.start_nodes(1)
+        (node,) = peers.names
+        crowds = {"1 client": Crowd(green, node, 1)}
+        for clients in sizes.clients:
+            for what, same in (("a lock each", False), ("one lock for all", True)):
+                crowds[f"{clients} clients, {what}"] = Crowd(green, node, clients, same)
+        samples: dict[str, Sample] = {}
+        pinned = pinnings(report)
+        for pins in pinned:
+            for name, people in crowds.items():
+                name = f"{pins.name}: {name}"
+                party = peers.party(people.run)
+                samples[name] = lab.sample(name, pins, party, 3 * sizes.seconds, together=True)
+        runs = interleave(samples, sizes.rounds)
+        for pins in pinned:
+            one, *names = (f"{pins.name}: {name}" for name in crowds)
+            report.add(one, runs.median(one) * 1e6, "µs", note=_rate(runs, lab, one))
+            for name in names:
+                note = _rate(runs, lab, name)
+                report.compare(runs, name, one, yardstick_label="1 client", note=note)
+
+
+def _rate(runs: Runs, lab: Lab, name: str) -> str:
+    return f"{1 / runs.median(name):,.0f} transactions/s; each: {lab.note(name)}"
+
+
+FIGURES = [
+    Figure(
+        name,
+        title,
+        {"hub": partial(function, green=True), "threads": partial(function, green=False)},
+    )
+    for name, title, function in (
+        ("remote", "a lock on one other node", remote),
+        ("quorum", "a lock on several nodes", quorum),
+        ("crowd", "many clients with locks on one other node: time for each transaction", crowd),
+    )
+]
+
+
+# --- The command line ------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Run what the command line says; 1 when a figure could not be measured."""
+    usual = Sizes()
+    names = [figure.name for figure in FIGURES]
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.cluster", description="How fast locks on other nodes are."
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, default=names)
+    parser.add_argument("--shape", nargs="+", choices=FIGURES[0].contexts, default=["hub"])
+    parser.add_argument("--quick", action="store_true", help="targets are left out")
+    for name, kind, most in (("nodes", int, "+"), ("clients", int, "+"), ("rounds", int, None),
+                             ("seconds", float, None)):  # fmt: skip
+        parser.add_argument(f"--{name}", nargs=most, type=kind, default=getattr(usual, name))
+    arguments = parser.parse_args()
+    sizes = {name: getattr(arguments, name) for name in Sizes._fields}
+    environment = {**os.environ, SIZES: json.dumps(sizes)}
+    rows: list[Row] = []
+    failed = False
+    for figure in [each for each in FIGURES if each.name in arguments.only]:
+        for shape in arguments.shape:
+            command = [sys.executable, "-m", "benchmarks", "--worker", figure.name, shape]
+            command += ["--quick"] if arguments.quick else []
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, env=environment, cwd=ROOT, check=False
+            )
+            if done.returncode:
+                print(f"{figure.name} ({shape}) ended with {done.returncode}")
+                failed = True
+                continue
+            found = json.loads(done.stdout.splitlines()[-1])
+            found["rows"] = [Row(**row) for row in found["rows"]]
+            rows += found["rows"]
+            print(table(f"{figure.name} ({shape}): {figure.title}", **found), flush=True)
+    targets = [row for row in rows if row.target is not None]
+    if targets:
+        print("Targets")
+        for row in targets:
+            print(f"  {row.case}: {row.ratio:.2f} x {row.yardstick}, {row.verdict()}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,429 @@
+"""What strangers, bad peers and slow ones can do to a node: nothing but lose their own connection."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import locks
+from locks.otp import control, distribution, etf
+from locks.otp.frames import pack_reg_send, pack_send
+from locks.otp.handshake import Handshake
+from locks.otp.terms import Atom, Pid, Reference
+from tests.cluster.harness import World
+from tests.cluster.nodes import (
+    A,
+    B,
+    C,
+    News,
+    Nodes,
+    Stranger,
+    peer,
+    until_connected,
+    until_members,
+)
+from tests.helpers import eventually
+from tests.otp.strategies import TERMS
+
+BAD = "bad@127.0.0.1"
+
+# --- Strangers ----------------------------------------------------------------------------------
+
+GARBAGE = {
+    "http": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "long frame": b"\xff\xff" + bytes(2000),
+    "empty frame": b"\x00\x00",
+    "old version": b"\x00\x0bn" + bytes(10),
+    "cut name": b"\x00\x10N" + bytes(14) + b"\xff",
+    "nothing asked": b"\x00\x02sok"[:5],
+    "tls": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(700),
+}
+
+
+@pytest.mark.parametrize("data", GARBAGE.values(), ids=list(GARBAGE))
+def test_garbage_instead_of_a_handshake(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    """Whoever does not speak the protocol is cut off, logged once, and disturbs nobody."""
+    a, b = nodes.meet(A, B)
+    news = News(a)
+    caplog.clear()
+    stranger = Stranger(a.address)
+    stranger.send(data)
+    assert stranger.is_closed()
+    eventually(lambda: caplog.text.count("refused a connection") == 1)
+    assert len(caplog.records) == 1
+    assert news.told == []
+    assert b.nodes() == [A]
+
+
+def test_garbage_within_the_handshake(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Who gives a good name and a bad answer to the challenge is cut off."""
+    (a,) = nodes.meet(A)
+    for answer in (b"\x00\x15r" + bytes(20), b"\x00\x01r", b"\x00\x03nok", b"\x00\x00"):
+        caplog.clear()
+        stranger = Stranger(a.address)
+        shake = Handshake(name=BAD, creation=1, cookie="guess", challenge=1, peer=A)
+        stranger.send(b"".join(event.data for event in shake.start()))  # type: ignore[union-attr]
+        assert stranger.socket.recv(4096)
+        stranger.send(answer)
+        assert stranger.is_closed()
+        eventually(lambda: caplog.text.count("refused a connection") == 1)
+    assert a.nodes() == []
+
+
+@pytest.mark.parametrize(
+    "own",
+    [A, "bad", "bad@", "@127.0.0.1", "b d@127.0.0.1", "x" * 251 + "@host", "bad@a@b"],
+)
+def test_names_of_strangers(nodes: Nodes, own: str) -> None:
+    """A node whose name is ours, or none at all, is refused."""
+    a = nodes.start(A)
+    stranger = Stranger(a.address)
+    shake = Handshake(name=BAD, creation=1, cookie="guess", challenge=1, peer=A)
+    (sent,) = shake.start()
+    head = sent.data[2 : -len(BAD) - 2]  # type: ignore[union-attr]
+    body = head + len(own.encode()).to_bytes(2, "big") + own.encode()
+    stranger.send(len(body).to_bytes(2, "big") + body)
+    assert stranger.is_closed()
+    assert a.nodes() == []
+
+
+def test_the_longest_name(nodes: Nodes) -> None:
+    """A node's name may have 255 bytes."""
+    longest = "x" * (255 - len("@127.0.0.1")) + "@127.0.0.1"
+    a, b = nodes.meet(A, longest)
+    assert a.nodes() == [longest]
+    with pytest.raises(locks.InvalidOption):
+        nodes.start("x" + longest)
+    del b
+
+
+def test_challenges_that_are_passed_on(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Who has a node answer its own challenge, on another connection, does not get in by that."""
+    a = nodes.start(A)
+    inside = Handshake(name=BAD, creation=1, cookie="unknown", challenge=1, peer=A)
+    stranger = Stranger(a.address)
+    stranger.send(inside.start()[0].data)  # type: ignore[union-attr]
+    frames = _Frames(stranger.socket)
+    assert frames.next() == b"sok"
+    challenge = frames.next()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        a.connect(f"{C}:{door.getsockname()[1]}", timeout=0)
+        caller, _ = door.accept()
+        calls = _Frames(caller)
+        assert calls.next()[:1] == b"N"
+        caller.sendall(b"\x00\x03sok")
+        own = challenge[:19] + len(C).to_bytes(2, "big") + C.encode()
+        caller.sendall(len(own).to_bytes(2, "big") + own)
+        caller.settimeout(5)
+        assert caller.recv(100) == b""  # closed, and not answered
+        caller.close()
+
+
+class _Frames:
+    """The frames of a handshake."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._file = sock.makefile("rb")
+
+    def next(self) -> bytes:
+        size = int.from_bytes(self._file.read(2), "big")
+        return self._file.read(size)
+
+
+def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not go through the handshake in time is cut off."""
+    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 0.2)
+    a = nodes.start(A)
+    stranger = Stranger(a.address)
+    stranger.send(b"\x00")
+    assert stranger.is_closed()
+
+
+def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers take a bounded number of places; when they are gone others get in."""
+    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 0.5)
+    monkeypatch.setattr(distribution, "STRANGERS", 5)
+    a, b = nodes.start(A), nodes.start(B)
+    crowd = [Stranger(a.address) for _ in range(5)]
+    assert a.cluster is not None
+    door = a.cluster.distribution
+    eventually(lambda: door._strangers == 5)
+    one_more = Stranger(a.address)
+    assert one_more.is_closed(0.3)
+    assert b.connect(peer(a))
+    assert all(stranger.is_closed() for stranger in crowd)
+    eventually(lambda: door._strangers == 0)
+
+
+def test_a_peer_that_never_answers(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that is dialled and does not answer is tried again, and holds nobody up."""
+    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 0.1)
+    a, b = nodes.start(A), nodes.start(B)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert not a.connect(f"{C}:{silent.getsockname()[1]}", timeout=0)
+        calls = [silent.accept()[0] for _ in range(3)]  # it tries again
+        assert a.connect(peer(b))
+        eventually(lambda: "no handshake in 0.1 s" in caplog.text)
+        assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
+        for call in calls:
+            call.close()
+
+
+# --- Peers that are let in, and should not have been --------------------------------------------
+
+FRAMES = {
+    "unknown format": b"\x83",
+    "no term": b"p\x83\xff",
+    "no message": b"p" + etf.encode((99, 1)) + b"\x83\x00",
+    "wrong types": b"p" + etf.encode((2, 1, 2)) + etf.encode("x"),
+    "no control": b"p",
+}
+
+
+@pytest.mark.parametrize("frame", FRAMES.values(), ids=list(FRAMES))
+def test_garbage_after_the_handshake(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, frame: bytes
+) -> None:
+    """A peer that sends what can't be read loses its connection, is logged once, and only that."""
+    a, b = nodes.meet(A, B)
+    news = News(a)
+    stranger = Stranger(a.address)
+    stranger.shake_hands(A, BAD)
+    eventually(lambda: BAD in a.nodes())
+    caplog.clear()
+    stranger.frame(frame)
+    assert stranger.is_closed()
+    until_connected(a, B)
+    eventually(lambda: news.brief == [("up", BAD), ("down", BAD)])
+    assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
+    assert b.nodes() == [A]
+
+
+def test_a_frame_that_is_too_long(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame beyond the limit is not even begun to be taken in; one at the limit is."""
+    monkeypatch.setattr(distribution, "FRAME_LIMIT", 5000)
+    a = nodes.start(A)
+    news = News(a)
+    stranger = Stranger(a.address)
+    stranger.shake_hands(A, BAD)
+    to_nobody = pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode(bytes(4000)))
+    padding = 5000 - len(to_nobody)
+    at_limit = pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode(bytes(4000 + padding)))
+    assert len(at_limit) == 5000
+    stranger.frame(at_limit)
+    stranger.frame(pack_reg_send(Pid(1, BAD, 77), Atom("nobody"), etf.encode("x")))
+    assert not stranger.is_closed(0.1)
+    stranger.send((5001).to_bytes(4, "big"))
+    assert stranger.is_closed()
+    eventually(lambda: any("5001 bytes" in reason for reason in news.reasons()))
+
+
+def _messages(a: locks.Node) -> st.SearchStrategy[bytes]:
+    """Well-formed frames for the processes of a node, most of them nonsense."""
+    assert a.cluster is not None
+    creation = a.cluster.distribution.creation
+    agents = [agent.created for agent in a.agents]
+    numbers = st.sampled_from([*agents, a.cluster.processes.me.number, 5])
+    pids = numbers.map(lambda number: Pid(number, A, creation))
+    nobodies = st.builds(Pid, st.sampled_from([5, 6]), st.just(A), st.just(creation))
+    theirs = st.integers(1, 3).map(lambda number: Pid(number, BAD, 77))
+    ours = st.sampled_from(
+        [Atom(tag) for tag in ("$locks", "$gen_call", "$gen_cast", "told", "request", "remove",
+                               "release", "surrender", "standing", "inquire", "raise", "raised",
+                               "released", "surrendered", "resolved", "knowledge", "greeting",
+                               "watch", "lock", "end", "unlock", "token", "info", "flag", "view",
+                               "read", "write", "granted", "waiting", "gone", "lock_info")]
+    )  # fmt: skip
+    leaves = TERMS | ours | pids | theirs | st.lists(ours, max_size=2)
+    terms = st.recursive(leaves, lambda inner: st.lists(inner, max_size=6).map(tuple))
+    bodies = st.lists(terms, max_size=6).map(tuple)
+    known = ours.flatmap(lambda tag: bodies.map(lambda body: (Atom("$locks"), tag, *body)))
+    casts = known.map(lambda body: (Atom("$gen_cast"), body))
+    calls = (known | terms).map(
+        lambda body: (Atom("$gen_call"), (Pid(1, BAD, 77), Reference(BAD, 77, (1,))), body)
+    )
+    # Messages that are right but for their contents.
+    records = st.tuples(
+        st.sampled_from([A, BAD]), st.integers(0, 5), pids | theirs, st.just("client"),
+        st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
+        st.sampled_from([Atom("read"), Atom("write")]),
+        st.sampled_from([Atom("granted"), Atom("waiting"), Atom("gone")]),
+        st.integers(-5, 5) | st.tuples(st.integers(-5, 5), st.integers(1, 5)),
+        st.integers(-5, 5), st.booleans(), st.integers(-5, 5),
+    )  # fmt: skip
+    right = st.one_of(
+        st.tuples(st.just(Atom("told")), st.sampled_from([A, BAD]), st.lists(records, max_size=3)),
+        st.tuples(
+            st.just(Atom("knowledge")), theirs, st.lists(records, max_size=3), st.booleans()
+        ),
+        st.tuples(
+            st.just(Atom("request")), theirs, st.just("client"), st.lists(terms, max_size=2),
+            st.sampled_from([Atom("read"), Atom("write")]), st.booleans(), st.booleans(),
+        ),
+        st.tuples(st.just(Atom("surrender")), theirs, st.just(["x"]),
+                  st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)),
+                  st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)), st.none()),
+        st.tuples(st.just(Atom("release")), theirs, st.just(["x"]), st.none()),
+    ).map(lambda body: (Atom("$locks"), *body))  # fmt: skip
+    messages = st.one_of(
+        terms, known, casts, calls, right, right.map(lambda body: (Atom("$gen_cast"), body))
+    ).map(etf.encode)
+    names = st.sampled_from(["locks_server", "net_kernel", "nobody"])
+    references = st.integers(1, 3).map(lambda number: Reference(BAD, 77, (number,)))
+    return st.one_of(
+        st.builds(
+            lambda name, message: pack_reg_send(Pid(1, BAD, 77), Atom(name), message),
+            names,
+            messages,
+        ),
+        st.builds(pack_send, pids, messages),
+        st.builds(
+            lambda pid, other, reference: control.MonitorP(other, pid, reference).pack(),
+            pids | names.map(Atom),
+            theirs,
+            references,
+        ),
+        st.builds(
+            lambda pid, other, reference: control.DemonitorP(other, pid, reference).pack(),
+            pids,
+            theirs,
+            references,
+        ),
+        # Whoever links with an agent may end it: that would be no nonsense.
+        st.builds(lambda pid, other: control.Link(other, pid).pack(), nobodies, theirs),
+        st.builds(lambda pid, other: control.UnlinkId(1, other, pid).pack(), pids, theirs),
+        st.builds(
+            lambda pid, other, reason: control.Exit(other, pid, reason).pack(), pids, theirs, TERMS
+        ),
+        st.builds(
+            lambda to, reference, reason: control.MonitorPExit(
+                Pid(1, BAD, 77), to, reference, reason
+            ).pack(),
+            pids,
+            references,
+            TERMS,
+        ),
+    )
+
+
+def test_nonsense_that_is_well_formed(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Messages of any contents to any process cause no error, and lock server and agents live on."""
+    a, b = nodes.meet(A, B)
+    agent = a.spawn_agent()
+    agent.lock_all([(("x",), "write", (A, B), "all")], 5)
+    strangers: list[Stranger] = []
+
+    def stranger() -> Stranger:
+        if not strangers or BAD not in a.nodes():
+            strangers.append(Stranger(a.address))
+            strangers[-1].shake_hands(A, BAD)
+            strangers[-1].socket.settimeout(5)
+        return strangers[-1]
+
+    @given(st.lists(_messages(a), min_size=1, max_size=5))
+    @settings(max_examples=min(settings().max_examples * 4, 1000))
+    def throw(frames: list[bytes]) -> None:
+        try:
+            for frame in frames:
+                stranger().frame(frame)
+        except OSError:
+            strangers.clear()
+        assert "could not be carried out" not in caplog.text
+        assert "crashed" not in caplog.text
+        assert agent.machine.ended is None
+
+    throw()
+    for each in strangers:
+        each.close()
+    until_members(a, B)
+    assert a.view(("x",)).holders[0].agent == agent.id
+    agent.end()
+    with_new = b.spawn_agent()
+    with_new.lock_all([(("x",), "write", (A, B), "all")], 5)
+    with_new.end()
+    assert "could not be carried out" not in caplog.text
+    assert "crashed" not in caplog.text
+    assert "background work failed" not in caplog.text
+
+
+# --- Slow and silent peers ----------------------------------------------------------------------
+
+
+def test_a_peer_that_does_not_read(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a slow peer is bounded; beyond that it is cut off, and others are served."""
+    monkeypatch.setattr(distribution, "SEND_LIMIT", 200_000)
+    a, b = nodes.meet(A, B)
+    news = News(a)
+    stranger = Stranger(a.address)
+    stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    stranger.shake_hands(A, BAD)
+    eventually(lambda: BAD in a.nodes())
+    ref = a.remote("nobody", BAD)
+    sent = 0
+    while not news.reasons():
+        ref.tell("x" * 1000)
+        sent += 1
+        assert sent < 20_000
+        if sent % 500 == 0:
+            agent = a.spawn_agent()
+            agent.lock_all([((sent,), "write", (B,), "all")], 5)
+            agent.end()
+    assert "does not read" in news.reasons()[0]
+    assert b.nodes() == [A]
+
+
+def test_a_silent_peer(nodes: Nodes) -> None:
+    """A peer that has said nothing for `net_ticktime` counts as down; one that ticks does not."""
+    a = nodes.start(A, net_ticktime=0.4)
+    news = News(a)
+    silent, ticking = Stranger(a.address), Stranger(a.address)
+    silent.shake_hands(A, BAD)
+    ticking.shake_hands(A, B)
+    until_connected(a, B, BAD)
+    done = threading.Event()
+
+    def tick() -> None:
+        while not done.wait(0.1):
+            ticking.send(bytes(4))
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    try:
+        assert silent.is_closed()
+        eventually(lambda: ("down", BAD) in news.brief)
+        assert "silent for 0.4 s" in news.reasons()[0]
+        assert a.nodes() == [B]
+        ticks = sum(1 for _ in zip(range(3), _ticks(ticking), strict=False))
+        assert ticks == 3  # it is told that a is there, too
+    finally:
+        done.set()
+        ticker.join()
+
+
+def _ticks(stranger: Stranger) -> Any:
+    return (message for message in stranger.messages() if message is None)
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_a_program_that_computes_is_not_silent(nodes: Nodes, world: World, patched: bool) -> None:
+    """Heartbeats go on while a program computes and gives way to nobody."""
+    a = nodes.start(A, net_ticktime=0.5)
+    worker = world.worker(B, [peer(a)], patched=patched, net_ticktime=0.5)
+    until_members(a, B)
+    news = News(a)
+    agent = a.spawn_agent()
+    worker.do("spin", seconds=2)
+    assert worker.do("alive") == [A, B]
+    agent.lock_all([(("x",), "write", (B,), "all")], 5)
+    assert news.told == []
+    agent.end()

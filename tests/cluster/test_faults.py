@@ -1,0 +1,414 @@
+"""Faults with real processes: nodes killed, stopped and restarted, links cut and healed.
+
+In the last test faults come at random (`LOCKS_EXPLORE=1`: for 30 seconds), while clients increase a
+number in a file under a lock (`tests.cluster.ledger`). Its seed is printed; `LOCKS_SEED=...` gives
+the same faults again, if not at the same moments.
+
+`python -m tests.cluster.test_faults` prints how long it takes until others notice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+import locks
+from tests.cluster.harness import Answer, Proxy, Server, Worker, World, until_alive
+from tests.cluster.ledger import Ledger
+from tests.helpers import eventually
+
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+SERVERS = ("s1@127.0.0.1", "s2@127.0.0.1", "s3@127.0.0.1")
+X = ["x"]
+
+
+class Net(NamedTuple):
+    """Three lock servers, programs with clients, and a proxy for the link of each two nodes."""
+
+    world: World
+    servers: dict[str, Server]
+    workers: list[Worker]
+    links: dict[frozenset[str], Proxy]
+
+    def link(self, one: str, other: str) -> Proxy:
+        """The link between two nodes."""
+        return self.links[frozenset((one, other))]
+
+    def links_of(self, name: str) -> list[Proxy]:
+        """All links of a node."""
+        return [proxy for pair, proxy in self.links.items() if name in pair]
+
+    def until_whole(self, limit: float = 20) -> None:
+        """Wait until each worker can ask everybody."""
+        names = [*self.servers, *(worker.name for worker in self.workers)]
+        for worker in self.workers:
+            until_alive(worker, *names, limit=limit)
+
+
+def start(world: World, workers: int, *, net_ticktime: float = 1, patched: bool = False) -> Net:
+    """Start lock servers and workers, each connected with all others through proxies."""
+    names = [*SERVERS, *(f"w{number}@127.0.0.1" for number in range(1, workers + 1))]
+    links = {frozenset(pair): world.proxy() for pair in itertools.combinations(names, 2)}
+    net = Net(world, {}, [], links)
+    for name in names:
+        peers = _peers(net, names, name)
+        if name in SERVERS:
+            net.servers[name] = world.server(name, peers, net_ticktime=net_ticktime, mesh=False)
+        else:
+            odd = len(net.workers) % 2 == 1
+            net.workers.append(
+                world.worker(
+                    name, peers, net_ticktime=net_ticktime, mesh=False, patched=patched and odd
+                )
+            )
+    for process in (*net.servers.values(), *net.workers):
+        _lead_to(net, names, process)
+    net.until_whole()
+    return net
+
+
+def _peers(net: Net, names: list[str], name: str) -> list[str]:
+    """Whom a node dials: those that come before it; through the proxies of these links."""
+    return [net.link(name, other).peer(other) for other in names[: names.index(name)]]
+
+
+def _lead_to(net: Net, names: list[str], process: Server | Worker) -> None:
+    """Let the proxies before a node lead to where it is."""
+    for later in names[names.index(process.name) + 1 :]:
+        net.link(process.name, later).target = process.address
+
+
+def restart(net: Net, name: str) -> None:
+    """Start a lock server again; it is a new incarnation, at another port."""
+    names = [*SERVERS, *(worker.name for worker in net.workers)]
+    old = net.servers[name]
+    old.kill()
+    server = net.world.server(name, _peers(net, names, name), net_ticktime=1, mesh=False)
+    net.servers[name] = server
+    _lead_to(net, names, server)
+
+
+@pytest.fixture
+def net(world: World) -> Net:
+    """Three lock servers, and two workers; the second one is monkey-patched."""
+    return start(world, 2, patched=True)
+
+
+def holds(worker: Worker, require: str = "majority", **options: object) -> None:
+    """Let a worker have the lock, on all three servers if it can."""
+    worker.do("begin", **options)
+    worker.do("lock", lock_id=X, nodes=list(SERVERS), require=require)
+
+
+def asks(worker: Worker, require: str = "majority") -> Answer:
+    """Let a worker ask for the lock."""
+    worker.do("begin", await_nodes=True)
+    return worker.ask("lock", lock_id=X, nodes=list(SERVERS), require=require)
+
+
+# --- A holder -----------------------------------------------------------------------------------
+
+
+def test_a_holder_that_is_killed(net: Net) -> None:
+    """SIGKILL of a holder: the next one has the lock, and a larger token."""
+    first, second = net.workers
+    holds(first)
+    token = first.do("token", lock_id=X)
+    waits = asks(second)
+    first.kill()
+    assert waits.get() == "have_all_locks"
+    assert second.do("token", lock_id=X) > token
+
+
+def test_a_holder_that_is_stopped(net: Net) -> None:
+    """SIGSTOP of a holder: it is silent, the next one has the lock; it learns so when it goes on."""
+    first, second = net.workers
+    holds(first)
+    token = first.do("token", lock_id=X)
+    waits = asks(second)
+    first.stop()
+    assert waits.get() == "have_all_locks"
+    new = second.do("token", lock_id=X)
+    assert new > token
+    first.go_on()
+    assert first.do("await_lost", timeout=10)
+    with pytest.raises(locks.LockLost):
+        first.do("ensure_held")
+    net.until_whole()
+    second.do("ensure_held")
+    second.do("end")
+    holds(first)
+    assert first.do("token", lock_id=X) > new
+
+
+# --- Servers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
+def test_a_minority_is_lost(net: Net, fault: str) -> None:
+    """One of three servers is killed, stopped or cut off: a majority is held without it."""
+    first, second = net.workers
+    holds(first)
+    waits = asks(second)
+    lost = SERVERS[1]
+    _strike(net, lost, fault)
+    rest = [name for name in SERVERS if name != lost]
+    until_alive(first, *rest, second.name)
+    until_alive(second, *rest, first.name)
+    first.do("ensure_held")
+    assert first.do("lost") == []
+    assert not waits.ready
+    token = first.do("token", lock_id=X)
+    first.do("end")
+    assert waits.get() == "have_all_locks"
+    assert second.do("token", lock_id=X) > token
+    _mend(net, lost, fault)
+    net.until_whole()
+    second.do("end")
+    holds(first, require="all")
+
+
+@pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
+def test_a_majority_is_lost(net: Net, fault: str) -> None:
+    """Two of three servers go: the holder is told at once; when they are back, all goes on."""
+    first, second = net.workers
+    holds(first)
+    token = first.do("token", lock_id=X)
+    waits = asks(second)
+    for name in SERVERS[:2]:
+        _strike(net, name, fault)
+    assert first.do("await_lost", timeout=10)
+    with pytest.raises(locks.LockLost) as error:
+        first.do("ensure_held")
+    assert set(error.value.nodes) <= set(SERVERS[:2])
+    assert not waits.ready
+    for name in SERVERS[:2]:
+        _mend(net, name, fault)
+    assert waits.get() == "have_all_locks"
+    net.until_whole()
+    assert second.do("token", lock_id=X) > token
+
+
+def _strike(net: Net, name: str, fault: str) -> None:
+    if fault == "kill":
+        net.servers[name].kill()
+    elif fault == "stop":
+        net.servers[name].stop()
+    else:
+        for proxy in net.links_of(name):
+            proxy.cut()
+
+
+def _mend(net: Net, name: str, fault: str) -> None:
+    if fault == "kill":
+        restart(net, name)
+    elif fault == "stop":
+        net.servers[name].go_on()
+    else:
+        for proxy in net.links_of(name):
+            proxy.heal()
+
+
+def test_a_stalled_link(net: Net) -> None:
+    """A link that takes everything and passes nothing on is found by its silence, from both ends."""
+    first, second = net.workers
+    holds(first, require="all")
+    waits = asks(second, "all")
+    proxy = net.link(first.name, SERVERS[0])
+    proxy.stall()
+    assert first.do("await_lost", timeout=10)
+    assert waits.get() == "have_all_locks"  # the server has given up the first one, too
+    proxy.heal()
+    net.until_whole()
+    second.do("ensure_held")
+
+
+def test_a_cut_between_clients(net: Net) -> None:
+    """A deadlock of two clients who can't tell each other of it is resolved when they can."""
+    first, second = net.workers
+    server = [SERVERS[0]]
+    first.do("begin")
+    second.do("begin")
+    first.do("lock", lock_id=["p"], nodes=server)
+    second.do("lock", lock_id=["q"], nodes=server)
+    proxy = net.link(first.name, second.name)
+    proxy.cut()
+    until_alive(first, *SERVERS)
+    until_alive(second, *SERVERS)
+    waits = first.ask("lock", lock_id=["q"], nodes=server)
+    other = second.ask("lock", lock_id=["p"], nodes=server)
+    proxy.heal()
+    assert waits.get() == "have_all_locks"
+    first.do("end")
+    assert other.get() == "have_all_locks"
+    assert second.do("deadlocks") == 1
+
+
+# --- Random faults ------------------------------------------------------------------------------
+
+
+def test_random_faults(world: World) -> None:
+    """Whatever happens to nodes and links: no accepted write is lost, and nobody is stuck after."""
+    seed = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+    print("seed", seed)
+    chance = random.Random(seed)
+    net = start(world, 3, patched=True)
+    path = str(world.folder / "ledger")
+    seconds = 30 if EXPLORE else 5
+    end = time.monotonic() + seconds
+    works: list[Answer] = []
+    for worker in net.workers:
+        works += [work(worker, path, name, end) for name in ("one", "two")]
+    while time.monotonic() < end:
+        fault = chance.choice(FAULTS)
+        mend = fault(net, chance, path, end, works)
+        _pass_time(chance.uniform(0, 1.5 if chance.random() < 0.2 else 0.3))
+        mend()
+        _pass_time(chance.uniform(0, 0.3))
+    for worker in net.workers:
+        worker.go_on()
+    net.until_whole()
+    counts: dict[str, int] = {}
+    for answer in works:
+        if not answer.future.cancelled():
+            for what, number in answer.get().items():
+                counts[what] = counts.get(what, 0) + number
+    writes = Ledger(path).check()
+    print("writes", writes, "what clients were told", counts)
+    assert writes > 0
+    # Faults have ended: everybody gets the lock again.
+    for worker in net.workers:
+        worker.do("begin", client="last", await_nodes=True)
+        worker.do("lock", client="last", lock_id=["n"], nodes=list(SERVERS), timeout=10)
+        worker.do("end", client="last")
+    for worker in net.workers:
+        eventually(lambda worker=worker: worker.do("agents", client="looks") == 0)  # type: ignore[misc]
+
+
+def work(worker: Worker, path: str, client: str, end: float) -> Answer:
+    """Let a client increase the number until the end."""
+    return worker.ask(
+        "work",
+        client=client,
+        path=path,
+        until=end,
+        lock_id=["n"],
+        name=f"{worker.name}/{client}",
+        nodes=list(SERVERS),
+        require="majority",
+    )
+
+
+def _pass_time(seconds: float) -> None:
+    """Let a fault last."""
+    time.sleep(seconds)
+
+
+Fault = Callable[[Net, random.Random, str, float, list[Answer]], Callable[[], object]]
+
+
+def _stop_some(net: Net, chance: random.Random, *_: object) -> Callable[[], object]:
+    process = chance.choice([*net.servers.values(), *net.workers])
+    process.stop()
+    return process.go_on
+
+
+def _restart_some(net: Net, chance: random.Random, *_: object) -> Callable[[], object]:
+    name = chance.choice(SERVERS)
+    net.servers[name].kill()
+    return lambda: restart(net, name)
+
+
+def _cut_some(net: Net, chance: random.Random, *_: object) -> Callable[[], object]:
+    proxy = chance.choice(list(net.links.values()))
+    proxy.cut()
+    return proxy.heal
+
+
+def _cut_off(net: Net, chance: random.Random, *_: object) -> Callable[[], object]:
+    name = chance.choice([*SERVERS, *(worker.name for worker in net.workers)])
+    proxies = net.links_of(name)
+    for proxy in proxies:
+        proxy.cut()
+    return lambda: [proxy.heal() for proxy in proxies]
+
+
+def _stall_some(net: Net, chance: random.Random, *_: object) -> Callable[[], object]:
+    proxy = chance.choice(list(net.links.values()))
+    proxy.stall()
+    return proxy.heal
+
+
+FAULTS: list[Fault] = [_stop_some, _restart_some, _cut_some, _cut_off, _stall_some]
+
+
+# --- How long it takes --------------------------------------------------------------------------
+
+
+def measure(rounds: int = 5) -> dict[str, list[float]]:
+    """Measure how long it takes until others notice a fault, with real processes on this machine.
+
+    Args:
+        rounds: How often each is measured.
+
+    Returns:
+        Seconds: `"kill to grant"`: from the SIGKILL of a holder to the grant of its lock to the
+        next client, in another process; `"kill to lost"`: from the SIGKILL of a lock server to the
+        moment in which a holder is told that its lock is lost; `"cut to lost"`: likewise from the
+        cut of its link.
+    """
+    found: dict[str, list[float]] = {"kill to grant": [], "kill to lost": [], "cut to lost": []}
+    for _ in range(rounds):
+        with World() as world:
+            for what, seconds in _measure_once(world).items():
+                found[what].append(seconds)
+    return found
+
+
+def _measure_once(world: World) -> dict[str, float]:
+    server = world.server("s@127.0.0.1")
+    proxy = world.proxy(server.address)
+    direct = world.worker("d@127.0.0.1", [server.peer], mesh=False)
+    through = world.worker("t@127.0.0.1", [proxy.peer(server.name)], mesh=False)
+    for worker in (direct, through):
+        until_alive(worker, server.name)
+        worker.do("begin")
+    nodes = [server.name]
+    through.do("lock", lock_id=["cut"], nodes=nodes)
+    cut = proxy.cut()
+    noticed: float = eventually(lambda: through.do("lost"))[0][0]
+    proxy.heal()
+    until_alive(through, server.name)
+    through.do("begin")
+    through.do("lock", lock_id=["kill"], nodes=nodes)
+    waits = direct.ask("lock", lock_id=["kill"], nodes=nodes)
+    eventually(lambda: direct.do("asked", client="looks") == 1)
+    killed = through.kill()
+    waits.get()
+    server_killed = server.kill()
+    lost: float = eventually(lambda: direct.do("lost"))[0][0]
+    return {
+        "kill to grant": waits.at - killed,
+        "kill to lost": lost - server_killed,
+        "cut to lost": noticed - cut,
+    }
+
+
+def test_measuring() -> None:
+    """The death of a process, or the end of a link, is noticed by its closed connections, at once."""
+    for what, times in measure(1).items():
+        print(what, times)
+        assert 0 < times[0] < 1
+
+
+if __name__ == "__main__":
+    for what, times in measure().items():
+        middle, worst = statistics.median(times), max(times)
+        print(f"{what}: median {middle * 1000:.1f} ms, worst {worst * 1000:.1f} ms of {len(times)}")

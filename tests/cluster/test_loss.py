@@ -1,0 +1,254 @@
+"""What a client is told when its locks are gone with a node, and tokens that fence it off."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import locks
+from locks.program import stand_in
+from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
+from tests.helpers import eventually
+
+X, Y = ("x",), ("y",)
+ALL = (A, B, C)
+
+# --- Loss ---------------------------------------------------------------------------------------
+
+
+def test_a_lost_lock_is_told(nodes: Nodes) -> None:
+    """Event, callback and `ensure_held` say it, the transaction ends, and so it says at the exit."""
+    a, b = nodes.meet(A, B)
+    told: list[locks.LockLost] = []
+
+    def block() -> None:
+        with locks.transaction(timeout=5, on_lost=told.append) as tx:
+            tx.lock(X, nodes=[B])
+            tx.lock(Y, nodes=[A])
+            tx.ensure_held()
+            assert not tx.lost.is_open
+            b.stop()
+            assert tx.lost.wait(5)
+            with pytest.raises(locks.LockLost):
+                tx.ensure_held()
+            with pytest.raises(locks.LockLost):
+                tx.lock(("z",))
+
+    with stand_in(a), pytest.raises(locks.LockLost) as error:
+        block()
+    assert error.value.lock_ids == (X,)
+    assert error.value.nodes == (B,)
+    eventually(lambda: told)
+    assert told[0].lock_ids == (X,)
+    assert told[0].nodes == (B,)
+    assert a.statistics().table.entries == 0  # the other one was released
+
+
+def test_an_error_of_the_block_goes_on(nodes: Nodes) -> None:
+    """An exception of the block is not hidden by the loss that it was about."""
+    a, b = nodes.meet(A, B)
+
+    def block() -> None:
+        with locks.transaction(timeout=5) as tx:
+            tx.lock(X, nodes=[B])
+            b.stop()
+            assert tx.lost.wait(5)
+            raise ZeroDivisionError
+
+    with stand_in(a), pytest.raises(ZeroDivisionError):
+        block()
+
+
+def test_a_loss_that_is_none(nodes: Nodes) -> None:
+    """A requirement that is met without the node that is gone is no loss."""
+    a, _, c = nodes.meet(*ALL)
+    tx = Tx(a)
+    tx.lock(X, ALL, "majority")
+    eventually(lambda: tx.granted(X) == ALL)
+    c.stop()
+    until_members(a, B)
+    tx.ensure_held()
+    assert not tx.agent.lost.is_open
+    assert tx.losses == []
+    assert tx.granted(X) == (A, B)
+    tx.end()
+
+
+def test_a_lost_majority(nodes: Nodes) -> None:
+    """When the second of three nodes goes, the majority is lost."""
+    a, b, c = nodes.meet(*ALL)
+    tx = Tx(a)
+    tx.lock(X, ALL, "majority")
+    eventually(lambda: tx.granted(X) == ALL)
+    b.stop()
+    c.stop()
+    assert tx.agent.lost.wait(5)
+    eventually(lambda: tx.losses)
+    assert set(tx.losses[0].nodes) <= {B, C}
+    with pytest.raises(locks.LockLost):
+        tx.ensure_held()
+    assert not tx.agent.is_alive()
+
+
+def test_await_nodes_after_a_loss(nodes: Nodes) -> None:
+    """With `await_nodes` the transaction goes on: the lock is claimed anew when the node is back."""
+    a, b = nodes.meet(A, B)
+    tx = Tx(a, await_nodes=True)
+    tx.lock(X, (A, B))
+    b.stop()
+    assert tx.agent.lost.wait(5)
+    for _ in range(2):
+        with pytest.raises(locks.LockLost):
+            tx.ensure_held()
+    assert tx.agent.is_alive()
+    eventually(lambda: [each.kind for each in tx.told].count("lost") == 1)
+    again = nodes.start(B, listen=b.address)
+    again.connect(peer(a))
+    # With `notify` it is told when it has the lock again, and may rely on it from then on.
+    eventually(lambda: [each.kind for each in tx.told].count("have_all_locks") == 2)
+    tx.ensure_held()
+    tx.end()
+
+
+def test_a_cut_is_a_loss(nodes: Nodes) -> None:
+    """A connection that breaks takes the locks with it, though the node is there at once again."""
+    a, b = nodes.start(A, mesh=False), nodes.start(B, mesh=False)
+    proxy = nodes.proxy(b)
+    assert a.connect(proxy.peer(B))
+    until_members(a, B)
+    tx = Tx(a, await_nodes=True)
+    tx.lock(X, (B,))
+    proxy.cut()
+    proxy.heal()
+    assert tx.agent.lost.wait(5)
+    until_members(a, B)
+    assert tx.do(lambda: locks.await_all_locks(tx.agent, timeout=5))
+    tx.ensure_held()
+
+
+def test_a_surrender_is_a_loss_for_a_while(nodes: Nodes) -> None:
+    """Who has surrendered a lock in a deadlock does not hold it until it was told so again."""
+    a, b = nodes.meet(A, B)
+    older, younger = Tx(a), Tx(b)
+    older.lock(X, (A,))
+    younger.lock(Y, (B,))
+    first, second = older.ask(Y, (B,)), younger.ask(X, (A,))
+    first.result(5)
+    with pytest.raises(locks.LockLost):
+        younger.agent.ensure_held(Y)
+    older.end()
+    second.result(5)
+    younger.ensure_held()
+
+
+# --- Fencing tokens -----------------------------------------------------------------------------
+
+
+def test_tokens_of_a_restarted_node(nodes: Nodes) -> None:
+    """The tokens of a single node go on increasing when it is restarted."""
+    a, b = nodes.meet(A, B)
+    last = 0
+    for _ in range(3):
+        tx = Tx(a)
+        tx.lock(X, (B,))
+        token = tx.token(X)
+        assert token > last
+        last = token
+        b.stop()
+        until_connected(a)
+        b = nodes.start(B, listen=b.address)
+        assert b.connect(peer(a))
+        until_members(a, B)
+
+
+def test_tokens_with_a_changing_majority(nodes: Nodes) -> None:
+    """Tokens increase from one holder to the next, whichever nodes make up the majority."""
+    made = {node.name: node for node in nodes.meet(*ALL)}
+    seed = random.randrange(10**6)
+    print("seed", seed)
+    chance = random.Random(seed)
+    last = 0
+    for number in range(12):
+        down = chance.choice([None, *ALL])
+        if down is not None:
+            made[down].stop()
+            for name, node in made.items():
+                if name != down:
+                    until_members(node, *(other for other in ALL if other != down))
+        up = [name for name in ALL if name != down]
+        tx = Tx(made[chance.choice(up)])
+        tx.lock(X, ALL, "majority")
+        token = tx.token(X)
+        assert token > last, (number, down)
+        assert tx.token(X) == token
+        last = token
+        if chance.random() < 0.5:
+            tx.end()
+        else:
+            tx.die()
+        if down is not None:
+            made[down] = nodes.start(down, listen=made[down].address)
+            for name in up:
+                made[down].connect(peer(made[name]))
+            for node in made.values():
+                until_members(node, *ALL)
+
+
+def test_tokens_of_all(nodes: Nodes) -> None:
+    """A token of `all` is larger than that of any holder before on any of the nodes."""
+    a, b, _ = nodes.meet(*ALL)
+    single = Tx(b)
+    single.lock(X, (B,))
+    before = single.token(X)
+    single.end()
+    first, second = Tx(a), Tx(b)
+    first.lock(X, ALL)
+    token = first.token(X)
+    assert token > before
+    waits = second.ask(X, ALL)
+    first.end()
+    waits.result(5)
+    assert second.token(X) > token
+
+
+@pytest.mark.parametrize("require", ["any", "all_alive", "majority_alive"])
+def test_no_token_where_two_may_have_it(nodes: Nodes, require: Any) -> None:
+    """Where two can have the lock at the same time a token means nothing: the error says so."""
+    a, _ = nodes.meet(A, B)
+    tx = Tx(a)
+    tx.lock(X, (A, B), require)
+    with pytest.raises(locks.InvalidOption, match=require):
+        tx.token(X)
+    with pytest.raises(locks.NotHeld):
+        tx.token(Y)
+
+
+def test_a_token_is_refused_after_a_loss(nodes: Nodes) -> None:
+    """Who has lost a lock is given no token for it."""
+    a, b = nodes.meet(A, B)
+    tx = Tx(a, await_nodes=True)
+    tx.lock(X, (A, B))
+    b.stop()
+    assert tx.agent.lost.wait(5)
+    with pytest.raises(locks.LockLost):
+        tx.token(X)
+
+
+def test_a_token_waits_for_nodes_that_confirm_it(nodes: Nodes) -> None:
+    """A token that enough nodes do not confirm in time is a timeout; the lock stays."""
+    a = nodes.start(A, mesh=False)
+    b = nodes.start(B, mesh=False)
+    proxy = nodes.proxy(b)
+    assert a.connect(proxy.peer(B))
+    until_members(a, B)
+    tx = Tx(a)
+    tx.lock(X, (A, B))
+    proxy.stall()
+    granted = {info.lock_id: info.granted for info in tx.agent.lock_info()}
+    assert granted[X] == (A, B)
+    with pytest.raises(locks.LockTimeout):
+        tx.token(X, 0.1)
+    proxy.heal()
+    assert tx.token(X)

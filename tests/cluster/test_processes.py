@@ -1,0 +1,376 @@
+"""Actors of one node in the hands of another one: messages, calls, monitors, links."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import gevent
+import pykka
+import pytest
+
+import locks
+from tests.cluster.nodes import A, B, Nodes, link, peer, until_connected, until_members
+from tests.helpers import eventually
+
+
+class Echo(locks.GeventActor):
+    """Answers with what it is told; or does what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+        self.started = threading.Event()
+
+    def on_receive(self, message: Any) -> Any:
+        if message == "told":
+            return list(self.told)
+        if message == "fail":
+            raise locks.NotHeld("not this one", lock_id=("x", 1))
+        if message == "break":
+            raise ZeroDivisionError("by zero")
+        if message == "die":
+            raise SystemExit("by its own hand")
+        if message == "wait":
+            gevent.sleep(60)
+        if message == "object":
+            return object()
+        self.told.append(message)
+        return message
+
+
+class Plain(pykka.ThreadingActor):
+    """An actor of Pykka's own."""
+
+    use_daemon_thread = True
+
+    def on_receive(self, message: Any) -> Any:
+        return ("plain", message)
+
+
+MESSAGES = [
+    17,
+    -(2**80),
+    1.5,
+    True,
+    None,
+    "text ✓",
+    b"bytes \xff",
+    (1, "two", (3.0,)),
+    [1, [2], []],
+    {"key": [1], 2: (None,)},
+    locks.Atom("atom"),
+    "x" * 100_000,
+]
+
+
+def test_tell_and_ask(nodes: Nodes) -> None:
+    """An actor of another node can be told and asked; what is sent arrives as it was, in order."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    b.register("echo", actor)
+    ref = a.remote("echo", B)
+    for message in MESSAGES:
+        ref.tell(message)
+    assert ref.ask("told", timeout=5) == MESSAGES
+    for message in MESSAGES:
+        assert ref.ask(message, timeout=5) == message
+    assert ref.is_alive()
+
+
+def test_an_actor_of_pykka(nodes: Nodes) -> None:
+    """Pykka's own actors can be reached, too."""
+    a, b = nodes.meet(A, B)
+    plain = Plain.start()
+    b.register("plain", plain)
+    assert a.remote("plain", B).ask(1, timeout=5) == ("plain", 1)
+    plain.stop()
+    with pytest.raises(pykka.ActorDeadError):
+        a.remote("plain", B).ask(1, timeout=5)
+
+
+def test_references_in_messages(nodes: Nodes) -> None:
+    """References can be sent: there they lead back, and who gets its own back has itself."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    b.register("echo", actor)
+    mine = Echo.start()
+    back = a.remote("echo", B).ask({"me": [mine]}, timeout=5)
+    assert back == {"me": [mine]}  # it came home as what it was
+    (told,) = actor.ask("told", timeout=5)
+    there = told["me"][0]
+    assert isinstance(there, locks.RemoteRef)
+    assert there.ask("hello", timeout=5) == "hello"
+    assert a.remote("echo", B).ask(mine, timeout=5) is mine
+    with pytest.raises(locks.MisuseError, match="name only"):
+        a.remote("echo", B).tell(a.remote("other", B))
+    mine.stop()
+
+
+def test_errors_of_calls(nodes: Nodes) -> None:
+    """An exception there is an exception here: our own with all they carry, others by name."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    b.register("echo", actor)
+    ref = a.remote("echo", B)
+    with pytest.raises(locks.NotHeld, match="not this one") as held:
+        ref.ask("fail", timeout=5)
+    assert held.value.lock_id == ("x", 1)
+    b.register("echo2", Echo.start())
+    with pytest.raises(locks.RemoteError, match="ZeroDivisionError: by zero") as broken:
+        a.remote("echo2", B).ask("break", timeout=5)
+    assert broken.value.kind == "ZeroDivisionError"
+    with pytest.raises(locks.RemoteError, match="can't be sent"):  # the answer has no term
+        ref.ask("object", timeout=5)
+
+
+def test_calls_without_an_answer(nodes: Nodes) -> None:
+    """Who is not there, ends, or is cut off does not answer: the caller is told; or time runs out."""
+    a, b = nodes.meet(A, B)
+    slow = Echo.start()
+    b.register("slow", slow)
+    with pytest.raises(pykka.ActorDeadError, match="noproc"):
+        a.remote("nobody", B).ask(1, timeout=5)
+    with pytest.raises(pykka.ActorDeadError, match="noconnection"):
+        a.remote("nobody", "nowhere@127.0.0.1").ask(1, timeout=5)
+    with pytest.raises(pykka.Timeout):
+        a.remote("slow", B).ask("wait", timeout=0.1)
+    future = a.remote("slow", B).ask("wait", block=False)
+    locks.kill(slow, "enough")
+    with pytest.raises(pykka.ActorDeadError):
+        future.get(timeout=5)
+    another = Echo.start()
+    b.register("slow", another)
+    future = a.remote("slow", B).ask("wait", block=False)
+    a.disconnect(B)
+    with pytest.raises(pykka.ActorDeadError, match="noconnection"):
+        future.get(timeout=5)
+    locks.kill(another, "enough")
+
+
+def test_what_can_not_be_sent(nodes: Nodes) -> None:
+    """What has no term is refused where it is sent, and nothing is sent of it."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    b.register("echo", actor)
+    ref = a.remote("echo", B)
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    for wrong in (object(), {1, 2}, float("nan"), "\ud800", cycle, (1, lambda: 0)):
+        with pytest.raises(locks.MisuseError):
+            ref.tell(wrong)
+        with pytest.raises(locks.MisuseError):
+            ref.ask(wrong, timeout=5)
+    assert ref.ask("told", timeout=5) == []
+
+
+def test_names(nodes: Nodes) -> None:
+    """A name is taken while its actor lives, and only by one; those of locks' own are not given."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    b.register("echo", actor)
+    with pytest.raises(locks.MisuseError, match="taken"):
+        b.register("echo", actor)
+    with pytest.raises(locks.MisuseError, match="taken"):
+        b.register("locks_server", actor)
+    with pytest.raises(locks.InvalidOption):
+        b.register("thing", "no actor")  # type: ignore[arg-type]
+    actor.stop()
+    other = Echo.start()
+
+    def registered() -> bool:
+        try:
+            b.register("echo", other)
+        except locks.MisuseError:
+            return False
+        return True
+
+    eventually(registered)
+    assert a.remote("echo", B).ask(1, timeout=5) == 1
+    other.stop()
+
+
+# --- Monitors -----------------------------------------------------------------------------------
+
+
+def _down(ref: Any) -> list[Any]:
+    """Monitor something; why it is down will be in the list."""
+    reasons: list[Any] = []
+    locks.monitor(ref, lambda down: reasons.append((down.subject, down.reason)))
+    return reasons
+
+
+def test_monitors(nodes: Nodes) -> None:
+    """The end of an actor of another node is told with its reason, once, to each monitor."""
+    a, b = nodes.meet(A, B)
+    for end, reason in (
+        (lambda ref: ref.stop(), "normal"),
+        (lambda ref: locks.kill(ref, "enough"), "enough"),
+        (lambda ref: ref.tell("break"), (locks.Atom("ZeroDivisionError"), "by zero")),
+    ):
+        actor = Echo.start()
+        b.register("echo", actor)
+        ref = a.remote("echo", B)
+        assert ref.ask(1, timeout=5) == 1
+        first, second = _down(ref), _down(ref)
+        assert first == []
+        assert ref.ask(2, timeout=5) == 2  # so the monitor is there, too
+        end(actor)
+        eventually(lambda first=first, second=second: first and second)  # type: ignore[misc]
+        assert first == second == [(ref, reason)]
+        eventually(lambda: b.cluster.processes.registered("echo") is None)  # type: ignore[union-attr]
+
+
+def test_monitors_of_what_is_not_there(nodes: Nodes) -> None:
+    """Who does not exist is down at once, and so is who can't be reached."""
+    a, b = nodes.meet(A, B)
+    nobody = _down(a.remote("nobody", B))
+    eventually(lambda: nobody)
+    assert nobody[0][1] == "noproc"
+    nowhere = _down(a.remote("nobody", "nowhere@127.0.0.1"))
+    eventually(lambda: nowhere)
+    assert nowhere[0][1] == "noconnection"
+    del b
+
+
+def test_a_lost_connection_is_down(nodes: Nodes) -> None:
+    """Whoever is behind a connection that breaks is down; a later monitor asks anew."""
+    a, b = nodes.meet(A, B, mesh=False)
+    actor = Echo.start()
+    b.register("echo", actor)
+    a.remote("echo", B).tell(Echo.start())
+    (mine,) = eventually(lambda: actor.ask("told", timeout=5))
+    here, there = _down(a.remote("echo", B)), _down(mine)
+    a.disconnect(B)
+    eventually(lambda: here and there)
+    assert here[0][1] == there[0][1] == "noconnection"
+    assert a.connect(peer(b))
+    again = _down(a.remote("echo", B))
+    assert a.remote("echo", B).ask(1, timeout=5) == 1
+    assert again == []
+    actor.stop()
+    eventually(lambda: again)
+    assert again[0][1] == "normal"
+
+
+def test_a_pid_of_an_earlier_incarnation(nodes: Nodes) -> None:
+    """A reference into a node that was restarted leads nowhere, and not to somebody else."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    a_actor = Echo.start()
+    a.register("keeper", a_actor)
+    b.remote("keeper", A).tell(actor)
+    (old,) = eventually(lambda: a_actor.ask("told", timeout=5))
+    b.stop()
+    until_connected(a)
+    again = nodes.start(B, listen=b.address)
+    again.connect(peer(a))
+    until_members(a, B)
+    reasons = _down(old)
+    eventually(lambda: reasons)
+    assert reasons[0][1] == "noproc"
+    with pytest.raises(pykka.ActorDeadError):
+        old.ask(1, timeout=5)
+    a_actor.stop()
+
+
+def test_a_monitor_that_is_cancelled(nodes: Nodes) -> None:
+    """Who has cancelled its monitor is told nothing."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    b.register("echo", actor)
+    ref = a.remote("echo", B)
+    told: list[Any] = []
+    cancelled = locks.monitor(ref, told.append)
+    kept = _down(ref)
+    cancelled.cancel()
+    actor.stop()
+    eventually(lambda: kept)
+    assert told == []
+
+
+# --- Links --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dies", ["here", "there", "connection"])
+def test_links(nodes: Nodes, dies: str) -> None:
+    """Of two actors that are linked across nodes the one goes with the other, either way."""
+    a, b = nodes.meet(A, B)
+    mine, theirs = Echo.start(), Echo.start()
+    b.register("theirs", theirs)
+    a.register("mine", mine)
+    b.remote("mine", A).tell(theirs)
+    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
+    a.link(mine, ref)
+    assert ref.ask(1, timeout=5) == 1  # so the link is known there
+    ends_here, ends_there = _down(mine), _down(theirs)
+    if dies == "connection":
+        a.disconnect(B)
+    else:
+        locks.kill(mine if dies == "here" else theirs, "enough")
+    eventually(lambda: ends_here and ends_there)
+    expected = "noconnection" if dies == "connection" else "enough"
+    assert ends_here[0][1] == ends_there[0][1] == expected
+
+
+def test_a_normal_end_leaves_the_other(nodes: Nodes) -> None:
+    """Who ends normally takes nobody along."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    mine = Echo.start()
+    b.register("echo", actor)
+    a.register("mine", mine)
+    b.remote("mine", A).tell(actor)
+    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
+    a.link(mine, ref)
+    assert ref.ask(1, timeout=5) == 1
+    reasons = _down(ref)
+    actor.stop()
+    eventually(lambda: reasons)
+    assert mine.ask("alive?", timeout=5) == "alive?"
+    mine.stop()
+
+
+def test_links_that_can_not_be(nodes: Nodes) -> None:
+    """A thread can't be stopped, and so not be linked; nor can who is known by its name only."""
+    a, _ = nodes.meet(A, B)
+    mine = Echo.start()
+    with pytest.raises(locks.MisuseError, match="name only"):
+        a.link(mine, a.remote("echo", B))
+    with pytest.raises(locks.InvalidOption, match="can't be linked"):
+        a.link(threading.current_thread(), a.remote("echo", B))
+    mine.stop()
+
+
+def test_killing_from_another_node(nodes: Nodes) -> None:
+    """A reference with a pid can be killed and stopped; one with a name can't be."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    mine = Echo.start()
+    a.register("mine", mine)
+    b.remote("mine", A).tell(actor)
+    (ref,) = eventually(lambda: mine.ask("told", timeout=5))
+    reasons = _down(ref)
+    locks.kill(ref, "enough")
+    eventually(lambda: reasons)
+    assert reasons == [(ref, "enough")]
+    with pytest.raises(locks.MisuseError, match="name only"):
+        locks.kill(a.remote("echo", B), "enough")
+    mine.stop()
+
+
+def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
+    """Calls and monitors that are over leave nothing behind on either side."""
+    a, b = nodes.meet(A, B)
+    actor = Echo.start()
+    b.register("echo", actor)
+    for number in range(20):
+        ref = a.remote("echo", B)
+        assert ref.ask(number, timeout=5) == number
+        locks.monitor(ref, print).cancel()
+        with pytest.raises(pykka.ActorDeadError):
+            a.remote("nobody", B).ask(1, timeout=5)
+    here, there = (node.cluster.processes for node in (a, b))  # type: ignore[union-attr]
+    eventually(lambda: not here._calls and not here._monitors)
+    eventually(lambda: not there._monitored and not there._links)
+    assert link(a, B).closed is None

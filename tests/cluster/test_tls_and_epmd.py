@@ -1,0 +1,275 @@
+"""Connections with TLS, and nodes that find each other by Erlang's port mapper."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import locks
+from locks.otp.handshake import Handshake
+from locks.otp.link import Tls
+from tests.cluster.harness import COOKIE, ROOT, World, until_alive
+from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members
+from tests.helpers import eventually
+from tests.otp.erlang import answers, free_port, port_mapper, running
+
+needs_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="no `openssl` command to make certificates with"
+)
+needs_epmd = pytest.mark.skipif(
+    shutil.which("epmd") is None, reason="no `epmd` on PATH (Debian: erlang-base)"
+)
+
+Certify = Callable[..., locks.TLS]
+
+
+@pytest.fixture(scope="session")
+def certify(tmp_path_factory: pytest.TempPathFactory) -> Certify:
+    """Make certificates: `certify(ca, host)` is what a node with a certificate of that CA needs."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: object) -> None:
+        subprocess.run(
+            ["openssl", *map(str, arguments)], cwd=folder, check=True, capture_output=True
+        )
+
+    def authority(name: str) -> Path:
+        certificate = folder / f"{name}.pem"
+        if not certificate.exists():
+            openssl(
+                "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                "-keyout", f"{name}.key", "-out", certificate, "-subj", f"/CN={name}",
+                "-addext", "basicConstraints=critical,CA:TRUE",
+            )  # fmt: skip
+        return certificate
+
+    def make(ca: str, host: str, trusts: str | None = None) -> locks.TLS:
+        signer, stem = authority(ca), f"{ca}-{host}"
+        name = f"IP:{host}" if host[0].isdigit() else f"DNS:{host}"
+        (folder / f"{stem}.ext").write_text(f"subjectAltName={name}\n")
+        openssl(
+            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-keyout", f"{stem}.key", "-out", f"{stem}.csr", "-subj", f"/CN={host}",
+        )  # fmt: skip
+        openssl(
+            "x509", "-req", "-in", f"{stem}.csr", "-CA", signer, "-CAkey", f"{ca}.key",
+            "-CAcreateserial", "-out", f"{stem}.pem", "-extfile", f"{stem}.ext",
+        )  # fmt: skip
+        return locks.TLS(folder / f"{stem}.pem", folder / f"{stem}.key", authority(trusts or ca))
+
+    return make
+
+
+@needs_openssl
+def test_tls(nodes: Nodes, certify: Certify) -> None:
+    """Nodes with certificates of the same CA lock on each other, also with much to be sent."""
+    tls = certify("ours", "127.0.0.1")
+    a, b = nodes.meet(A, B, tls=tls)
+    agent = a.spawn_agent()
+    long = "x" * 100_000
+    agent.lock_all([((long, number), "write", (B,), "all") for number in range(10)], 10)
+    assert b.view((long,)).holders[0].agent == agent.id
+    agent.end()
+    eventually(lambda: b.statistics().table.entries == 0)
+    b.stop()
+    until_connected(a)
+
+
+@needs_openssl
+@pytest.mark.parametrize("refuses", ["a", "b"])
+def test_another_ca(
+    nodes: Nodes, certify: Certify, caplog: pytest.LogCaptureFixture, refuses: str
+) -> None:
+    """A certificate of a CA that one of the two does not trust is refused, on either side."""
+    good, bad = certify("ours", "127.0.0.1"), certify("theirs", "127.0.0.1", "ours")
+    a = nodes.start(A, tls=good if refuses == "a" else bad)
+    b = nodes.start(B, tls=bad if refuses == "a" else good)
+    assert not a.connect(peer(b), timeout=0.4)
+    assert a.nodes() == b.nodes() == []
+    assert "certificate" in caplog.text.lower() or "unknown ca" in caplog.text
+
+
+@needs_openssl
+def test_a_certificate_for_another_host(nodes: Nodes, certify: Certify) -> None:
+    """The certificate of whom one connects to must be for that host, unless one says otherwise."""
+    other = certify("ours", "elsewhere.example")
+    b = nodes.start(B, tls=other)
+    a = nodes.start(A, tls=certify("ours", "127.0.0.1"))
+    assert not a.connect(peer(b), timeout=0.3)
+    a.stop()
+    b.disconnect(A)
+    lenient = nodes.start("c@127.0.0.1", tls=other._replace(check_hostname=False))
+    assert lenient.connect(peer(b))
+
+
+@needs_openssl
+@pytest.mark.parametrize("plain_dials", [True, False])
+def test_tls_and_plain(nodes: Nodes, certify: Certify, plain_dials: bool) -> None:
+    """A node with TLS and one without do not get together, whoever dials."""
+    plain, secured = nodes.start(A), nodes.start(B, tls=certify("ours", "127.0.0.1"))
+    one, other = (plain, secured) if plain_dials else (secured, plain)
+    assert not one.connect(peer(other), timeout=0.4)
+    assert plain.nodes() == secured.nodes() == []
+
+
+@needs_openssl
+def test_no_certificate(nodes: Nodes, certify: Certify) -> None:
+    """Who has the cookie, but no certificate, is not let in."""
+    tls = certify("ours", "127.0.0.1")
+    a = nodes.start(A, tls=tls)
+    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A)
+
+    def greet() -> bytes:
+        assert a.address is not None
+        context = ssl.create_default_context(cafile=str(tls.ca))
+        with (
+            socket.create_connection(a.address, 5) as sock,
+            context.wrap_socket(sock, server_hostname="127.0.0.1") as secured,
+        ):
+            secured.sendall(shake.start()[0].data)  # type: ignore[union-attr]
+            return secured.recv(100)
+
+    with pytest.raises(ssl.SSLError, match="certificate"):
+        greet()
+    assert a.nodes() == []
+
+
+@needs_openssl
+def test_the_first_words_come_with_the_end_of_the_tls_handshake(
+    nodes: Nodes, certify: Certify
+) -> None:
+    """What a peer sends along with the last bytes of its TLS handshake is not overlooked."""
+    tls = certify("ours", "127.0.0.1")
+    a = nodes.start(A, tls=tls)
+    stranger = Stranger(a.address)
+    side = Tls(tls.contexts()[0], False, "127.0.0.1")
+    data = b""
+    while not side.handshake(data):
+        stranger.send(side.outgoing())
+        data = stranger.socket.recv(16384)
+    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A)
+    side.encrypt(shake.start()[0].data)  # type: ignore[union-attr]
+    stranger.send(side.outgoing())  # both in one
+    stranger.socket.settimeout(2)
+    answer = b""
+    while not answer:
+        answer = side.decrypt(stranger.socket.recv(16384))
+    assert answer.startswith(b"\x00\x03sok")
+    stranger.close()
+
+
+@needs_openssl
+def test_other_addresses_demand_tls(nodes: Nodes, certify: Certify) -> None:
+    """A node may listen on all addresses with TLS, or with an explicit word."""
+    with pytest.raises(locks.InvalidOption, match="open to the network"):
+        nodes.start(A, listen="0.0.0.0:0")
+    secured = nodes.start(A, listen="0.0.0.0:0", tls=certify("ours", "127.0.0.1"))
+    assert secured.address is not None
+    assert secured.address[0] == "0.0.0.0"
+    secured.stop()
+    assert nodes.start(A, listen=("0.0.0.0", 0), allow_plaintext=True).address
+
+
+@needs_openssl
+def test_the_command_with_tls(world: World, certify: Certify) -> None:
+    """The command line takes certificates."""
+    files = [str(path) for path in certify("ours", "127.0.0.1")[:3]]
+    server = world.server("s@127.0.0.1", arguments=["--tls", *files])
+    worker = world.worker("w@127.0.0.1", [server.peer], tls=files)
+    until_alive(worker, server.name)
+    assert worker.do("begin", objects=[[["x"], "write", [server.name]]]) == "have_all_locks"
+
+
+# --- With epmd ----------------------------------------------------------------------------------
+
+
+@needs_epmd
+def test_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `epmd` a node is found by its name; its name is free again when it has stopped."""
+    with port_mapper() as port:
+        monkeypatch.setenv("ERL_EPMD_PORT", str(port))
+        a, b = nodes.start(A, epmd=True), nodes.start(B, epmd=True, mesh=False)
+        assert a.connect(B)
+        until_members(a, B)
+        until_members(b, A)
+        with pytest.raises(locks.OperatingError, match="a"):
+            nodes.start(A, epmd=True)
+        b.stop()
+        until_connected(a)
+        again = nodes.start(B, epmd=True)  # elsewhere: a looks it up anew
+        assert again.address != b.address
+        until_members(a, B)
+
+
+@needs_epmd
+def test_epmd_that_goes_away(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node registers again with an epmd that comes back."""
+    port = free_port()
+    monkeypatch.setenv("ERL_EPMD_PORT", str(port))
+    monkeypatch.setattr("locks.otp.port_mapper.PAUSE", 0.05)
+    command = ["epmd", "-address", "127.0.0.1", "-port", str(port)]
+    with running(command):
+        eventually(lambda: answers(port))
+        nodes.start(B, epmd=True)
+    with running(command):
+        eventually(lambda: answers(port))
+        a = nodes.start(A, epmd=True)
+        assert a.connect(B)
+
+
+def test_no_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an epmd a node that wants one does not start, and says what to do."""
+    monkeypatch.setenv("ERL_EPMD_PORT", str(free_port()))
+    with pytest.raises(locks.OperatingError, match="epmd -daemon"):
+        nodes.start(A, epmd=True)
+
+
+FORK = """
+import os, locks
+locks.start("forks@127.0.0.1", cookie="c", epmd=True)
+child = os.fork()
+if child == 0:
+    os.read(0, 1)
+    os._exit(0)
+print(child, flush=True)
+os.read(0, 1)
+os._exit(0)
+"""
+
+
+@needs_epmd
+def test_a_forked_child_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that was killed gives its name free, though a forked child of it still runs."""
+    with port_mapper() as port:
+        environment = {**os.environ, "ERL_EPMD_PORT": str(port)}
+        program = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK]
+        with subprocess.Popen(
+            program,
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline()  # there is a child
+            process.kill()
+            process.wait(10)
+            monkeypatch.setenv("ERL_EPMD_PORT", str(port))
+
+            def start() -> locks.Node | None:
+                try:
+                    return locks.start("forks@127.0.0.1", cookie="c", epmd=True)
+                except locks.OperatingError:
+                    return None
+
+            assert eventually(start, 5)
+            locks.stop()

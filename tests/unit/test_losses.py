@@ -1,0 +1,290 @@
+"""Loss: a client is told at once when what it was told it has can't be vouched for any more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import locks
+from locks.agent_machine import AgentMachine
+from locks.messages import Answer, Ended, Lost, Notify, Surrendered, ToAgent, ToServer
+from locks.model import LockId, Require
+from tests.unit.net import ALL, N1, N2, N3, A, B, Net
+
+
+def holder(net: Net, nodes: tuple[str, ...], require: Require, **options: Any) -> AgentMachine:
+    """An agent whose client was told that it has A."""
+    agent = net.agent(**options)
+    net.do(agent, agent.ask(A, "write", nodes, require, "first"))
+    assert net.answers["first"].status == "have_all_locks"
+    agent.ensure_held(A)
+    agent.ensure_held(None)
+    return agent
+
+
+def lost(agent: AgentMachine, lock_id: LockId | None = A) -> locks.LockLost:
+    """The error by which an agent says that a lock is lost."""
+    with pytest.raises(locks.LockLost) as caught:
+        agent.ensure_held(lock_id)
+    return caught.value
+
+
+def test_a_lost_lock_is_told_before_all_else() -> None:
+    """`Lost` comes first, then the notifications, the waits, and the end with the same reason."""
+    net = Net(*ALL)
+    other = net.agent()
+    net.do(other, other.ask(B, "write", (N1,), "all"))
+    agent = holder(net, ALL, "all", notify=True, monitor_nodes=True)
+    net.do(agent, agent.ask(B, "write", (N1,), "all", "second"))
+    effects = agent.node_down(N3)
+    first = effects[0]
+    assert isinstance(first, Lost)
+    assert first.lock_ids == first.error.lock_ids == (A,)
+    assert first.error.nodes == (N3,)
+    kinds = [e.notification.kind for e in effects if isinstance(e, Notify)]
+    assert kinds == ["lost", "nodedown"]
+    (answer,) = (e for e in effects if isinstance(e, Answer))
+    assert isinstance(answer.result, locks.LockLost)
+    ended = effects[-1]
+    assert isinstance(ended, Ended)
+    assert isinstance(ended.reason, locks.LockLost)
+    for call in (agent.check_alive, lambda: agent.ensure_held(A), lambda: agent.token(A)):
+        with pytest.raises(locks.LockLost, match=r"a was lost with n3@h.*has ended") as caught:
+            call()
+        assert caught.value is not ended.reason
+        assert caught.value.__cause__ is ended.reason
+        assert caught.value.nodes == (N3,)
+
+
+def test_what_the_client_was_not_told_is_not_lost() -> None:
+    """A lock that nobody was told of ends the transaction with `CannotServe`."""
+    net = Net(*ALL)
+    agent = net.agent()
+    net.do(agent, agent.ask(A, "write", ALL, "all"))
+    agent.ensure_held(A)  # it is held, but the client does not know
+    net.down(N3)
+    assert not net.lost
+    assert agent.ended is not None
+    assert isinstance(agent.ended.reason, locks.CannotServe)
+
+
+@pytest.mark.parametrize(
+    ("require", "enough"),
+    [
+        ("all", ()),
+        ("majority", (N3,)),
+        ("any", (N3, N2)),
+        ("all_alive", (N3, N2)),
+        ("majority_alive", (N3, N2)),
+    ],
+)
+def test_a_requirement_that_is_still_met_is_no_loss(
+    require: Require, enough: tuple[str, ...]
+) -> None:
+    """So many nodes may go; the next one takes the lock, and that is told in the same event."""
+    net = Net(*ALL)
+    agent = holder(net, ALL, require, await_nodes=True)
+    for node in enough:
+        net.down(node)
+        assert not net.lost
+        agent.ensure_held(A)
+    last = next(node for node in reversed(ALL) if node not in enough)
+    net.down(last)
+    (told,) = net.lost
+    assert told.lock_ids == (A,)
+    assert lost(agent).nodes == (last,)
+    assert agent.lost == (A,)
+
+
+@pytest.mark.parametrize("again", ["a wait", "the status", "a notification"])
+def test_a_lost_lock_stays_lost_until_the_client_is_told_again(again: str) -> None:
+    """It may be held again, but others may have had it since: only what tells the client counts."""
+    net = Net(*ALL)
+    agent = holder(net, (N1, N2), "all", await_nodes=True)
+    net.down(N2)
+    net.up(N2)
+    assert agent.holds(A)
+    assert lost(agent).lock_ids == lost(agent, None).lock_ids == (A,)
+    with pytest.raises(locks.LockLost):
+        agent.token(A)
+    if again == "a wait":
+        net.do(agent, agent.await_all("again"))
+        assert net.answers["again"].status == "have_all_locks"
+    elif again == "the status":
+        assert agent.tell_status().status == "have_all_locks"
+    else:
+        net.do(agent, agent.set_flag("notify", True))
+    agent.ensure_held(A)
+    agent.ensure_held(None)
+    assert agent.lost == ()
+
+
+def test_a_restart_is_a_loss() -> None:
+    """A node that is there again at once, under the same name, has forgotten what it had granted."""
+    net = Net(N1, N2)
+    holder(net, (N2,), "all", await_nodes=True)
+    net.down(N2)
+    net.up(N2)
+    assert [told.lock_ids for told in net.lost] == [(A,)]
+    assert net.servers[N2].view(A).holders
+
+
+def test_other_nodes_make_up_for_a_lost_one() -> None:
+    """With spare nodes the transaction goes on without `await_nodes`, and gets the lock again."""
+    net = Net(*ALL)
+    other = net.agent()
+    net.do(other, other.ask(A, "write", (N3,), "all"))
+    agent = holder(net, ALL, "majority")
+    net.down(N2)
+    assert [told.lock_ids for told in net.lost] == [(A,)]
+    assert agent.ended is None
+    assert agent.status() == "waiting"
+    net.do(other, other.end())
+    assert agent.status() == "have_all_locks"
+    lost(agent)
+
+
+def test_a_lock_that_was_lost_and_can_not_come_back_ends_the_transaction() -> None:
+    """The reason is `LockLost` also when the last node goes after the loss was told; it names both."""
+    net = Net(*ALL)
+    other = net.agent()
+    net.do(other, other.ask(A, "write", (N3,), "all"))
+    agent = holder(net, (N2, N3), "any")
+    net.down(N2)
+    net.down(N3)
+    assert [told.lock_ids for told in net.lost] == [(A,)]
+    assert agent.ended is not None
+    assert isinstance(agent.ended.reason, locks.LockLost)
+    assert agent.ended.reason.nodes == (N2, N3)
+
+
+def test_all_locks_that_are_lost_are_told_at_once() -> None:
+    """One event names them all; what is on other nodes is not among them."""
+    net = Net(*ALL)
+    agent = holder(net, (N2, N3), "all", await_nodes=True)
+    net.do(agent, agent.ask(B, "read", (N3,), "all", "second"))
+    net.do(agent, agent.ask(("c",), "read", (N1,), "all", "third"))
+    net.down(N3)
+    assert [set(told.lock_ids) for told in net.lost] == [{A, B}]
+    assert set(lost(agent, None).lock_ids) == {A, B}
+    agent.ensure_held(("c",))
+
+
+def test_a_reader_that_waits_for_its_upgrade_has_its_read_lock() -> None:
+    """What it was told it has is vouched for while more is asked for, and lost with its node."""
+    net = Net(N1, N2)
+    other, agent = net.agent(), net.agent(await_nodes=True)
+    net.do(agent, agent.ask(A, "read", (N2,), "all", "first"))
+    net.do(other, other.ask(A, "read", (N2,), "all"))
+    net.do(agent, agent.ask(A, "write", (N2,), "all", "second"))
+    assert "second" not in net.answers
+    agent.ensure_held(A)
+    net.down(N2)
+    assert [told.lock_ids for told in net.lost] == [(A,)]
+
+
+def test_what_was_never_held_or_told_is_not_held() -> None:
+    """`ensure_held` refuses an id that was not asked for, and one that is still waited for."""
+    net = Net(N1)
+    other, agent = net.agent(), net.agent()
+    net.do(other, other.ask(A, "write", (N1,), "all"))
+    net.do(agent, agent.ask(A, "write", (N1,), "all"))
+    for lock_id in (A, B):
+        with pytest.raises(locks.NotHeld):
+            agent.ensure_held(lock_id)
+    agent.ensure_held(None)
+
+
+def test_what_is_relied_on_may_have_been_granted_since() -> None:
+    """A node that came later takes the place of the one that the client was told of."""
+    net = Net(N1, N2)
+    agent = holder(net, (N2, N3), "all_alive")
+    net.up(N3)
+    net.down(N2)
+    assert not net.lost
+    agent.ensure_held(A)
+    net.down(N3)
+    assert [told.lock_ids for told in net.lost] == [(A,)]
+
+
+# --- Surrenders ---------------------------------------------------------------------------------
+
+
+def test_a_surrendered_lock_is_lost_until_the_client_is_told() -> None:
+    """From when the surrender is sent until the client has heard that it has the lock again.
+
+    It is no `Lost`: the deadlock is reported as ever. Until it is answered, the agent can't know.
+    """
+    net = Net(N1)
+    older = net.agent()
+    net.do(older, older.ask(B, "write", (N1,), "all", "older b"))
+    agent = holder(net, (N1,), "all")
+    net.do(older, older.ask(A, "write", (N1,), "all", "older a"))
+    (request,) = agent.ask(B, "write", (N1,), "all", "second")
+    assert isinstance(request, ToServer)
+    for effect in net.servers[N1].handle(request.message):
+        assert isinstance(effect, ToAgent)
+        net.agents[effect.agent].receive(effect.message)
+    (surrender,) = (e for e in agent.settle() if isinstance(e, ToServer))
+    assert lost(agent).nodes == ()
+    effects = net.servers[N1].handle(surrender.message)
+    assert any(isinstance(e, ToAgent) and isinstance(e.message, Surrendered) for e in effects)
+    net.do(older, list(effects))
+    assert net.answers["older a"].status == "have_all_locks"
+    assert "surrendered" in str(lost(agent))
+    with pytest.raises(locks.NotHeld):
+        agent.token(A)
+    net.do(older, older.end())
+    agent.ensure_held(A)  # the wait for b was answered, and names the deadlock
+    assert net.answers["second"].deadlocks
+    assert not net.lost
+
+
+def test_a_surrender_that_is_refused_takes_nothing() -> None:
+    """When its edge was gone, the lock is vouched for again, though nobody told the client."""
+    net = Net(N1)
+    older = net.agent()
+    net.do(older, older.ask(B, "write", (N1,), "all"))
+    agent = holder(net, (N1,), "all")
+    net.do(older, older.ask(A, "write", (N1,), "all", "older a"))
+    (request,) = agent.ask(B, "write", (N1,), "all", "second")
+    assert isinstance(request, ToServer)
+    for effect in net.servers[N1].handle(request.message):
+        assert isinstance(effect, ToAgent)
+        net.agents[effect.agent].receive(effect.message)
+    (surrender,) = (e for e in agent.settle() if isinstance(e, ToServer))
+    lost(agent)
+    net.do(older, older.abandon("older a"))
+    net.do(agent, [surrender])
+    agent.ensure_held(A)
+
+
+def test_a_surrender_on_the_clients_own_wish_is_one() -> None:
+    """A client that gave a lock up has it again when it is told so, and not before."""
+    net = Net(N1)
+    agent, other = net.agent(), net.agent()
+    net.do(agent, agent.ask(A, "write", (N1,), "all", "first"))
+    net.do(other, other.ask(A, "write", (N1,), "all"))
+    net.do(agent, agent.surrender(A, other.id, (N1,)))
+    lost(agent)
+    net.do(other, other.end())
+    assert agent.holds(A)
+    lost(agent)
+    with pytest.raises(locks.LockLost):
+        agent.token(A)
+    net.do(agent, agent.await_all("again"))
+    agent.ensure_held(A)
+
+
+def test_a_lock_that_other_nodes_vouch_for_is_surrendered_rather_than_aborted() -> None:
+    """Of three grants one is given up: a majority is left, and nothing that was told is taken."""
+    net = Net(*ALL)
+    older = net.agent(abort_on_deadlock=True)
+    net.do(older, older.ask(B, "write", (N1,), "all", "b"))
+    younger = holder(net, ALL, "majority", abort_on_deadlock=True)
+    net.do(older, older.ask(A, "write", (N3,), "all", "a"))
+    net.do(younger, younger.ask(B, "write", (N1,), "all", "second"))
+    assert net.answers["a"].status == "have_all_locks"
+    assert younger.ended is None
+    younger.ensure_held(A)
