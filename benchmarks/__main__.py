@@ -22,12 +22,12 @@ from typing import Any
 
 import gevent
 
-from benchmarks import bank, contention, deadlocks, memory, table_lock, transactions
+from benchmarks import bank, cluster, contention, deadlocks, memory, table_lock, transactions
 from benchmarks.harness import Figure, Report, Row, table
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
-    for module in (transactions, contention, deadlocks, table_lock, memory, bank)
+    for module in (transactions, contention, deadlocks, table_lock, memory, bank, cluster)
     for figure in module.FIGURES
 }
 ROOT = Path(__file__).parents[1]

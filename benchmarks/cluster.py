@@ -22,7 +22,8 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import cycle
+from typing import Any, NamedTuple, TypeVar
 
 import gevent
 
@@ -32,10 +33,11 @@ from benchmarks.lab import ROOT, Lab, Timed, now, pinnings, timed
 
 __all__ = ["FIGURES"]
 
-ONE = ("bench", 1)
+IDS = [("bench", n) for n in range(1000)]
 BEGIN = "begin + lock + end"
 WITH = "with transaction() + lock"
 SIZES = "LOCKS_BENCHMARK_SIZES"  # the environment variable by which sizes get into a worker
+Number = TypeVar("Number", int, float)
 Operation = Callable[[], float]
 """Locks and ends once; returns the time at which the lock was there."""
 
@@ -64,13 +66,13 @@ class Sizes(NamedTuple):
 
 
 def begin_lock_end(
-    nodes: Sequence[str], require: locks.Require = "all", lock_id: tuple[Any, ...] = ONE
+    nodes: Sequence[str], require: locks.Require = "all", ids: Sequence[tuple[Any, ...]] = IDS
 ) -> Operation:
-    """One transaction by the functions of the original."""
-    wanted = [(lock_id, "write", nodes, require)]
+    """One transaction by the functions of the original, each with the next lock id."""
+    plans = cycle([[(lock_id, "write", nodes, require)] for lock_id in ids])
 
     def operation() -> float:
-        agent, _ = locks.begin_transaction(wanted)
+        agent, _ = locks.begin_transaction(next(plans))
         granted = now()
         locks.end_transaction(agent)
         return granted
@@ -82,12 +84,14 @@ def with_transaction(
     nodes: Sequence[str], require: locks.Require = "all", token: bool = False
 ) -> Operation:
     """One transaction in a `with` block, with the lock's fencing token if wanted."""
+    ids = cycle(IDS)
 
     def operation() -> float:
+        lock_id = next(ids)
         with locks.transaction() as tx:
-            tx.lock(ONE, nodes=nodes, require=require)
+            tx.lock(lock_id, nodes=nodes, require=require)
             if token:
-                tx.token(ONE)
+                tx.token(lock_id)
             return now()
 
     return operation
@@ -217,7 +221,7 @@ class Crowd:
     def __init__(self, green: bool, node: str, clients: int, same: bool = True) -> None:
         self.green = green
         self.operations = [
-            begin_lock_end([node], lock_id=("crowd", 0 if same else n)) for n in range(clients)
+            begin_lock_end([node], ids=[("crowd", 0 if same else n)]) for n in range(clients)
         ]
 
     def run(self, times: int) -> list[Timed]:
@@ -296,6 +300,22 @@ FIGURES = [
 # --- The command line ------------------------------------------------------------------------------
 
 
+def positive_int(text: str) -> int:
+    """A number that is at least 1."""
+    return _positive(int(text))
+
+
+def positive_float(text: str) -> float:
+    """A number above 0."""
+    return _positive(float(text))
+
+
+def _positive(number: Number) -> Number:
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{number} is not above 0")
+    return number
+
+
 def main() -> int:
     """Run what the command line says; 1 when a figure could not be measured."""
     usual = Sizes()
@@ -306,9 +326,15 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=names, default=names)
     parser.add_argument("--shape", nargs="+", choices=FIGURES[0].contexts, default=["hub"])
     parser.add_argument("--quick", action="store_true", help="targets are left out")
-    for name, kind, most in (("nodes", int, "+"), ("clients", int, "+"), ("rounds", int, None),
-                             ("seconds", float, None)):  # fmt: skip
-        parser.add_argument(f"--{name}", nargs=most, type=kind, default=getattr(usual, name))
+    for name, most, text in (
+        ("nodes", "+", "over how many nodes quorum locks"),
+        ("clients", "+", "how many clients crowd has"),
+        ("rounds", None, "how often everything is measured"),
+        ("seconds", None, "how long one sample takes, about"),
+    ):
+        kind = positive_float if name == "seconds" else positive_int
+        usually = getattr(usual, name)
+        parser.add_argument(f"--{name}", nargs=most, type=kind, default=usually, help=text)
     arguments = parser.parse_args()
     sizes = {name: getattr(arguments, name) for name in Sizes._fields}
     environment = {**os.environ, SIZES: json.dumps(sizes)}

@@ -488,6 +488,8 @@ class AgentMachine:
     def _conclude(self) -> list[AgentEffect]:
         """After each event: answer those whose wait is over, and say what has changed."""
         if self.ended is None:
+            if self._claims.needless and self._resolver.active:
+                self._claims.withdraw()
             if self._resolver.active and self._idle():
                 self._resolver.cease()
             if self._waits and not self._resolver.surrendering:

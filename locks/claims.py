@@ -52,6 +52,7 @@ class Claims:
         wishes: The wishes, by lock id.
         open: Those that are not held.
         waiting: The own requests that wait.
+        needless: The wishes that are held, and for which requests still wait elsewhere.
         seq: Number of the last wish.
     """
 
@@ -66,6 +67,7 @@ class Claims:
         "_unclaimed",
         "_used",
         "alive",
+        "needless",
         "open",
         "seq",
         "waiting",
@@ -84,6 +86,7 @@ class Claims:
         self.wishes: dict[LockId, Wish] = {}
         self.open: dict[LockId, Wish] = {}
         self.waiting: dict[RequestKey, None] = {}
+        self.needless: dict[LockId, Wish] = {}
         self.seq = 0
         self._agent = agent
         self._client = client
@@ -152,8 +155,8 @@ class Claims:
         """Forget a wish and release all its claims."""
         wish = self.wishes.pop(lock_id, None)
         if wish is not None:
-            self.open.pop(lock_id, None)
-            self._unclaimed.pop(lock_id, None)
+            for kept in (self.open, self.needless, self._unclaimed):
+                kept.pop(lock_id, None)
             for claim in wish.claims.values():
                 self._release(wish, claim)
                 self._unused(claim)
@@ -162,8 +165,10 @@ class Claims:
         """Forget and release everything."""
         self._resolver.gone(self.waiting)
         self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
-        for kept in (self.wishes, self.open, self.waiting, self._unclaimed, self._unanswered):
-            kept.clear()
+        for wishes in (self.wishes, self.open, self.needless, self._unclaimed):
+            wishes.clear()
+        self.waiting.clear()
+        self._unanswered.clear()
 
     def node_up(self, node: str) -> None:
         """Ask a lock server that is there (again) for what is wanted of it."""
@@ -245,6 +250,14 @@ class Claims:
                 self.told(record)
             if claim.asked != wish.mode and not claim.withdrawn:
                 self._request(wish, claim)
+
+    def withdraw(self) -> None:
+        """Do not wait where that is not needed: others may be about to yield for it."""
+        for wish in self.needless.values():
+            for claim in wish.claims.values():
+                if not claim.withdrawn and claim.waits(wish.mode):
+                    self._withdraw(wish, claim)
+        self.needless.clear()
 
     def claim(self, upto: int) -> None:
         """The client was told that it has all locks up to the wish numbered `upto`."""
@@ -406,11 +419,12 @@ class Claims:
         else:
             self.open[wish.lock_id] = wish
         if len(wish.claims) > 1 and wish.require != "all":
+            self.needless.pop(wish.lock_id, None)
             for claim in wish.claims.values():
-                if not wish.held and claim.withdrawn:
+                if wish.held and claim.waits(wish.mode):
+                    self.needless[wish.lock_id] = wish
+                elif claim.withdrawn and not wish.held:
                     self._request(wish, claim)
-                elif wish.held and not claim.withdrawn and claim.waits(wish.mode):
-                    self._withdraw(wish, claim)
         if wish.claimed is not None and not wish.as_claimed(self.alive):
             if wish.held:
                 wish.rely(self.alive)  # on what was granted since

@@ -24,7 +24,7 @@ import pykka
 from locks.agent_machine import AgentMachine
 from locks.errors import MisuseError, NodeNotRunning
 from locks.messages import Remove, Unwatch, Watch
-from locks.mixed import Mixed
+from locks.mixed import ABOUT, Mixed
 from locks.model import AgentId, LockId, View
 from locks.otp import etf
 from locks.otp.control import SpawnRequest
@@ -366,6 +366,8 @@ class Cluster:
             return self._take_greeting(name, request)
         if is_ours(request) and request[1] == VIEW and len(request) == 3:
             return pack_view(self.node.server.machine.view(to_lock_id(request[2])))
+        if is_ours(request) and request[1] == ABOUT and len(request) == 3:
+            return self.mixed.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does
 
     def _take_message(self, term: tuple[Any, ...], sender: Pid) -> None:

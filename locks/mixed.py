@@ -5,6 +5,10 @@ What our agents and theirs, our lock server and theirs say to each other is tran
 `OriginalAgents` and `OriginalServers`, which are pure; here their commands are carried out. All of it
 happens in the node's turn.
 
+Agents of the original do not tell all that matters. So each of our agents that waits, and is entangled
+with some of them, has them asked what they know, and has our lock servers asked what they do there;
+again and again, until it waits no more.
+
 The lock server of the original is monitored: it may end without its node. Then its node is no member
 any more until it answers a greeting again.
 """
@@ -30,6 +34,7 @@ from locks.original import (
     OriginalWatcher,
     SendTerm,
     ToLockServer,
+    around,
     cannot_unlock,
     watcher_request,
 )
@@ -38,14 +43,16 @@ from locks.otp.control import SpawnRequest
 from locks.otp.processes import CAST
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime.waiter import run_in_hub
-from locks.wire import LOCK_SERVER, pid_of
+from locks.wire import LOCK_SERVER, OURS, BadMessage, pid_of
+from locks.wire.forms import Context, check, parts, records_term, to_agent, to_records
 
 if TYPE_CHECKING:
     from locks.agent import Agent
     from locks.cluster import Cluster
 
-__all__ = ["Mixed"]
+__all__ = ["ABOUT", "Mixed"]
 
+ABOUT = Atom("about")
 PAUSE = 0.25  # seconds between two interviews
 
 
@@ -226,5 +233,39 @@ class Mixed:
         agents = self._node.agents
         self._servers.keep(agents.keys())
         for agent in list(agents.values()):
-            commands = self._servers.interview(agent.id, agent.machine.outlook())
-            self._perform(commands, agent.id)
+            entangled = self._servers.entangled(agent.id, agent.machine.outlook())
+            self._perform(self._servers.interview(agent.id, entangled), agent.id)
+            if entangled:
+                self._ask_lock_servers(agent.id, entangled)
+
+    def _ask_lock_servers(self, agent: AgentId, entangled: list[AgentId]) -> None:
+        """Ask the lock servers of Python nodes what agents of the original do there."""
+        machine = self._node.server.machine
+        known = around(machine.table, machine.node, entangled, self._is_original)
+        self._perform(self._servers.informed(agent, machine.node, machine.version, *known))
+        question = (OURS, ABOUT, [pid_of(each) for each in entangled])
+        for name, original in self._cluster.members.items():
+            if not original:
+                answered = partial(self._informed, agent, name)
+                self._processes.call(name, LOCK_SERVER, question, answered)
+
+    def about(self, pids: Any) -> Any:
+        """What our lock server knows about agents of the original, for an agent of another node."""
+        machine = self._node.server.machine
+        agents = [to_agent(pid) for pid in check(pids, list)]
+        found, records = around(machine.table, machine.node, agents, self._is_original)
+        terms = records_term(tuple(records), machine.node, None)
+        return (machine.version, [pid_of(each) for each in found], terms)
+
+    def _informed(self, agent: AgentId, name: str, answered: bool, answer: Any) -> None:
+        if not answered or agent not in self._node.agents:
+            return
+        try:
+            version, pids, terms = parts(answer, 3)
+            check(version, int)
+            about = [to_agent(pid) for pid in check(pids, list)]
+            records = to_records(terms, Context(name, None, ""))
+        except BadMessage as error:
+            self._node.log("what %s answers is ignored: %s", name, error)
+            return
+        self._perform(self._servers.informed(agent, name, version, about, records))

@@ -169,9 +169,7 @@ class Node:
         """Stop the node: transactions end, those who wait are told, everything is released."""
         if self.running:
             self.running = False
-            self.turn.run(self._end_agents)
-            if self.cluster is not None:
-                self.turn.run(self.cluster.stop, "the node was stopped")
+            self.turn.run(self._leave)
         if self.server.is_alive():
             if self._shielded:
                 interrupts.uninstall()
@@ -179,6 +177,12 @@ class Node:
             if watch is not None:
                 self.home.run_soon(watch.fire, self.server, "normal")
             self.home.stop(timeout=5)
+
+    def _leave(self) -> None:
+        # In one turn: what is released here is granted to nobody of another node any more.
+        self._end_agents()
+        if self.cluster is not None:
+            self.cluster.stop("the node was stopped")
 
     def _end_agents(self, why: str = "was stopped") -> None:
         for agent in list(self.agents.values()):

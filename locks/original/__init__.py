@@ -14,7 +14,7 @@ agents of both kinds, one of ours must yield, and the original need not understa
 What lock servers guarantee is each their own affair: at the original's, its faults remain.
 """
 
-from locks.original.agents import OriginalAgents, OriginalWatcher
+from locks.original.agents import OriginalAgents, OriginalWatcher, around
 from locks.original.forms import (
     CastServer,
     Command,
@@ -36,6 +36,7 @@ __all__ = [
     "OriginalWatcher",
     "SendTerm",
     "ToLockServer",
+    "around",
     "cannot_unlock",
     "watcher_request",
 ]

@@ -26,11 +26,22 @@ Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from locks.lock_table import LockTable
+from locks.lock_tree import Entry as TableEntry
 from locks.messages import Remove, Request, Surrender, Unwatch, Watch
-from locks.model import AgentId, Contender, Deadlock, LockId, Mode, View, related
+from locks.model import (
+    AgentId,
+    Contender,
+    Deadlock,
+    LockId,
+    Mode,
+    RequestRecord,
+    View,
+    related,
+)
 from locks.original.forms import (
     SURRENDER,
     Command,
@@ -50,7 +61,7 @@ from locks.otp import etf
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
 
-__all__ = ["OriginalAgents", "OriginalWatcher"]
+__all__ = ["OriginalAgents", "OriginalWatcher", "around"]
 
 
 class OriginalWatcher(NamedTuple):
@@ -334,3 +345,38 @@ def _in_the_way(one: Contender, other: Contender) -> bool:
 
 def _strength(contender: Contender, view: View) -> tuple[bool, bool]:
     return (contender.mode == "write", contender.lock_id == view.lock_id)
+
+
+def around(
+    table: LockTable, node: str, agents: Iterable[AgentId], is_original: Callable[[str], bool]
+) -> tuple[list[AgentId], list[RequestRecord]]:
+    """What a lock table of ours knows about agents of the original, and those that they wait for.
+
+    Args:
+        table: The lock table.
+        node: Its node.
+        agents: The agents.
+        is_original: Whether a node runs the original.
+
+    Returns:
+        The agents, and all others of the original that are reached from them over waits; and the
+        records of all requests that wait for theirs, or that theirs wait for.
+    """
+    found = dict.fromkeys(agents)
+    todo = list(found)
+    entries: dict[TableEntry, None] = {}
+    for agent in todo:
+        asker = table.askers.get(agent)
+        for own in asker.all() if asker is not None else ():
+            entries[own] = None
+            for other in table.related(own.slot.lock_id):
+                if other.asker is asker or not (own.write or other.write):
+                    continue
+                if own.granted and other.granted:
+                    continue
+                entries[other] = None
+                who = other.asker.id
+                if who not in found and is_original(who.node):
+                    found[who] = None
+                    todo.append(who)
+    return list(found), [entry.record(node) for entry in entries]

@@ -37,7 +37,6 @@ __all__ = [
     "MonitorPid",
     "SendTerm",
     "ToLockServer",
-    "carries",
     "id_term",
     "info_term",
     "is_atom",
@@ -250,14 +249,15 @@ class Info(NamedTuple):
     queue: tuple[Group, ...]
     surrender: tuple[Pid, int] | None = None
 
+    @property
+    def is_carried(self) -> bool:
+        """Whether its lock server is one of ours: the entries carry request records."""
+        entries = [entry for group in self.queue for entry in group.entries]
+        return any(entry.version.bit_length() > 64 for entry in entries)
+
     def has(self, agent: AgentId) -> bool:
         """Whether an agent stands in the queue."""
         return any(entry.agent == agent for group in self.queue for entry in group.entries)
-
-
-def carries(entry: Entry) -> bool:
-    """Whether an entry carries a request record: its lock server is one of ours."""
-    return entry.version.bit_length() > 64
 
 
 def info_term(

@@ -13,18 +13,21 @@ requests in their order, in all rows of a lock server, so it serves as the place
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple
 
-from locks.model import AgentId, LockId, Mode, RequestRecord, State, related
-from locks.original.forms import Group, Info
+from locks.messages import Surrender
+from locks.model import AgentId, LockId, Mode, RequestKey, RequestRecord, State, related
+from locks.original.forms import Group, Info, unpack_request
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid
 from locks.wire import agent_of
 
-__all__ = ["ELSEWHERE", "Row", "Rows", "number_of", "row_id"]
+__all__ = ["ELSEWHERE", "NOBODY", "Ours", "Pending", "Row", "Rows", "number_of", "row_id"]
 
+NOBODY = AgentId(0, "", 0)
 ELSEWHERE = "\N{HORIZONTAL ELLIPSIS}"  # the last element of the id of an indirect entry
 
 
@@ -229,3 +232,98 @@ class Rows:
             True,
             info.version,
         )
+
+
+class Pending:
+    """A surrender that was not answered.
+
+    Attributes:
+        version: The version of the queue for which it was made.
+        message: What the agent has said.
+        age: How many interviews it has seen.
+    """
+
+    __slots__ = ("age", "message", "version")
+
+    def __init__(self, version: int, message: Surrender) -> None:
+        self.version = version
+        self.message = message
+        self.age = 0
+
+
+class Ours:
+    """One of our agents.
+
+    Attributes:
+        rows: What it knows of the original's lock servers, by node.
+        carried: What it was told of our lock servers by the original's agents.
+        waits_elsewhere: The lock servers that it has told that it waits elsewhere.
+        surrenders: What it has surrendered and was not answered, by node and row.
+        often: How often that was carried out since the last interview.
+        held_back: Answers that it gets at the next one.
+        teller: Who is said to have told it what it got from agents of the original.
+        client: Its client's pid.
+    """
+
+    __slots__ = (
+        "carried",
+        "client",
+        "held_back",
+        "id",
+        "often",
+        "rows",
+        "surrenders",
+        "teller",
+        "waits_elsewhere",
+    )
+
+    def __init__(self, agent: AgentId) -> None:
+        self.id = agent
+        self.rows: dict[str, Rows] = {}
+        self.carried: dict[RequestKey, RequestRecord] = {}
+        self.waits_elsewhere: set[str] = set()
+        self.surrenders: dict[tuple[str, LockId], list[Pending]] = {}
+        self.often: Counter[tuple[str, LockId]] = Counter()
+        self.held_back: list[tuple[str, Surrender]] = []
+        self.teller = NOBODY
+        self.client: Pid | None = None
+
+    def at(self, node: str) -> Rows:
+        """What it knows of one lock server."""
+        rows = self.rows.get(node)
+        if rows is None:
+            rows = self.rows[node] = Rows(self.id)
+        return rows
+
+    def carry(self, info: Info) -> list[RequestRecord]:
+        """Take in what an agent of the original was told by a lock server of ours.
+
+        Returns:
+            What is new in it.
+        """
+        records = []
+        there = set()
+        for group in info.queue:
+            for entry in group.entries:
+                there.add(entry.agent)
+                record = unpack_request(entry.version, entry.agent, info.node, info.version)
+                if record is not None:
+                    records.append(record)
+        news = self.take_in(records)
+        for key, known in list(self.carried.items()):
+            # All on exactly the id stand in the queue; who is above or below may have been left out.
+            same = key[0] == info.node and known.lock_id == info.lock_id
+            if same and known.agent not in there and known.version < info.version:
+                del self.carried[key]
+                news.append(known._replace(state="gone", version=info.version))
+        return news
+
+    def take_in(self, records: Iterable[RequestRecord]) -> list[RequestRecord]:
+        """Take in records of lock servers of ours; returns those that are newer than what was known."""
+        news = []
+        for record in records:
+            known = self.carried.get(record.key)
+            if known is None or known.version < record.version:
+                self.carried[record.key] = record
+                news.append(record)
+        return news

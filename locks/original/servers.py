@@ -28,8 +28,7 @@ Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container, Iterable
 from typing import Any
 
 from locks.errors import MisuseError
@@ -49,19 +48,17 @@ from locks.messages import (
     ToAgent,
     Told,
 )
-from locks.model import AgentId, LockId, RequestKey, RequestRecord, show
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, show
 from locks.original.forms import (
     CastServer,
     Command,
     Info,
     SendTerm,
-    carries,
     is_atom,
     read_info,
     read_lock,
-    unpack_request,
 )
-from locks.original.rows import Rows, row_id
+from locks.original.rows import NOBODY, Ours, Pending, row_id
 from locks.otp.terms import Atom, Pid
 from locks.wait_graph import Exploration
 from locks.wire import BadMessage, agent_of
@@ -69,71 +66,8 @@ from locks.wire import BadMessage, agent_of
 __all__ = ["OriginalServers"]
 
 LOCK_INFO = Atom("lock_info")
-NOBODY = AgentId(0, "", 0)
 OFTEN = 5  # surrenders of one lock between two interviews; then the answer waits for the next one
 PATIENCE = 10  # interviews until it is clear that nothing comes of a surrender
-
-
-class _Pending:
-    """A surrender that was not answered.
-
-    Attributes:
-        version: The version of the queue for which it was made.
-        message: What the agent has said.
-        age: How many interviews it has seen.
-    """
-
-    __slots__ = ("age", "message", "version")
-
-    def __init__(self, version: int, message: Surrender) -> None:
-        self.version = version
-        self.message = message
-        self.age = 0
-
-
-class _Ours:
-    """One of our agents.
-
-    Attributes:
-        rows: What it knows of the original's lock servers, by node.
-        carried: What it was told of our lock servers by the original's agents.
-        waits_elsewhere: The lock servers that it has told that it waits elsewhere.
-        surrenders: What it has surrendered and was not answered, by node and row.
-        often: How often that was carried out since the last interview.
-        held_back: Answers that it gets at the next one.
-        teller: Who is said to have told it what it got from agents of the original.
-        client: Its client's pid.
-    """
-
-    __slots__ = (
-        "carried",
-        "client",
-        "held_back",
-        "id",
-        "often",
-        "rows",
-        "surrenders",
-        "teller",
-        "waits_elsewhere",
-    )
-
-    def __init__(self, agent: AgentId) -> None:
-        self.id = agent
-        self.rows: dict[str, Rows] = {}
-        self.carried: dict[RequestKey, RequestRecord] = {}
-        self.waits_elsewhere: set[str] = set()
-        self.surrenders: dict[tuple[str, LockId], list[_Pending]] = {}
-        self.often: Counter[tuple[str, LockId]] = Counter()
-        self.held_back: list[tuple[str, Surrender]] = []
-        self.teller = NOBODY
-        self.client: Pid | None = None
-
-    def at(self, node: str) -> Rows:
-        """What it knows of one lock server."""
-        rows = self.rows.get(node)
-        if rows is None:
-            rows = self.rows[node] = Rows(self.id)
-        return rows
 
 
 class OriginalServers:
@@ -149,8 +83,8 @@ class OriginalServers:
     def __init__(self, pid: Callable[[AgentId], Pid], is_original: Callable[[str], bool]) -> None:
         self._pid = pid
         self._is_original = is_original
-        self._ours: dict[AgentId, _Ours] = {}
-        self._handlers: dict[type[Any], Callable[[_Ours, str, Any], list[Command]]] = {
+        self._ours: dict[AgentId, Ours] = {}
+        self._handlers: dict[type[Any], Callable[[Ours, str, Any], list[Command]]] = {
             Request: self._request,
             Release: self._release,
             Surrender: self._surrender,
@@ -186,22 +120,22 @@ class OriginalServers:
             ours.client = client
         return handler(ours, node, message)
 
-    def _request(self, ours: _Ours, node: str, message: Request) -> list[Command]:
+    def _request(self, ours: Ours, node: str, message: Request) -> list[Command]:
         rows = ours.at(node)
         rows.asked.setdefault(message.lock_id, set()).add(message.mode)
         commands = self._waits_elsewhere(ours, node, message.waits_elsewhere)
         return [*commands, self._ask(ours, node, message.lock_id, message.mode)]
 
-    def _ask(self, ours: _Ours, node: str, lock_id: LockId, mode: str) -> Command:
+    def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: str) -> Command:
         pid = self._pid(ours.id)
         client = pid if ours.client is None else ours.client
         return CastServer(node, (Atom("lock"), list(lock_id), pid, client, Atom(mode)))
 
-    def _release(self, ours: _Ours, node: str, message: Release) -> list[Command]:
+    def _release(self, ours: Ours, node: str, message: Release) -> list[Command]:
         left = tuple(ours.at(node).own(message.lock_id))
         return [ToAgent(ours.id, Released(node, message.lock_id, left))]
 
-    def _surrender(self, ours: _Ours, node: str, message: Surrender) -> list[Command]:
+    def _surrender(self, ours: Ours, node: str, message: Surrender) -> list[Command]:
         rows = ours.at(node)
         if message.aborts:
             return self._abort(ours, node, message)
@@ -215,23 +149,24 @@ class OriginalServers:
         if row is None or not rows.is_in(lock_id):
             return [self._answer(ours, node, message, done=False)]
         pending = ours.surrenders.setdefault((node, lock_id), [])
-        pending.append(_Pending(row.version, message))
+        pending.append(Pending(row.version, message))
         term = (Atom("surrender"), list(lock_id), row.version, self._pid(ours.id))
         return [CastServer(node, term)]
 
-    def _abort(self, ours: _Ours, node: str, message: Surrender) -> list[Command]:
+    def _abort(self, ours: Ours, node: str, message: Surrender) -> list[Command]:
         """Give up everything, unless it is known that the edge is no longer there."""
         rows = ours.at(node)
         number, since = message.waiter or (0, 0)
         waiter = rows.record(number)
         if waiter is not None and (waiter.since, waiter.state) != (since, "waiting"):
             return [self._answer(ours, node, message, done=False)]
+        ours.rows.pop(node)
         return [
             CastServer(node, (Atom("remove_agent"), self._pid(ours.id))),
-            ToAgent(ours.id, Surrendered(node, message, True, (), 0)),
+            self._answer(ours, node, message, done=True),
         ]
 
-    def _answer(self, ours: _Ours, node: str, message: Surrender, done: bool) -> ToAgent:
+    def _answer(self, ours: Ours, node: str, message: Surrender, done: bool) -> ToAgent:
         """The answer to a surrender, with all that is known there: the agent has forgotten it."""
         rows = ours.at(node)
         records = list(rows.records())
@@ -239,19 +174,20 @@ class OriginalServers:
             known = None if end is None else rows.record(end[0])
             if known is not None and known not in records:
                 records.append(known)
-        versions = [record.version for record in records]
-        version = max(versions, default=0)
+        version = max((record.version for record in records), default=0)
+        if message.report is not None:
+            message = message._replace(report=_in_words(message.report))
         return ToAgent(ours.id, Surrendered(node, message, done, tuple(records), version))
 
-    def _remove(self, ours: _Ours, node: str, message: Remove) -> list[Command]:
+    def _remove(self, ours: Ours, node: str, message: Remove) -> list[Command]:
         # What was given up before may be left on other nodes. There, they see the agent end.
         ours.rows.pop(node, None)
         return [CastServer(node, (Atom("remove_agent"), self._pid(ours.id)))]
 
-    def _standing(self, ours: _Ours, node: str, message: Standing) -> list[Command]:
+    def _standing(self, ours: Ours, node: str, message: Standing) -> list[Command]:
         return self._waits_elsewhere(ours, node, message.waits_elsewhere)
 
-    def _waits_elsewhere(self, ours: _Ours, node: str, waits: bool) -> list[Command]:
+    def _waits_elsewhere(self, ours: Ours, node: str, waits: bool) -> list[Command]:
         """An agent that begins to wait elsewhere is told who waits for it here."""
         before = node in ours.waits_elsewhere
         if not waits:
@@ -260,14 +196,14 @@ class OriginalServers:
             ours.waits_elsewhere.add(node)
         return self._tell_all(ours, node) if waits and not before else []
 
-    def _inquire(self, ours: _Ours, node: str, message: Inquire) -> list[Command]:
+    def _inquire(self, ours: Ours, node: str, message: Inquire) -> list[Command]:
         return self._tell_all(ours, node)
 
-    def _raise(self, ours: _Ours, node: str, message: Raise) -> list[Command]:
+    def _raise(self, ours: Ours, node: str, message: Raise) -> list[Command]:
         _, lock_id, since, version = message
         return [ToAgent(ours.id, Raised(node, lock_id, since, version, False))]
 
-    def _tell_all(self, ours: _Ours, node: str) -> list[Command]:
+    def _tell_all(self, ours: Ours, node: str) -> list[Command]:
         """What is known of the locks there that somebody waits for."""
         records = tuple(ours.at(node).records())
         return [ToAgent(ours.id, Told(node, records))] if records else []
@@ -289,7 +225,7 @@ class OriginalServers:
             info = read_info(term)
             if info is None:
                 return []
-            if info.has(agent) and not _is_carried(info):
+            if info.has(agent) and not info.is_carried:
                 return self._told(self._known(agent), info)
             return self._passed_on(self._known(agent), [info], sender)
         if type(term) is tuple and len(term) == 4 and is_atom(term[0], "surrendered"):
@@ -298,13 +234,13 @@ class OriginalServers:
             return self._interviewed(agent, term)
         raise BadMessage(f"{term!r} is nothing that an agent can be told")
 
-    def _known(self, agent: AgentId) -> _Ours:
+    def _known(self, agent: AgentId) -> Ours:
         ours = self._ours.get(agent)
         if ours is None:
-            ours = self._ours[agent] = _Ours(agent)
+            ours = self._ours[agent] = Ours(agent)
         return ours
 
-    def _told(self, ours: _Ours, info: Info) -> list[Command]:
+    def _told(self, ours: Ours, info: Info) -> list[Command]:
         """A lock server tells the queue of a lock in which our agent stands."""
         node = info.node
         rows = ours.at(node)
@@ -331,32 +267,32 @@ class OriginalServers:
             commands.append(self._answer(ours, node, pending.message, done))
         return commands
 
-    def _passed_on(
-        self, ours: _Ours, infos: list[Info], sender: Pid | None = None
-    ) -> list[Command]:
+    def _passed_on(self, ours: Ours, infos: list[Info], sender: Pid | None = None) -> list[Command]:
         """An agent of the original tells what it knows of other locks."""
         news: list[RequestRecord] = []
         for info in infos:
-            if _is_carried(info):
-                news += _carry(ours.carried, info)
+            if info.is_carried:
+                news += ours.carry(info)
             elif not info.has(ours.id):
                 news += ours.at(info.node).learn(info) or []
-        if not news:
-            return []
-        if ours.teller is NOBODY:
-            ours.teller = self._teller(infos, sender)
-        return [ToAgent(ours.id, Knowledge(ours.teller, tuple(news)))]
-
-    def _teller(self, infos: list[Info], sender: Pid | None) -> AgentId:
-        """Somebody who may have told it: whoever is asked again, we answer (`forgot`)."""
-        if sender is not None:
-            return agent_of(sender)
-        for info in infos:
+        teller = NOBODY if sender is None else agent_of(sender)
+        for info in infos if sender is None else ():
             for group in info.queue:
                 for entry in group.entries:
                     if self._is_original(entry.pid.node):
-                        return entry.agent
-        return NOBODY
+                        teller = entry.agent
+        return self._knowledge(ours, news, teller)
+
+    def _knowledge(self, ours: Ours, news: list[RequestRecord], teller: AgentId) -> list[Command]:
+        """Tell one of our agents something, in the name of an agent of the original.
+
+        It is always the same one: whoever is asked again, we answer (`forgot`).
+        """
+        if not news:
+            return []
+        if ours.teller is NOBODY:
+            ours.teller = teller
+        return [ToAgent(ours.id, Knowledge(ours.teller, tuple(news)))]
 
     def forgot(self, teller: AgentId, agent: AgentId) -> list[Command]:
         """One of our agents has forgotten what agents of the original have told it, and asks again.
@@ -375,26 +311,60 @@ class OriginalServers:
 
     # --- Asking agents of the original what they know -------------------------------------------
 
-    def interview(self, agent: AgentId, outlook: Exploration | None) -> list[Command]:
-        """Ask those agents of the original that one of ours is entangled with what they know.
-
-        To be called again and again for each of our agents, a few times in a second.
+    def entangled(self, agent: AgentId, outlook: Exploration | None) -> list[AgentId]:
+        """With which agents of the original one of ours is entangled, as far as it knows.
 
         Args:
             agent: Our agent.
             outlook: What it finds in what it knows (`AgentMachine.outlook`).
         """
+        edges = () if outlook is None else outlook.edges
+        found = dict.fromkeys(record.agent for edge in edges for record in edge)
+        return [each for each in found if each != agent and self._is_original(each.node)]
+
+    def interview(self, agent: AgentId, entangled: Iterable[AgentId]) -> list[Command]:
+        """Ask agents of the original what they know, for one of our agents.
+
+        To be called again and again for each of our agents, a few times in a second.
+
+        Args:
+            agent: Our agent.
+            entangled: With whom it is entangled.
+        """
         commands = self._answer_late(agent)
-        if outlook is None:
-            return commands
-        found = {r.agent: None for edge in outlook.edges for r in edge if r.agent != agent}
         me = self._pid(agent)
-        for other in found:
-            if self._is_original(other.node):
-                pid = self._pid(other)
-                call = (Atom("$gen_call"), (me, (LOCK_INFO, pid)), LOCK_INFO)
-                commands.append(SendTerm(pid, call))
+        for other in entangled:
+            pid = self._pid(other)
+            call = (Atom("$gen_call"), (me, (LOCK_INFO, pid)), LOCK_INFO)
+            commands.append(SendTerm(pid, call))
         return commands
+
+    def informed(
+        self,
+        agent: AgentId,
+        node: str,
+        version: int,
+        about: Collection[AgentId],
+        records: Collection[RequestRecord],
+    ) -> list[Command]:
+        """A lock server of ours says what it knows about agents of the original.
+
+        Args:
+            agent: Our agent, for whom it was asked.
+            node: The lock server's node.
+            version: The version of its lock table.
+            about: The agents of the original; what is not told of them is not there.
+            records: What is related to their requests.
+        """
+        ours = self._known(agent)
+        news = ours.take_in(records)
+        there = {record.key for record in records}
+        for key, known in list(ours.carried.items()):
+            missing = key[0] == node and known.agent in about and key not in there
+            if missing and known.version < version:
+                del ours.carried[key]
+                news.append(known._replace(state="gone", version=version))
+        return self._knowledge(ours, news, next(iter(about), NOBODY))
 
     def _answer_late(self, agent: AgentId) -> list[Command]:
         """Answer surrenders that were held back, and those that nothing came of."""
@@ -484,29 +454,11 @@ def _is_tag(term: Any) -> bool:
     return type(term) is tuple and len(term) == 2 and term[0] == LOCK_INFO and type(term[1]) is Pid
 
 
-def _is_carried(info: Info) -> bool:
-    """Whether the lock is one of a lock server of ours: the entries carry the records."""
-    return any(carries(entry) for group in info.queue for entry in group.entries)
+def _in_words(report: Deadlock) -> Deadlock:
+    """A report as users see it: with the ids of rows."""
 
+    def plain(record: RequestRecord) -> RequestRecord:
+        return record._replace(lock_id=row_id(record.lock_id))
 
-def _carry(carried: dict[RequestKey, RequestRecord], info: Info) -> list[RequestRecord]:
-    """Take in what an agent of the original was told by a lock server of ours."""
-    news = []
-    there = set()
-    for group in info.queue:
-        for entry in group.entries:
-            there.add(entry.agent)
-            record = unpack_request(entry.version, entry.agent, info.node, info.version)
-            if record is None:
-                continue
-            known = carried.get(record.key)
-            if known is None or known.version < record.version:
-                carried[record.key] = record
-                news.append(record)
-    for key, known in list(carried.items()):
-        # All on exactly the id stand in the queue; who is above or below may have been left out.
-        same = key[0] == info.node and known.lock_id == info.lock_id
-        if same and known.agent not in there and known.version < info.version:
-            del carried[key]
-            news.append(known._replace(state="gone", version=info.version))
-    return news
+    cycle = tuple(Edge(plain(waiter), plain(holder)) for waiter, holder in report.cycle)
+    return report._replace(lock_id=row_id(report.lock_id), cycle=cycle)

@@ -159,8 +159,13 @@ class Distribution:
         self._turn.run(self.learn_addresses, self.options.peers)
 
     def _start_greenlets(self) -> None:
+        if not self._running:  # it was stopped at once
+            if self._listener is not None:
+                self._listener.close()
+            return
         if self._listener is not None:
-            gevent.spawn(self._keep_door, gevent_socket.socket(fileno=self._listener.detach()))
+            self._door = gevent_socket.socket(fileno=self._listener.detach())
+            gevent.spawn(self._keep_door, self._door)
         if self._mapper is not None:
             gevent.spawn(self._mapper.stay_registered)
         gevent.spawn(self._keep_judging)
@@ -303,7 +308,6 @@ class Distribution:
     # --- The door, in the hub -------------------------------------------------------------------
 
     def _keep_door(self, listener: Any) -> None:
-        self._door = listener
         while self._running:
             try:
                 sock, address = listener.accept()

@@ -101,6 +101,7 @@ class Processes:
         self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
         self._calls: dict[Reference, Told] = {}
         self._readers: dict[str, Reader] = {}
+        self._heads: dict[str, bytes] = {}  # of frames to registered names in the node's name
         self._links: dict[tuple[Pid, Pid], Monitor | None] = {}  # ours first
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
@@ -189,7 +190,13 @@ class Processes:
         link = self._distribution.links.get(node)
         if link is None:
             return False
-        link.send(pack_reg_send(sender or self.me, Atom(name), encoded))
+        if sender is None:
+            head = self._heads.get(name)
+            if head is None:
+                head = self._heads[name] = pack_reg_send(self.me, Atom(name), b"")
+            link.send(head + encoded)
+        else:
+            link.send(pack_reg_send(sender, Atom(name), encoded))
         return True
 
     def monitor(self, node: str, target: Target, told: Told) -> Reference:

@@ -66,6 +66,8 @@ class RemoteRef(pykka.ActorRef[Any], Mortal):
 
     __slots__ = ("_remotes", "_stopped", "_watch", "node", "target")
 
+    for_users = True
+
     def __init__(self, remotes: Remotes, node: str, target: Target) -> None:
         self.node = node
         self.target = target

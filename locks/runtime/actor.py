@@ -162,6 +162,8 @@ class Inbox(Channel[Any], Mortal):
 
     __slots__ = ("greenlet", "watch")
 
+    for_users = True
+
     def __init__(self) -> None:
         super().__init__()
         self.watch = DeathWatch()
@@ -304,7 +306,7 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
         TypeError: for another kind of actor.
     """
     inbox = ref.actor_inbox
-    if not isinstance(inbox, Mortal):
+    if not (isinstance(inbox, Mortal) and inbox.for_users):
         raise TypeError(f"only a GeventActor can be killed: {ref!r}")
     inbox.kill(reason)
 

@@ -39,7 +39,7 @@ import logging
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Union
 
 import gevent
 import greenlet
@@ -163,11 +163,17 @@ class DeathWatch:
 
 
 class Mortal:
-    """What the inbox of an actor is if the actor can be watched and killed."""
+    """What the inbox of an actor is if the actor can be watched and killed.
+
+    Attributes:
+        watch: its monitors.
+        for_users: whether users may kill it, by its reference.
+    """
 
     __slots__ = ()
 
     watch: DeathWatch
+    for_users: ClassVar[bool] = False
 
     def kill(self, reason: object) -> None:
         """End the actor soon, whatever it is doing."""

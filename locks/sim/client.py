@@ -208,6 +208,8 @@ class Host:
             self.agent.ensure_held(lock_id)
         except LockLost:
             return True
+        except NotHeld as error:
+            raise Violation(f"{self.ref} does not know that it had a lock: {error}") from error
         return False
 
     def _granted(

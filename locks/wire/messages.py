@@ -155,12 +155,13 @@ def _to_standing(fields: tuple[Any, ...], context: Context) -> Standing:
 
 def _to_told(fields: tuple[Any, ...], context: Context) -> Told:
     node, records = parts(fields, 2)
-    return Told(check(node, str), to_records(records, context._replace(node=node)))
+    known = Context(check(node, str), context.receiver, context.client)
+    return Told(node, to_records(records, known))
 
 
 def _to_released(fields: tuple[Any, ...], context: Context) -> Released:
     node, lock_id, records = parts(fields, 3)
-    found = to_records(records, context._replace(node=check(node, str)))
+    found = to_records(records, Context(check(node, str), *context[1:]))
     return Released(node, to_lock_id(lock_id), found)
 
 
@@ -181,7 +182,7 @@ def _to_surrendered(fields: tuple[Any, ...], context: Context) -> Surrendered:
         check(node, str),
         _to_surrender(message, lambda number: _is_receiver(number, context)),
         check(done, bool),
-        to_records(records, context._replace(node=node)),
+        to_records(records, Context(node, *context[1:])),
         check(version, int),
     )
 
@@ -197,12 +198,12 @@ def _to_resolved(fields: tuple[Any, ...], context: Context) -> Resolved:
     found = to_report(report)
     if found is None:
         raise BadMessage("a resolved deadlock without a report")
-    return Resolved(found, to_records(records, context._replace(node="")))
+    return Resolved(found, to_records(records, context))
 
 
 def _to_knowledge(fields: tuple[Any, ...], context: Context) -> Knowledge:
     sender, records, forgot = parts(fields, 3)
-    found = to_records(records, context._replace(node=""))
+    found = to_records(records, context)
     return Knowledge(to_agent(sender), found, check(forgot, bool))
 
 

@@ -249,13 +249,13 @@ class Proxy:
 
     def cut(self) -> float:
         """Close all connections and refuse new ones; returns when that was."""
+        at = time.monotonic()
         self._order(self._cut)
-        return time.monotonic()
+        return at
 
-    def stall(self) -> float:
+    def stall(self) -> None:
         """Pass nothing on."""
         self._order(lambda: self._set("stall"))
-        return time.monotonic()
 
     def heal(self) -> None:
         """Pass everything on again."""

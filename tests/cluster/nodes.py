@@ -106,7 +106,8 @@ class Tx:
         self._thread = futures.ThreadPoolExecutor(1)
         self.told: list[locks.Notification] = []
         self.losses: list[locks.LockLost] = []
-        self.agent = self.do(lambda: node.spawn_agent(notify=self.told.append, **options))
+        options.setdefault("notify", self.told.append)
+        self.agent = self.do(lambda: node.spawn_agent(**options))
         self.agent.on_lost = self.losses.append
 
     def later(self, job: Callable[[], T]) -> futures.Future[T]:

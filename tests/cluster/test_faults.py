@@ -14,7 +14,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import pytest
@@ -53,7 +53,14 @@ class Net(NamedTuple):
 
 
 def start(world: World, workers: int, *, net_ticktime: float = 1, patched: bool = False) -> Net:
-    """Start lock servers and workers, each connected with all others through proxies."""
+    """Start lock servers and workers, each connected with all others through proxies.
+
+    Args:
+        world: What ends them.
+        workers: How many workers.
+        net_ticktime: After how many seconds of silence a node counts as down.
+        patched: Whether every second worker is monkey-patched.
+    """
     names = [*SERVERS, *(f"w{number}@127.0.0.1" for number in range(1, workers + 1))]
     links = {frozenset(pair): world.proxy() for pair in itertools.combinations(names, 2)}
     net = Net(world, {}, [], links)
@@ -74,6 +81,20 @@ def start(world: World, workers: int, *, net_ticktime: float = 1, patched: bool 
     return net
 
 
+def mend(net: Net) -> None:
+    """Let everything be there and whole, and nothing be locked."""
+    for proxy in net.links.values():
+        proxy.heal()
+    for process in (*net.servers.values(), *net.workers):
+        if process.process.poll() is None:
+            process.go_on()
+        else:
+            restart(net, process.name)
+    for worker in net.workers:
+        worker.do("clear", client="mends")
+    net.until_whole()
+
+
 def _peers(net: Net, names: list[str], name: str) -> list[str]:
     """Whom a node dials: those that come before it; through the proxies of these links."""
     return [net.link(name, other).peer(other) for other in names[: names.index(name)]]
@@ -86,25 +107,39 @@ def _lead_to(net: Net, names: list[str], process: Server | Worker) -> None:
 
 
 def restart(net: Net, name: str) -> None:
-    """Start a lock server again; it is a new incarnation, at another port."""
+    """Start a node again; it is a new incarnation, at another port."""
     names = [*SERVERS, *(worker.name for worker in net.workers)]
-    old = net.servers[name]
-    old.kill()
-    server = net.world.server(name, _peers(net, names, name), net_ticktime=1, mesh=False)
-    net.servers[name] = server
-    _lead_to(net, names, server)
+    peers = _peers(net, names, name)
+    process: Server | Worker
+    if name in SERVERS:
+        net.servers[name].kill()
+        process = net.servers[name] = net.world.server(name, peers, net_ticktime=1, mesh=False)
+    else:
+        index = names.index(name) - len(SERVERS)
+        net.workers[index].kill()
+        process = net.workers[index] = net.world.worker(name, peers, net_ticktime=1, mesh=False)
+    _lead_to(net, names, process)
+
+
+@pytest.fixture(scope="module")
+def all_processes() -> Iterator[Net]:
+    """Three lock servers and three workers, the second one monkey-patched."""
+    with World() as world:
+        yield start(world, 3, patched=True)
 
 
 @pytest.fixture
-def net(world: World) -> Net:
-    """Three lock servers, and two workers; the second one is monkey-patched."""
-    return start(world, 2, patched=True)
+def net(all_processes: Net) -> Net:
+    """The same, whatever tests have done with them before."""
+    mend(all_processes)
+    return all_processes
 
 
 def holds(worker: Worker, require: str = "majority", **options: object) -> None:
-    """Let a worker have the lock, on all three servers if it can."""
+    """Let a worker have the lock, on all three servers."""
     worker.do("begin", **options)
     worker.do("lock", lock_id=X, nodes=list(SERVERS), require=require)
+    eventually(lambda: worker.do("granted") == [list(SERVERS)])
 
 
 def asks(worker: Worker, require: str = "majority") -> Answer:
@@ -118,7 +153,7 @@ def asks(worker: Worker, require: str = "majority") -> Answer:
 
 def test_a_holder_that_is_killed(net: Net) -> None:
     """SIGKILL of a holder: the next one has the lock, and a larger token."""
-    first, second = net.workers
+    first, second, _ = net.workers
     holds(first)
     token = first.do("token", lock_id=X)
     waits = asks(second)
@@ -129,7 +164,7 @@ def test_a_holder_that_is_killed(net: Net) -> None:
 
 def test_a_holder_that_is_stopped(net: Net) -> None:
     """SIGSTOP of a holder: it is silent, the next one has the lock; it learns so when it goes on."""
-    first, second = net.workers
+    first, second, _ = net.workers
     holds(first)
     token = first.do("token", lock_id=X)
     waits = asks(second)
@@ -154,14 +189,14 @@ def test_a_holder_that_is_stopped(net: Net) -> None:
 @pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
 def test_a_minority_is_lost(net: Net, fault: str) -> None:
     """One of three servers is killed, stopped or cut off: a majority is held without it."""
-    first, second = net.workers
+    first, second, third = net.workers
     holds(first)
     waits = asks(second)
     lost = SERVERS[1]
     _strike(net, lost, fault)
     rest = [name for name in SERVERS if name != lost]
-    until_alive(first, *rest, second.name)
-    until_alive(second, *rest, first.name)
+    until_alive(first, *rest, second.name, third.name)
+    until_alive(second, *rest, first.name, third.name)
     first.do("ensure_held")
     assert first.do("lost") == []
     assert not waits.ready
@@ -178,7 +213,7 @@ def test_a_minority_is_lost(net: Net, fault: str) -> None:
 @pytest.mark.parametrize("fault", ["kill", "stop", "cut"])
 def test_a_majority_is_lost(net: Net, fault: str) -> None:
     """Two of three servers go: the holder is told at once; when they are back, all goes on."""
-    first, second = net.workers
+    first, second, _ = net.workers
     holds(first)
     token = first.do("token", lock_id=X)
     waits = asks(second)
@@ -218,7 +253,7 @@ def _mend(net: Net, name: str, fault: str) -> None:
 
 def test_a_stalled_link(net: Net) -> None:
     """A link that takes everything and passes nothing on is found by its silence, from both ends."""
-    first, second = net.workers
+    first, second, _ = net.workers
     holds(first, require="all")
     waits = asks(second, "all")
     proxy = net.link(first.name, SERVERS[0])
@@ -231,36 +266,47 @@ def test_a_stalled_link(net: Net) -> None:
 
 
 def test_a_cut_between_clients(net: Net) -> None:
-    """A deadlock of two clients who can't tell each other of it is resolved when they can."""
-    first, second = net.workers
+    """A deadlock of three clients who can't tell each other of it is resolved when they can."""
     server = [SERVERS[0]]
-    first.do("begin")
-    second.do("begin")
-    first.do("lock", lock_id=["p"], nodes=server)
-    second.do("lock", lock_id=["q"], nodes=server)
-    proxy = net.link(first.name, second.name)
-    proxy.cut()
-    until_alive(first, *SERVERS)
-    until_alive(second, *SERVERS)
-    waits = first.ask("lock", lock_id=["q"], nodes=server)
-    other = second.ask("lock", lock_id=["p"], nodes=server)
-    proxy.heal()
-    assert waits.get() == "have_all_locks"
-    first.do("end")
-    assert other.get() == "have_all_locks"
-    assert second.do("deadlocks") == 1
+    for worker in net.workers:
+        worker.do("begin")
+        worker.do("lock", lock_id=["ring", worker.name], nodes=server)
+    youngest = net.workers[2]
+    links = [net.link(worker.name, youngest.name) for worker in net.workers[:2]]
+    for link in links:
+        link.cut()
+    until_alive(youngest, *SERVERS)
+    asked = [
+        one.ask("lock", lock_id=["ring", other.name], nodes=server)
+        for one, other in itertools.pairwise([*net.workers, net.workers[0]])
+    ]
+    for worker in net.workers:
+        lock_id = ["ring", worker.name]
+        eventually(
+            lambda lock_id=lock_id: net.workers[0].do(  # type: ignore[misc]
+                "waiting", client="looks", lock_id=lock_id, node=SERVERS[0]
+            )
+        )
+    assert not any(answer.ready for answer in asked)
+    for link in links:
+        link.heal()
+    assert asked[1].get() == "have_all_locks"  # what the youngest has surrendered
+    net.workers[1].do("end")
+    assert asked[0].get() == "have_all_locks"
+    net.workers[0].do("end")
+    assert asked[2].get() == "have_all_locks"
+    assert youngest.do("deadlocks") == 1
 
 
 # --- Random faults ------------------------------------------------------------------------------
 
 
-def test_random_faults(world: World) -> None:
+def test_random_faults(net: Net) -> None:
     """Whatever happens to nodes and links: no accepted write is lost, and nobody is stuck after."""
     seed = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
     print("seed", seed)
     chance = random.Random(seed)
-    net = start(world, 3, patched=True)
-    path = str(world.folder / "ledger")
+    path = str(net.world.folder / "ledger")
     seconds = 30 if EXPLORE else 5
     end = time.monotonic() + seconds
     works: list[Answer] = []

@@ -450,7 +450,6 @@ while len(node.alive) < 2:
 # Somebody in the middle of a handshake, too.
 stranger = socket.create_connection(node.address)
 stranger.send(b"x")
-before = len(os.listdir("/proc/self/fd"))
 read, write = os.pipe()
 child = os.fork()
 if child == 0:
@@ -465,8 +464,7 @@ if child == 0:
             open_sockets.append(target)
     os.write(write, repr(open_sockets).encode())
     os._exit(0)
-os.waitpid(child, 0)
-print(os.read(read, 10000).decode())
+print(os.read(read, 10000).decode())  # no waitpid: gevent may miss the end of a first child
 assert len(node.nodes()) == 1, "the parent's connection was closed"
 with locks.transaction(timeout=5) as tx:
     tx.lock(("x",), nodes=[sorted(node.alive - {node.name})[0]])
@@ -488,3 +486,47 @@ def test_a_forked_child_holds_no_connection(nodes: Nodes, patched: bool) -> None
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+LOG = """
+import logging, sys, gevent, locks
+
+class Slow(logging.Handler):
+    def emit(self, record):
+        gevent.sleep(0.01)  # as one does that writes to a socket
+        seen.append(record)
+
+seen = []
+logging.getLogger("locks").addHandler(Slow())
+logging.getLogger("locks").setLevel(logging.DEBUG)
+node = locks.start("logs@127.0.0.1", cookie="cookie-of-the-tests", mesh=False)
+
+def work():
+    while len(seen) < 10:
+        with locks.transaction() as tx:
+            tx.lock(("x",))
+        gevent.sleep(0)
+
+workers = [gevent.spawn(work) for _ in range(3)]
+for _ in range(10):
+    assert node.connect(sys.argv[1])
+    node.disconnect(sys.argv[2])
+gevent.joinall(workers, timeout=20, raise_error=True)
+assert all(worker.ready() for worker in workers)
+locks.stop()
+"""
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_a_log_that_takes_its_time(nodes: Nodes, patched: bool) -> None:
+    """What is logged is logged outside of the turn: a handler may give way to other greenlets."""
+    b = nodes.start(B, mesh=False)
+    script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + LOG
+    done = subprocess.run(
+        [sys.executable, "-c", script, peer(b), B],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr

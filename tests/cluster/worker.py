@@ -98,8 +98,17 @@ class Client:
     def holders(self, lock_id: list[Any]) -> list[str]:
         return [contender.client for contender in locks.holders(lock_id)]
 
+    def waiting(self, lock_id: list[Any], node: str) -> int:
+        """How many requests wait for it on a node."""
+        return len(locks.queue(lock_id, node=node).waiting)
+
     def agents(self) -> int:
         return locks.statistics().agents
+
+    def clear(self) -> None:
+        """End all transactions, whoever has them."""
+        for agent in list(self._node().agents.values()):
+            agent.stop()
 
     def asked(self) -> int:
         """How many locks all transactions have asked for."""
@@ -123,6 +132,10 @@ class Client:
 
     def lock(self, lock_id: list[Any], mode: str = "write", **options: Any) -> str:
         return locks.lock(self.agent, lock_id, mode, **options).status  # type: ignore[arg-type]
+
+    def granted(self) -> list[list[str]]:
+        """On which nodes each of its locks is granted."""
+        return [list(info.granted) for info in locks.lock_info(self.agent)]
 
     def token(self, lock_id: list[Any], timeout: float = 10) -> int:
         return locks.fencing_token(self.agent, lock_id, timeout=timeout)

@@ -15,6 +15,7 @@ from locks.lock_tree import Asker, Entry
 from locks.model import Deadlock, Edge
 from locks.resolver import Resolver
 from locks.sim.client import Violation
+from locks.sim.rules import RULES
 from locks.sim.schedule import run
 from locks.sim.world import Faults, World
 from locks.wishes import Wish
@@ -89,6 +90,66 @@ def test_tokens_that_begin_anew(monkeypatch: Patch) -> None:
         lambda: World(["write a on n2"] * 2, ("n1", "n2"), faults, await_nodes=True),
         "fencing tokens of n2 fall",
     )
+
+
+def test_tokens_that_nobody_confirms() -> None:
+    """The token of a lock on several nodes is the largest version of its grants, and no more."""
+    nodes = ("n1", "n2", "n3")
+    wanted = ["write a on n1,n2,n3 majority; token a"] * 3
+    goes_wrong(
+        lambda: World([*wanted, "write b; again; write b"], nodes, rule=RULES["hasty"]),
+        "fencing tokens of a fall",
+    )
+
+
+MAJORITY = Faults(crashes=1, nodes=("n2", "n3"))
+
+
+def loses(**options: bool) -> World:
+    """A client on n1 whose lock may be lost with another node."""
+    wanted = ["write a on n2,n3; write b; await", "write b"]
+    return World(wanted, ("n1", "n2", "n3"), MAJORITY, **options)
+
+
+def test_a_loss_that_is_not_told(monkeypatch: Patch) -> None:
+    """A client's lock is lost with a node, and its agent does not say so."""
+    monkeypatch.setattr(AgentMachine, "_lose", lambda *args: None)
+    goes_wrong(lambda: loses(await_nodes=True), r"has lost {\('a',\)}, and is told of \[\]")
+
+
+def test_a_loss_that_is_told_late(monkeypatch: Patch) -> None:
+    """The agent says first what follows from the loss."""
+    real = AgentMachine.node_down
+
+    def late(self: AgentMachine, node: str) -> list[Any]:
+        first, *rest = [*real(self, node), None]
+        return [effect for effect in (*rest, first) if effect is not None]
+
+    monkeypatch.setattr(AgentMachine, "node_down", late)
+    goes_wrong(loses, "not told before all else")
+
+
+def test_a_loss_that_is_none(monkeypatch: Patch) -> None:
+    """A client is told that it has lost a lock that is still granted on nodes enough."""
+    real = Claims.node_down
+
+    def needless(self: Claims, node: str) -> list[Wish]:
+        real(self, node)
+        return list(self.wishes.values())
+
+    monkeypatch.setattr(Claims, "node_down", needless)
+    wanted = ["write a on n1,n2,n3 majority; write b; await", "write b"]
+    goes_wrong(
+        lambda: World(wanted, ("n1", "n2", "n3"), MAJORITY),
+        r"has lost set\(\), and is told of \[\(\('a',\)",
+    )
+
+
+def test_an_agent_that_vouches_for_what_is_lost(monkeypatch: Patch) -> None:
+    """It says that a lock is held that was lost, or is about to be surrendered."""
+    monkeypatch.setattr(Claims, "is_lost", lambda self, wish: False)
+    goes_wrong(lambda: loses(await_nodes=True), "does not know that it had a lock: a is asked for")
+    goes_wrong(lambda: World(OPPOSITE), "does not know whether [ab] is held")
 
 
 def test_a_grant_out_of_order(monkeypatch: Patch) -> None:

@@ -62,6 +62,13 @@ KINDS = {
     "two nodes, all, one crashes and is awaited": Kind(
         locks=1, nodes=2, steps=1, faults=CRASH, options=("await_nodes",)
     ),
+    "two nodes, all, tokens, one crashes and runs again, clients on both": Kind(
+        locks=1,
+        nodes=2,
+        extras=("token",),
+        faults=CRASH._replace(restarts=True),
+        spread=True,
+    ),
     "two nodes, majority, one crashes, clients on both": Kind(
         locks=1, nodes=2, steps=1, require="majority", faults=CRASH, spread=True
     ),

@@ -214,7 +214,7 @@ def test_a_shape_is_kept_to() -> None:
     """What a shape says is not drawn from the seed."""
     shape = Shape(
         agents=5, locks=3, nodes=2, reads=1.0, depth=1, require=("majority",), steps=4,
-        faults=False, abort=True, policy="quiet",
+        faults=False, abort=True, tokens=0.0, policy="quiet",
     )  # fmt: skip
     for seed in range(20):
         drawn = plan(seed, shape)

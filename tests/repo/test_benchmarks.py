@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-FIGURES = {"transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"}
+FIGURES = {
+    *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
+    *("remote", "quorum", "crowd"),
+}
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -18,6 +18,8 @@ from locks.messages import (
     Knowledge,
     Raise,
     Raised,
+    Remove,
+    Request,
     Standing,
     ToAgent,
     Told,
@@ -25,11 +27,12 @@ from locks.messages import (
     Watch,
 )
 from locks.model import AgentId, Contender, LockId, LockResult
-from locks.original import CastServer, OriginalServers, SendTerm
+from locks.original import CastServer, OriginalServers, SendTerm, around
 from locks.original.forms import pack_request
 from locks.original.servers import OFTEN, PATIENCE, cannot_unlock
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom, Pid
+from locks.server_machine import ServerMachine
 from locks.wire import BadMessage, agent_of, pid_of
 
 E, F, P = "e@h", "f@h", "p@h"  # two nodes with the original, and ours
@@ -342,6 +345,11 @@ def test_yielding_for_who_waits_for_a_table(world: World) -> None:
     world.arrives(info(B, 6, ("w", (HER, 4)), ("w", (MINE, 6))))
     world.arrives(info(("t",), 7, ("w", (MINE, 5, "indirect")), ("w", (HER, 7))))
     assert world.surrenders() == [(["t"], 7)]
+    after = (("w", (HER, 7)), ("w", (MINE, 8, "indirect")))
+    world.arrives(info(("t",), 8, *after, surrendered=(MINE, 7)))
+    (report,) = world.machine.deadlocks
+    assert report.lock == (("t",), E)
+    assert report.cycle[0].holder.lock_id == ("t",)
 
 
 def test_entries_that_were_never_asked_for(world: World) -> None:
@@ -374,7 +382,7 @@ def test_who_surrenders_too_often_is_answered_later(world: World) -> None:
         world.arrives(info(A, version, ("w", (MINE, version)), ("w", HER), surrendered=note))
     assert world.machine.status() == "waiting"
     assert len(world.surrenders()) == OFTEN + 1
-    world.commands(world.servers.interview(ME, world.machine.outlook()))
+    world.commands(world.servers.interview(ME, []))
     assert len(world.surrenders()) == OFTEN + 2
 
 
@@ -382,9 +390,9 @@ def test_a_surrender_of_which_nothing_comes(world: World) -> None:
     """After some time it is taken to be refused, and what is known is looked at again."""
     deadlock(world)
     for _ in range(PATIENCE):
-        world.commands(world.servers.interview(ME, None))
+        world.commands(world.servers.interview(ME, []))
     assert len(world.surrenders()) == 1
-    world.commands(world.servers.interview(ME, None))
+    world.commands(world.servers.interview(ME, []))
     assert len(world.surrenders()) == 2
 
 
@@ -494,7 +502,9 @@ def test_an_interview(world: World) -> None:
     world.arrives(info(A, 5, ("w", (MINE, 5)), ("w", (HIM, 4))))
     world.ask(B)
     world.arrives(info(B, 6, ("w", (HER, 4)), ("w", (MINE, 6))))
-    world.commands(world.servers.interview(ME, world.machine.outlook()))
+    entangled = world.servers.entangled(ME, world.machine.outlook())
+    assert set(entangled) == {agent_of(HER), agent_of(HIM)}
+    world.commands(world.servers.interview(ME, entangled))
     assert {to for to, _ in world.sent} == {pid_of(agent_of(pid), 3) for pid in (HER, HIM)}
     for to, term in world.sent:
         assert term == (Atom("$gen_call"), (MINE, (Atom("lock_info"), to)), Atom("lock_info"))
@@ -511,8 +521,50 @@ def test_who_does_not_wait_asks_nobody(world: World) -> None:
     """Without an outlook there is nothing to ask."""
     world.ask(A)
     world.arrives(info(A, 5, ("w", (MINE, 5)), ("w", (HIM, 4))))
-    assert world.machine.outlook() is None
-    assert world.servers.interview(ME, None) == []
+    assert world.servers.entangled(ME, world.machine.outlook()) == []
+    assert world.servers.interview(ME, []) == []
+
+
+def test_what_a_lock_server_of_ours_knows_about_them(world: World) -> None:
+    """It is taken in as far as it is newer; what it does not say of an agent is not there."""
+    machine = ServerMachine(P, 100)
+    her, him = agent_of(HER), agent_of(HIM)
+    for agent in (her, him, OLDER):
+        machine.handle(Request(agent, "name", B, "write", True, True))
+    machine.handle(Request(OLDER, "name", ("c",), "write"))
+    found, records = around(machine.table, P, [her], {E, F}.__contains__)
+    assert found == [her, him]  # he waits for her
+    assert {(r.agent, r.lock_id, r.state) for r in records} == {
+        (her, B, "granted"),
+        (him, B, "waiting"),
+        (OLDER, B, "waiting"),
+    }
+    (told,) = world.servers.informed(ME, P, machine.version, found, records)
+    assert isinstance(told, ToAgent)
+    assert told.message == Knowledge(her, tuple(records))
+    assert world.servers.informed(ME, P, machine.version, found, records) == []
+    machine.handle(Remove(her))
+    found, records = around(machine.table, P, [her, him], {E, F}.__contains__)
+    assert world.servers.informed(ME, P, 1, found, ()) == []  # outdated: it says nothing
+    (told,) = world.servers.informed(ME, P, machine.version, found, records)
+    assert isinstance(told, ToAgent)
+    states = {(r.agent, r.state) for r in told.message.records}  # type: ignore[union-attr]
+    assert states == {(her, "gone"), (him, "granted")}
+
+
+def test_a_circle_that_only_a_lock_server_of_ours_knows(world: World) -> None:
+    """I wait for HER at hers, she waits for HIM at ours, and he for me: nobody passes that on."""
+    world.ask(A)
+    world.arrives(info(A, 5, ("w", (MINE, 5)), ("w", (HIM, 5))))
+    world.ask(("c",))
+    world.arrives(info(("c",), 6, ("w", (HER, 4)), ("w", (MINE, 6))))
+    machine = ServerMachine(P, 100)
+    for pid in (HIM, HER):
+        machine.handle(Request(agent_of(pid), "name", B, "write", True, True))
+    entangled = world.servers.entangled(ME, world.machine.outlook())
+    known = around(machine.table, P, entangled, {E, F}.__contains__)
+    world.commands(world.servers.informed(ME, P, machine.version, *known))
+    assert world.surrenders() == [(["a"], 5)]
 
 
 # --- Who is no more

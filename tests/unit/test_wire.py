@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from typing import Any
 
@@ -171,10 +172,8 @@ def test_what_is_wrong_is_refused(message: Any, data: st.DataObject) -> None:
         lambda: unpack_to_server(damaged, THERE),
         lambda: unpack_to_agent(damaged, ME, CLIENT),
     ):
-        try:
+        with suppress(BadMessage):  # and nothing else
             unpack()
-        except BadMessage as error:
-            assert str(error)
 
 
 @given(agents())
