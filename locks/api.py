@@ -435,16 +435,20 @@ def _check_sendable(node: Node, lock_id: LockId) -> LockId:
     """A lock id as it is, if other nodes can be told of it: they may meet in a deadlock."""
     if node.cluster is not None:
         for element in lock_id:
-            if type(element) is not str or not element.isascii():
-                try:
-                    encode(list(lock_id))
-                except EncodeError as error:
-                    raise InvalidLockId(
-                        f"lock id {lock_id!r} can't be sent to other nodes: {error}. Use text, "
-                        "numbers, bytes and tuples of them",
-                        lock_id=repr(lock_id),
-                    ) from error
-                break
+            if type(element) is str:
+                if element.isascii():
+                    continue
+            elif type(element) is int and abs(element) < 1 << 63:
+                continue
+            try:
+                encode(list(lock_id))
+            except EncodeError as error:
+                raise InvalidLockId(
+                    f"lock id {lock_id!r} can't be sent to other nodes: {error}. Use text, "
+                    "numbers, bytes and tuples of them",
+                    lock_id=repr(lock_id),
+                ) from error
+            break
     return lock_id
 
 

@@ -252,12 +252,12 @@ class Claims:
                 self._request(wish, claim)
 
     def withdraw(self) -> None:
-        """Do not wait where that is not needed: others may be about to yield for it."""
+        """Do not wait where that is not needed for somebody who waits: one of them might yield."""
         for wish in self.needless.values():
             for claim in wish.claims.values():
                 if not claim.withdrawn and claim.waits(wish.mode):
-                    self._withdraw(wish, claim)
-        self.needless.clear()
+                    if any(map(self._resolver.waits_for_waiters, claim.records)):
+                        self._withdraw(wish, claim)
 
     def claim(self, upto: int) -> None:
         """The client was told that it has all locks up to the wish numbered `upto`."""

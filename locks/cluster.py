@@ -133,6 +133,7 @@ class Cluster:
         self.remotes = Remotes(node.name, self.processes, node.turn, node.home)
         self.clients = RemoteClients(self.remotes)
         self.mixed = Mixed(self)
+        self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
         self._watchers: dict[RemoteWatcher, None] = {}  # of other nodes, here
         self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
@@ -316,8 +317,12 @@ class Cluster:
         if original:
             self.mixed.to_server(name, agent, message)
         elif original is not None:
+            last, encoded = self._last
+            if message != last:  # of several nodes, each is asked for the same
+                encoded = etf.encode((CAST, pack(message)))
+                self._last = (message, encoded)
             # In the node's name: so the head of the frame is always the same.
-            self.processes.send_named(name, LOCK_SERVER, etf.encode((CAST, pack(message))))
+            self.processes.send_named(name, LOCK_SERVER, encoded)
 
     def to_agent(self, agent: AgentId, message: Any) -> None:
         """Somebody of this node says something to an agent of another one."""

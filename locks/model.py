@@ -31,12 +31,14 @@ REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 class AgentId(NamedTuple):
     """An agent's reference. References are totally ordered, the same way on every node.
 
-    Larger means younger: the order is creation time first, then node, then serial number.
+    Larger means younger: the order is creation time first, then node. A reference is a pid for other
+    nodes, and Erlang has the same order of pids.
 
     Attributes:
-        created: Time of creation, nanoseconds since 1970 by the clock of its node.
+        created: Time of creation in 1/4096 of a microsecond since 1970, by the clock of its node;
+            the last 12 bits are a serial number, so that no two agents of a node have the same.
         node: Name of the node on which the agent runs.
-        serial: Number of the agent on that node.
+        serial: That serial number.
     """
 
     created: int
@@ -341,6 +343,8 @@ def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InvalidOption: It is empty, a plain string, or holds something that is not a name.
     """
+    if type(value) in (list, tuple) and len(value) == 1 and type(value[0]) is str:
+        return (value[0],)
     if not isinstance(value, (list, tuple)) or not all(isinstance(node, str) for node in value):
         raise InvalidOption(
             f'nodes {value!r} is not a list of node names, such as ["a@127.0.0.1"]',

@@ -38,6 +38,7 @@ from locks.model import (
     LockId,
     RequestKey,
     RequestRecord,
+    blocks,
     related,
 )
 from locks.wait_graph import Exploration, WaitGraph
@@ -100,6 +101,13 @@ class Resolver:
             for node, ids in self._surrendering.items()
             if any(each is None or related(each, lock_id) for each in ids)
         ]
+
+    def waits_for_waiters(self, record: RequestRecord) -> bool:
+        """Whether an own request waits for somebody who waits, too, as far as is known."""
+        return self._graph is not None and any(
+            other.blocked and blocks(other, record)
+            for other in self._graph.related(record.node, record.lock_id)
+        )
 
     def begin(self) -> None:
         """The agent waits, perhaps for some time already."""

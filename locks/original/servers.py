@@ -9,8 +9,9 @@ asks for locks, surrenders, and goes. What comes to an agent of ours from proces
   so the deadlock is found by the rules of our agents. Ours are larger than those of the original, so
   of a cycle with one of ours in it, one of ours yields.
 * What an agent knows, when it was asked (`interview`). The original's agents do not tell all that
-  matters: one that finds a deadlock in which another must yield tells nobody. So an agent of ours that
-  waits asks those that it is entangled with, now and then.
+  matters: one that finds a deadlock in which another must yield tells nobody, and drops what it knew of
+  that lock. So an agent of ours that waits asks those that it is entangled with, now and then; and it
+  asks our lock servers what they know about them (`informed`).
 
 What the original does not have is made up for as far as it can be:
 

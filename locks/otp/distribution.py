@@ -176,12 +176,16 @@ class Distribution:
             return
         self._running = False
         self.pace_changed()
-        for link in list(self.links.values()):
+        links = list(self.links.values())
+        for link in links:
             link.flush()
             link.lose(reason)
-        run_in_hub(self._home.hub, self._stop_greenlets)
+        # By the home's worker: its hub may be gone as soon as that has ended.
+        self._home.run_soon(self._stop_greenlets, links)
 
-    def _stop_greenlets(self) -> None:
+    def _stop_greenlets(self, links: list[Link]) -> None:
+        for link in links:
+            link.dispose()
         for wake in self._dials.values():
             wake.set()
         for stream in list(self._streams):
@@ -190,6 +194,7 @@ class Distribution:
             self._door.close()
         if self._mapper is not None:
             self._mapper.close()
+        gevent.sleep(0)  # gevent closes sockets in the next round of its loop
 
     def abandon(self) -> None:
         """In a forked child: let go of all sockets; they belong to the parent."""

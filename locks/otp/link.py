@@ -310,15 +310,16 @@ class Link:
         """Close the link and tell its owner, unless it is closed already."""
         if self.closed is None:
             self.closed = reason
-            run_in_hub(self._hub, self._dispose)
+            run_in_hub(self._hub, self.dispose)
             self._on_lost(self, reason)
 
     def abandon(self) -> None:
         """In a forked child: let go of the socket; the connection belongs to the parent."""
         self.closed = "it belongs to the parent process"
-        self._dispose()
+        self.dispose()
 
-    def _dispose(self) -> None:
+    def dispose(self) -> None:
+        """Give the socket and its watchers back, once it is closed. In the hub."""
         for watcher in (self._reader, self._writer):
             if watcher is not None:
                 watcher.stop()

@@ -30,7 +30,7 @@ from locks.messages import (
     Surrendered,
     Told,
 )
-from locks.model import AgentId
+from locks.model import AgentId, RequestRecord
 from locks.otp.terms import Atom
 from locks.wire.forms import (
     ATOMS,
@@ -54,6 +54,8 @@ from locks.wire.forms import (
 )
 
 __all__ = ["pack", "unpack_to_agent", "unpack_to_server"]
+
+GRANTED = ATOMS["granted"]
 
 _Packer = Callable[[Any, AgentId | None], tuple[Any, ...]]
 _PACKERS: dict[type[Any], tuple[Atom, _Packer]] = {
@@ -110,8 +112,49 @@ _PACKERS: dict[type[Any], tuple[Atom, _Packer]] = {
 
 def pack(message: Any, receiver: AgentId | None = None) -> tuple[Any, ...]:
     """The term of a message to a lock server, or to an agent, the receiver."""
+    if type(message) is Told and len(message.records) == 1:
+        granted = _granted(message.node, message.records[0], receiver)
+        if granted is not None:
+            return granted
     tag, fields = _PACKERS[type(message)]
     return (OURS, tag, *fields(message, receiver))
+
+
+def _granted(at: str, record: RequestRecord, receiver: AgentId | None) -> tuple[Any, ...] | None:
+    """The term of the most frequent message: the receiver's request has just been granted."""
+    node, number, agent, _, lock_id, mode, state, place, since, blocked, version = record
+    if (
+        agent != receiver
+        or state != "granted"
+        or since != version
+        or blocked
+        or node != at
+        or type(place) is not int
+    ):
+        return None
+    return (OURS, GRANTED, node, number, list(lock_id), ATOMS[mode], place, version)
+
+
+def _to_granted(fields: tuple[Any, ...], context: Context) -> Told:
+    node, number, lock_id, mode, place, version = parts(fields, 6)
+    if not (type(node) is str and type(number) is type(place) is type(version) is int):
+        raise BadMessage(f"{fields!r} does not say what is granted")
+    if context.receiver is None:
+        raise BadMessage("what is granted is said to an agent")
+    record = RequestRecord(
+        node,
+        number,
+        context.receiver,
+        context.client,
+        to_lock_id(lock_id),
+        one_of(mode, "read", "write"),
+        "granted",
+        place,
+        version,
+        False,
+        version,
+    )
+    return Told(node, (record,))
 
 
 def _to_surrender(term: Any, agent: Callable[[Any], AgentId]) -> Surrender:
@@ -221,6 +264,7 @@ _TO_SERVER: dict[Atom, _Unpacker] = {
 }
 _TO_AGENT: dict[Atom, _Unpacker] = {
     ATOMS["told"]: _to_told,
+    GRANTED: _to_granted,
     ATOMS["released"]: _to_released,
     ATOMS["raised"]: _to_raised,
     ATOMS["surrendered"]: _to_surrendered,

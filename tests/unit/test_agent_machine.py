@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import locks
+from locks.agent_machine import AgentMachine
 from locks.messages import Release, Released, Remove, ToAgent, ToServer
 from locks.model import LockResult
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
@@ -193,49 +194,69 @@ def test_notify_tells_status_and_lock_infos() -> None:
 # --- Requests that are not needed ---------------------------------------------------------------
 
 
-def releases(net: Net) -> list[Release]:
-    """What was released so far."""
-    return [message for message in net.sent if isinstance(message, Release)]
+def releases(net: Net, *agents: AgentMachine) -> list[Release]:
+    """What these agents have released so far."""
+    ids = [agent.id for agent in agents or net.agents.values()]
+    return [
+        message for message in net.sent if isinstance(message, Release) and message.agent in ids
+    ]
+
+
+def split(net: Net, require: Any, **options: bool) -> tuple[Any, Any]:
+    """An older agent has A on n3 and waits for the rest of it, which a younger one has.
+
+    The younger one has all that it needs, and waits for the older one where it does not need to.
+    """
+    older, younger = net.agent(**options), net.agent(**options)
+    net.do(older, older.ask(A, "write", (N3,), require, "first"))
+    net.do(younger, younger.ask(A, "write", ALL, require, "younger"))
+    assert net.answers["younger"].status == "have_all_locks"
+    assert not releases(net)
+    net.do(older, older.ask(B, "write", (N3,), "all"))
+    net.do(older, older.ask(A, "write", ALL, require, "older"))
+    return older, younger
 
 
 @pytest.mark.parametrize("require", ["any", "majority", "majority_alive"])
-def test_who_has_a_lock_on_nodes_enough_does_not_wait_for_the_others(require: Any) -> None:
-    """A request that would have to wait is withdrawn, so that nobody yields for it."""
+def test_who_has_a_lock_on_nodes_enough_may_get_it_on_the_others_later(require: Any) -> None:
+    """As long as nobody can be in a deadlock for it, the request stays in its place."""
     net = Net(*ALL)
     other, agent = net.agent(), net.agent()
     net.do(other, other.ask(A, "write", (N3,), "all"))
     net.do(agent, agent.ask(A, "write", ALL, require, 1))
     assert net.answers[1].status == "have_all_locks"
-    assert releases(net) == [Release(agent.id, A)]
-    assert not net.servers[N3].view(A).waiting
     assert agent.lock_info()[0].granted == (N1, N2)
     net.do(other, other.end())
-    assert not net.servers[N3].view(A).requests
+    assert agent.lock_info()[0].granted == ALL
+    assert not releases(net)
 
 
-def test_what_is_not_needed_is_no_deadlock() -> None:
-    """One has a majority, the other one the third node: that is no circle, and nobody yields."""
+@pytest.mark.parametrize("require", ["majority", "majority_alive"])
+def test_nobody_yields_for_what_is_not_needed(require: Any) -> None:
+    """One has a majority, the other one the third node: that is no deadlock.
+
+    What the first one waits for, and does not need, is withdrawn.
+    """
     net = Net(*ALL)
-    older, younger = net.agent(abort_on_deadlock=True), net.agent(abort_on_deadlock=True)
-    net.do(older, older.ask(A, "write", (N3,), "majority", "first"))
-    net.do(younger, younger.ask(A, "write", ALL, "majority", "younger"))
-    net.do(older, older.ask(A, "write", ALL, "majority", "older"))
+    older, younger = split(net, require, abort_on_deadlock=True)
+    assert releases(net) == [Release(younger.id, A)]
     assert "older" not in net.answers
+    assert [info.granted for info in younger.lock_info()] == [(N1, N2)]
     net.do(younger, younger.end())
     assert net.answers["older"] == LockResult("have_all_locks", ())
+    assert older.lock_info()[0].granted == (N3, N1, N2)
 
 
 def test_what_is_needed_again_is_asked_for_again() -> None:
     """When a node is lost, the requests that had been withdrawn are made again."""
     net = Net(*ALL)
-    other, agent = net.agent(await_nodes=True), net.agent(await_nodes=True)
-    net.do(other, other.ask(A, "write", (N3,), "all"))
-    net.do(agent, agent.ask(A, "write", ALL, "majority", 1))
+    older, younger = split(net, "majority", await_nodes=True)
+    assert releases(net) == [Release(younger.id, A)]
     net.down(N2)
-    assert [c.agent for c in net.servers[N3].view(A).waiting] == [agent.id]
-    net.do(other, other.end())
-    assert agent.holds(A)
-    assert agent.lock_info()[0].granted == (N1, N3)
+    assert younger.id in [each.agent for each in net.servers[N3].view(A).requests]
+    net.do(older, older.end())
+    assert younger.holds(A)
+    assert younger.lock_info()[0].granted == (N1, N3)
 
 
 def test_the_read_lock_is_kept_where_the_upgrade_is_not_needed() -> None:
@@ -248,10 +269,11 @@ def test_the_read_lock_is_kept_where_the_upgrade_is_not_needed() -> None:
     net.do(reader, reader.ask(A, "read", (N3,), "all"))
     net.do(reader, reader.ask(B, "write", (N1,), "all"))
     net.do(agent, agent.ask(A, "read", ALL, "majority", 1))
+    net.do(agent, agent.ask(("c",), "write", (N2,), "all"))
     upgrade = agent.ask_all([(A, "write", ALL, "majority"), (B, "write", (N1,), "all")], 2)
     net.do(agent, upgrade)
-    assert releases(net) == [Release(agent.id, A, "write")]
-    assert agent.lock_info()[0].granted == (N1, N2)
+    net.do(reader, reader.ask(("c",), "write", (N2,), "all", 3))
+    assert releases(net)[0] == Release(agent.id, A, "write")
     net.do(agent, agent.abandon(2))
     assert agent.lock_info()[0].mode == "read"
     assert agent.lock_info()[0].granted == ALL
@@ -259,18 +281,10 @@ def test_the_read_lock_is_kept_where_the_upgrade_is_not_needed() -> None:
 
 def test_a_server_that_can_not_release_is_asked_once() -> None:
     """If the request is still there after its release, it is left alone, and removed at the end."""
-    net = Net(N1, N2)
-    other, agent = net.agent(), net.agent()
-    net.do(other, other.ask(A, "write", (N2,), "all"))
-    waits: Any = None
-    sent = []
-    for request in agent.ask(A, "write", (N1, N2), "any", 1):
-        assert isinstance(request, ToServer)
-        for told in net.servers[request.node].handle(request.message):
-            assert isinstance(told, ToAgent)
-            waits = told.message
-            sent += agent.receive(told.message)
-    assert ToServer(N2, Release(agent.id, A)) in sent
-    after = agent.receive(Released(N2, A, waits.records))
-    assert not [e for e in after if isinstance(e, ToServer) and isinstance(e.message, Release)]
-    assert ToServer(N2, Remove(agent.id)) in agent.end()
+    net = Net(*ALL)
+    _, younger = split(net, "majority")
+    (waiting,) = net.servers[N3].table.request(younger.id, "c2", A, "write")
+    released = Released(N3, A, (waiting.record(N3),))
+    net.do(younger, younger.receive(released))
+    assert releases(net, younger) == [Release(younger.id, A)]
+    assert ToServer(N3, Remove(younger.id)) in younger.end()

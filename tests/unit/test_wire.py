@@ -142,6 +142,16 @@ def test_messages_to_agents(message: Any) -> None:
         unpack_to_server(term, THERE)
 
 
+@given(OWN_RECORDS, st.booleans(), st.booleans(), st.booleans())
+def test_a_grant(record: RequestRecord, granted: bool, blocked: bool, at_once: bool) -> None:
+    """The most frequent message has a short form; all that is near to it comes back as it was, too."""
+    record = record._replace(state="granted" if granted else "waiting", blocked=blocked)
+    if at_once:
+        record = record._replace(since=record.version)
+    for message in (messages.Told(record.node, (record,)), messages.Told(THERE, (record,))):
+        assert unpack_to_agent(sent(pack(message, ME)), ME, CLIENT) == message
+
+
 @given(st.one_of(*TO_SERVER.values(), *TO_AGENT.values()), st.data())
 def test_what_is_wrong_is_refused(message: Any, data: st.DataObject) -> None:
     """With any part replaced by something else, a message is still one, or is refused as none."""
