@@ -16,7 +16,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from benchmarks.plot import Line, plot
-from locks.sim.client import Violation
+from locks.sim.host import Violation
 from locks.sim.plan import Plan
 from locks.sim.rules import RULES, Rule
 from locks.sim.schedule import calm, run

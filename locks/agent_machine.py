@@ -357,11 +357,10 @@ class AgentMachine:
                 a majority.
         """
         self.check_alive()
-        wish = self._claims.wish(lock_id)
-        refusal = self._no_token(lock_id)
+        refusal = self._tokens.refusal(lock_id)
         if refusal is not None:
             raise refusal
-        return self._tokens.known(wish)
+        return self._tokens.known(self._claims.wish(lock_id))
 
     def ensure_held(self, lock_id: LockId | None) -> None:
         """Make sure that what the client was told it has is granted, as far as the agent knows.
@@ -468,19 +467,6 @@ class AgentMachine:
             return locks_lost(self.id, self._claims.lost(), ended=True)
         return cannot_serve(missing.lock_id, missing.claims, self._claims.alive)
 
-    def _no_token(self, lock_id: LockId) -> LocksError | None:
-        """Why a lock has no fencing token, if it can't have one now."""
-        wish = self._claims.wishes.get(lock_id)
-        if wish is not None and (wish.lost or (wish.lost is not None and wish.held)):
-            return locks_lost(self.id, (wish,))
-        if wish is None or not wish.held:
-            asked = "neither held nor asked for" if wish is None else "asked for but not held"
-            return NotHeld(
-                f"{show(lock_id)} is {asked} by {self.id}: it has no fencing token",
-                lock_id=lock_id,
-            )
-        return None
-
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
         return self._claims.idle and not self._resolver.surrendering
@@ -495,7 +481,7 @@ class AgentMachine:
             if self._waits and not self._resolver.surrendering:
                 self._answer()
             if self._tokens.waiting and not self._resolver.surrendering:
-                self._tokens.go_on(self._no_token)
+                self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
             self._claims.tell_standing()

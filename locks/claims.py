@@ -255,9 +255,9 @@ class Claims:
         """Do not wait where that is not needed for somebody who waits: one of them might yield."""
         for wish in self.needless.values():
             for claim in wish.claims.values():
-                if not claim.withdrawn and claim.waits(wish.mode):
-                    if any(map(self._resolver.waits_for_waiters, claim.records)):
-                        self._withdraw(wish, claim)
+                waits = not claim.withdrawn and claim.waits(wish.mode)
+                if waits and any(map(self._resolver.waits_for_waiters, claim.records)):
+                    self._withdraw(wish, claim)
 
     def claim(self, upto: int) -> None:
         """The client was told that it has all locks up to the wish numbered `upto`."""

@@ -318,7 +318,9 @@ class Cluster:
             self.mixed.to_server(name, agent, message)
         elif original is not None:
             last, encoded = self._last
-            if message != last:  # of several nodes, each is asked for the same
+            # Of several nodes, each is asked for the same. Messages of different kinds may be equal
+            # as tuples.
+            if type(message) is not type(last) or message != last:
                 encoded = etf.encode((CAST, pack(message)))
                 self._last = (message, encoded)
             # In the node's name: so the head of the frame is always the same.

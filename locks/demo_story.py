@@ -10,7 +10,7 @@ from gevent.event import Event
 
 import locks
 from locks.model import AgentId
-from locks.sim.client import Mail
+from locks.sim.host import Mail
 from locks.sim.network import Party
 from locks.sim.teller import Teller
 

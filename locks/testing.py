@@ -36,7 +36,7 @@ from locks.runtime import Down, Home, Killed, Waiter, current_client
 from locks.runtime.inline import Turn
 from locks.server import Server
 from locks.sim.application import Application, Client, Violation
-from locks.sim.client import Host
+from locks.sim.host import Host
 
 __all__ = ["Client", "Simulation", "Violation", "seeds", "simulate"]
 

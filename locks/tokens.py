@@ -21,12 +21,12 @@ asking with the request itself (at that time nobody knows the versions of the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, LocksError, NotHeld
 from locks.messages import AgentEffect, Answer, Raise, Raised, ToServer
 from locks.model import AgentId, LockId, show
-from locks.wishes import Confirmed, Wish, needed
+from locks.wishes import Confirmed, Wish, locks_lost, needed
 
 __all__ = ["Tokens"]
 
@@ -87,14 +87,23 @@ class Tokens:
             if now > reached.get(message.node, (0, 0)):
                 reached[message.node] = now
 
-    def go_on(self, refusal: Callable[[LockId], Exception | None]) -> None:
-        """After each event: answer those who can be answered, and ask whom there is to ask.
+    def refusal(self, lock_id: LockId) -> LocksError | None:
+        """Why a lock can't have a token now, if it can't."""
+        wish = self._wishes.get(lock_id)
+        if wish is not None and (wish.lost or (wish.lost is not None and wish.held)):
+            return locks_lost(self._agent, (wish,))
+        if wish is None or not wish.held:
+            asked = "neither held nor asked for" if wish is None else "asked for but not held"
+            return NotHeld(
+                f"{show(lock_id)} is {asked} by {self._agent}: it has no fencing token",
+                lock_id=lock_id,
+            )
+        return None
 
-        Args:
-            refusal: Says why a lock can't have a token any more, if it can't.
-        """
+    def go_on(self) -> None:
+        """After each event: answer those who can be answered, and ask whom there is to ask."""
         for wait, lock_id in list(self._waits.items()):
-            answer: int | Exception | None = refusal(lock_id)
+            answer: int | Exception | None = self.refusal(lock_id)
             if answer is None:
                 answer = self._established(self._wishes[lock_id])
             if answer is not None:

@@ -5,7 +5,8 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
     A world       script       what a client does: steps, and how they are written
                   network      links between parties, connections between nodes
                   rules        `RULES`: which machines a world is made of, ours and others
-                  client       simulated agents and their clients; `Violation`
+                  host         simulated agents; `Violation`
+                  client       their clients
                   checks       what must always be true
                   world        `World`, `Faults`: all of that, under a schedule chosen from outside
     At random     schedule     `run`: a schedule by a policy; `finish`: what is left, in order
@@ -13,6 +14,7 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
                   runs         the worlds of many seeds, and what was seen in them
     Every order   explore      `explore`: depth first, with an `Outcome`, or `TooManyStates`
                   space        the states of a world, and which orders need not be tried
+                  outages      the states of its network
                   reactions    each step of each party, run once
                   freezing     which states are the same
                   small_worlds all worlds of a `Kind`, rings

@@ -41,7 +41,7 @@ from locks.sim.checks import (
     edges_of,
     serve,
 )
-from locks.sim.client import Host, Violation
+from locks.sim.host import Host, Violation
 from locks.sim.network import Link, Network, Party
 
 __all__ = ["Application", "Client", "Violation"]

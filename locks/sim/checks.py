@@ -21,7 +21,8 @@ from locks.messages import (
 )
 from locks.model import AgentId, Deadlock, Edge, LockId, blocks, related, show
 from locks.server_machine import ServerMachine
-from locks.sim.client import Client, Host, TokenKey, Violation, needed
+from locks.sim.client import Client, TokenKey
+from locks.sim.host import Host, Violation, needed
 
 __all__ = [
     "Served",
@@ -74,7 +75,7 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
 
 
 def check_token(
-    client: Client, key: TokenKey, others: Iterable[Client], servers: Mapping[str, ServerMachine]
+    client: Client, key: TokenKey, others: Iterable[Client], servers: Iterable[ServerMachine | None]
 ) -> None:
     """Who gets a fencing token gets a larger one than all that were got before, if they exclude it.
 
@@ -82,8 +83,9 @@ def check_token(
     got the lock meanwhile: then the token is one of the past, and a resource will refuse it.
     """
     host, token = client.host, client.tokens[key]
+    running = {server.node: server for server in servers if server is not None}
     for node, since in host.agent._claims.wishes[key.lock_id].grants().items():
-        server = servers.get(node)
+        server = running.get(node)
         own = server.table.own(host.ref, key.lock_id) if server is not None else []
         if not any(entry.granted and entry.since == since for entry in own):
             return

@@ -112,8 +112,8 @@ def searches(
 
 def search(wanted: Search) -> tuple[Search, Found]:
     """Explore one world."""
-    from locks.sim.client import Violation
     from locks.sim.explore import TooManyStates, explore
+    from locks.sim.host import Violation
     from locks.sim.small_worlds import start
 
     world = start(wanted.plan, wanted.held)

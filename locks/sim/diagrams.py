@@ -28,7 +28,8 @@ from locks.messages import (
 )
 from locks.model import AgentId, Edge, RequestRecord, show
 from locks.sim.checks import reached
-from locks.sim.client import SERIALS, Mail
+from locks.sim.client import SERIALS
+from locks.sim.host import Mail
 from locks.sim.network import Party
 from locks.sim.story import teller_for
 from locks.sim.teller import Teller, listed, name_of

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from locks.errors import LocksError
-from locks.sim.client import Violation
+from locks.sim.host import Violation
 from locks.sim.space import Space, State
 from locks.sim.world import World
 

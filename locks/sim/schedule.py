@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from typing import Literal, NoReturn, get_args
 
 from locks.errors import InvalidOption
-from locks.sim.client import SERIALS, Violation
+from locks.sim.client import SERIALS
+from locks.sim.host import Violation
 from locks.sim.world import Choice, World
 
 __all__ = ["POLICIES", "Chooser", "Policy", "calm", "endless", "finish", "run"]

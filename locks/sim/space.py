@@ -11,7 +11,7 @@ first, what they lead to is the same. So of all orders of such events one is eno
   it does not, and nothing else has come of the message, the next event is one at this very agent.
 * Where nothing that others do can make a difference to what a party does next, its events come
   first (`_first`).
-* What happens to the network makes no difference until somebody notices (`_noticed`).
+* What happens to the network makes no difference until somebody notices (`locks.sim.outages`).
 
 The first two are for as long as nothing can go wrong with the network. What is reachable for each
 single party, each end, and each surrender stays the same. What two parties are about is compared in
@@ -42,6 +42,7 @@ from locks.sim.checks import (
 )
 from locks.sim.client import Client
 from locks.sim.network import Network
+from locks.sim.outages import Outages, change
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
 from locks.sim.world import FAULTS, Choice, World
 
@@ -92,11 +93,9 @@ class Space(Reactions):
             client.agent.abort_on_deadlock or any(step.kind == "again" for step in client.script)
             for client in world.clients
         )
-        self.networks: list[Any] = []
-        self.network_ids: dict[Any, int] = {}
+        self.outages = Outages(world, reduce)
         self.fine: set[tuple[int, int, int]] = set()
         self.judged: dict[Any, tuple[int, int, int]] = {}
-        self.scratch = World([], self.names)
 
     def start(self) -> State:
         """The state in which the world is."""
@@ -112,7 +111,7 @@ class Space(Reactions):
             self.link(*link): tuple(self.message(m) for _, _, m in queue)
             for link, queue in world.links.items()
         }
-        network = self._network(world.network, world.cuts, world.crashes, world.restarts)
+        network = self.outages.number(world.network, world.cuts, world.crashes, world.restarts)
         for number in range(len(parties)):
             self._check(tuple(parties), number, network)
         return (tuple(parties), tuple(sorted(queues.items())), network)
@@ -126,52 +125,14 @@ class Space(Reactions):
             for number in range(self.servers, len(parties)):
                 if self.forced[parties[number]]:
                     return self._moves_of(state, number)
-            if not self.faulty or not self._faults(network):
+            if not self.faulty or not self.outages.changes(network):
                 first = self._first(state)
                 if first is not None:
                     return self._moves_of(state, first, alone=True)
         found = self._moves_of(state)
         if network or self.faulty:
-            found += [Move(-1, 0, -1, faults=each) for each in self._faults(network)]
+            found += [Move(-1, 0, -1, faults=each) for each in self.outages.changes(network)]
         return found
-
-    def _faults(self, number: int) -> list[tuple[Choice, ...]]:
-        """What can happen to the network.
-
-        What nobody has noticed makes no difference: with `reduce`, a connection breaks, or is made,
-        when the first one notices, and a node ends or begins with it.
-        """
-        world = self._with_network(number)
-        network = world.network
-        notices: list[tuple[Choice, ...]] = [(("notice", pair),) for pair in network.notices()]
-        connects: list[tuple[Choice, ...]] = [
-            (("connect", pair),) for pair in network.connectable()
-        ]
-        faults: list[tuple[Choice, ...]] = [(choice,) for choice in world.fault_choices()]
-        if not self.reduce:
-            return notices + connects + faults
-        return notices + [
-            each for begun in connects + faults for each in self._noticed(begun, number)
-        ]
-
-    def _noticed(self, begun: tuple[Choice, ...], number: int) -> list[tuple[Choice, ...]]:
-        """A change of the network up to where somebody notices it, in all ways."""
-        network = self._with_network(number).network
-        for choice in begun:
-            _change(network, choice)
-        if begun[-1][0] in ("mend", "restart"):
-            after = network.connectable()
-            blocked = not after and (network.apart or network.crashed)  # it needs the other, too
-            found = [
-                each
-                for pair in after
-                if begun[-1][1] in (pair, *pair)
-                for each in self._noticed((*begun, ("connect", pair)), number)
-            ]
-            return [begun] if blocked else found
-        what = begun[-1][1]
-        pairs = [p for p in network.notices() if what in (p, p[::-1], p[1])]
-        return [(*begun, ("notice", pair)) for pair in pairs] or [begun]
 
     def is_fault(self, move: Move) -> bool:
         """Whether this never needs to happen."""
@@ -292,7 +253,7 @@ class Space(Reactions):
         return True
 
     def _may_arrive(self, link: int, network: int) -> bool:
-        net: Network = self._with_network(network).network
+        net: Network = self.outages.at(network).network
         return net.may_arrive(self.links[link])
 
     # --- Making it happen
@@ -346,7 +307,7 @@ class Space(Reactions):
             return
         if network:
             sender, receiver = self.links[link]
-            net = self._with_network(network).network
+            net = self.outages.at(network).network
             net.send(sender, receiver, message)
             if not net.links.pop((sender, receiver), None):
                 return
@@ -356,13 +317,13 @@ class Space(Reactions):
         """What concerns the network: nodes and connections."""
         parties, channels, number = state
         kind, what = choice
-        world = self._with_network(number)
+        world = self.outages.at(number)
         network = world.network
         for link, queue in channels:
             network.links[self.links[link]] = deque((0, 0.0, message) for message in queue)
         new = list(parties)
         events: list[tuple[int, int]] = []  # party, and what happens to it
-        there = _change(network, choice)
+        there = change(network, choice)
         if kind == "notice":
             me, other = what
             code = NODES - 2 * self.names.index(other) - there
@@ -385,7 +346,7 @@ class Space(Reactions):
             new[self.names.index(what)] = self.party(server_machine, False)
         elif kind == "cut":
             world.cuts -= 1
-        after = self._network(network, world.cuts, world.crashes, world.restarts)
+        after = self.outages.number(network, world.cuts, world.crashes, world.restarts)
         queues = {
             self.link(*link): tuple(message for _, _, message in queue)
             for link, queue in network.links.items()
@@ -438,7 +399,7 @@ class Space(Reactions):
     def whole(self, state: State) -> World:
         """The world of a state, to look at; what is on its way is not in it."""
         parties, _, network = state
-        world = self._with_network(network)
+        world = self.outages.at(network)
         found = [self.live[party] for party in parties]
         world.servers = {
             name: server
@@ -482,16 +443,15 @@ class Space(Reactions):
 
     def _check_tokens(self, before: tuple[int, ...], parties: tuple[int, ...], number: int) -> None:
         """A client that has just got a fencing token got one that is larger than those before."""
-        client = self.live[parties[number]]
-        had = self.live[before[number]].tokens
-        for key, token in client.tokens.items():
-            if had.get(key) != token:
-                clients = [self.live[party] for party in before[self.servers :]]
-                servers = dict(zip(self.names, map(self.live.__getitem__, parties), strict=False))
-                check_token(client, key, clients, {n: s for n, s in servers.items() if s})
+        client, had = self.live[parties[number]], self.live[before[number]].tokens
+        for key in [key for key, token in client.tokens.items() if had.get(key) != token]:
+            live = [
+                self.live[party] for party in (*parties[: self.servers], *before[self.servers :])
+            ]
+            check_token(client, key, live[self.servers :], live[: self.servers])
 
     def _check_two(self, a: Any, b: Any, network: int) -> None:
-        net = self._with_network(network).network
+        net = self.outages.at(network).network
         if isinstance(a, Client) and isinstance(b, Client):
             for node in self.names:
                 if net.vouches(node, a.home) and net.vouches(node, b.home):
@@ -500,33 +460,3 @@ class Space(Reactions):
             client, server = (a, b) if isinstance(a, Client) else (b, a)
             if net.vouches(server.node, client.home):
                 check_told(client.host, server)
-
-    def _network(self, network: Network, *left: int) -> int:
-        """The number of a state of the network; 0 is the first one."""
-        key = (
-            tuple(network.seen.items()),
-            frozenset(network.crashed),
-            frozenset(network.apart),
-            *left,
-        )
-        found = self.network_ids.get(key)
-        if found is None:
-            found = self.network_ids[key] = len(self.networks)
-            self.networks.append(key)
-        return found
-
-    def _with_network(self, number: int) -> World:
-        """The scratch world, with a state of the network."""
-        seen, crashed, apart, cuts, crashes, restarts = self.networks[number]
-        world, network = self.scratch, self.scratch.network
-        network.seen = dict(seen)
-        network.crashed, network.apart = set(crashed), set(apart)
-        world.cuts, world.crashes, world.restarts = cuts, crashes, restarts
-        world.faults, world.rule = self.world.faults, self.world.rule
-        return world
-
-
-def _change(network: Network, choice: Choice) -> bool:
-    """Make a choice happen to a network; whether it is a connection that is seen as up now."""
-    found: bool | None = getattr(network, choice[0])(choice[1])
-    return bool(found)

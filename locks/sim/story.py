@@ -20,7 +20,8 @@ from typing import Any
 
 from locks.messages import Knowledge, Release, Remove, Request, Resolved, Surrendered, Told
 from locks.model import AgentId, Edge, Require, show
-from locks.sim.client import SERIALS, Violation
+from locks.sim.client import SERIALS
+from locks.sim.host import Violation
 from locks.sim.network import Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import finish

@@ -38,7 +38,8 @@ from locks.model import (
     blocks,
     show,
 )
-from locks.sim.client import SERIALS, Mail
+from locks.sim.client import SERIALS
+from locks.sim.host import Mail
 from locks.sim.network import Party
 
 __all__ = ["News", "Teller", "capital", "listed", "name_of"]

@@ -40,7 +40,8 @@ from locks.sim.checks import (
     keys,
     serve,
 )
-from locks.sim.client import SERIALS, Client, Fate, Host, Mail, Violation
+from locks.sim.client import SERIALS, Client, Fate
+from locks.sim.host import Host, Mail, Violation
 from locks.sim.network import Link, Network, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Step, script
@@ -296,7 +297,7 @@ class World:
             if not client.finished:
                 self.hosts[client.ref] = (client.host, client)
         if client.fresh is not None:
-            check_token(client, client.fresh, self.clients, self.servers)
+            check_token(client, client.fresh, self.clients, self.servers.values())
             self._token = (client.fresh.lock_id, client.tokens[client.fresh])
             client.fresh = None
             self.tokens += 1

@@ -329,7 +329,18 @@ def test_random_faults(net: Net) -> None:
     writes = Ledger(path).check()
     print("writes", writes, "what clients were told", counts)
     assert writes > 0
-    # Faults have ended: everybody gets the lock again.
+    # Faults have ended: nothing is left of what was, and everybody gets the lock again.
+    left: dict[str, list[str]] = {}
+
+    def nothing_left() -> bool:
+        for name in SERVERS:
+            left[name] = net.workers[0].do("requests", client="looks", lock_id=["n"], node=name)
+        return not any(left.values())
+
+    try:
+        eventually(nothing_left)
+    finally:
+        print("requests that are left:", left)
     for worker in net.workers:
         worker.do("begin", client="last", await_nodes=True)
         worker.do("lock", client="last", lock_id=["n"], nodes=list(SERVERS), timeout=10)

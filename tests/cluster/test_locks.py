@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import locks
+from locks.messages import Inquire, Remove
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
 from tests.helpers import eventually
@@ -187,6 +188,17 @@ def test_the_end_of_a_client_releases_everywhere(nodes: Nodes) -> None:
     eventually(lambda: len(requests(a)) == 2)
     b.stop()
     assert waits.result(5)
+
+
+def test_messages_that_are_equal_as_tuples(nodes: Nodes) -> None:
+    """Each message is sent as what it is, also right after one with the same contents."""
+    a, b = nodes.meet(A, B)
+    tx = Tx(a)
+    tx.lock(X, (B,))
+    for message in (Inquire(tx.agent.id), Remove(tx.agent.id)):
+        assert a.cluster is not None
+        a.turn.run(a.cluster.to_server, B, tx.agent, message)
+    eventually(lambda: requests(b) == ())
 
 
 # --- Deadlocks ----------------------------------------------------------------------------------

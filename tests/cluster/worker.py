@@ -102,6 +102,10 @@ class Client:
         """How many requests wait for it on a node."""
         return len(locks.queue(lock_id, node=node).waiting)
 
+    def requests(self, lock_id: list[Any], node: str) -> list[str]:
+        """All requests for it on a node."""
+        return [f"{r.agent} {r.granted}" for r in locks.queue(lock_id, node=node).requests]
+
     def agents(self) -> int:
         return locks.statistics().agents
 

@@ -344,6 +344,7 @@ def test_an_erlang_process_watches_a_lock_of_a_python_node(
     agent, _ = locks.begin_transaction([(lock_id, "write")], timeout=5)
     for each in (lock_id, free):
         erlang.call("watcher", "locks", "watch", list(each), [Atom(PYTHON)])
+        eventually(lambda each=each: locks.watchers(each))
     first = erlang.call("watcher", "driver", "message", 5000)
     assert first == (Atom("locks_info"), list(lock_id), Atom(PYTHON), [])
     locks.end_transaction(agent)

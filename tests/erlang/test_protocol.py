@@ -130,6 +130,7 @@ def test_erlang_monitors_a_python_actor(
     """A normal end and a crash are told with their reasons; a name that is not there is `noproc`."""
     to = (Atom("kept"), P)
     normal = erlang.call("monitors", "driver", "monitor_process", to)
+    erlang.call("monitors", "gen_server", "call", to, "now the monitor is there")
     actor.stop()
     assert erlang.call("monitors", "driver", "down", normal) == Atom("normal")
     gone = erlang.call("monitors", "driver", "monitor_process", to)
@@ -137,7 +138,7 @@ def test_erlang_monitors_a_python_actor(
     other = Kept.start([])
     node.register("other", other)
     crash = erlang.call("monitors", "driver", "monitor_process", (Atom("other"), P))
-    other.tell(Atom("crash"))
+    erlang.call("monitors", "driver", "send", (Atom("other"), P), Atom("crash"))
     assert "as it was told" in str(erlang.call("monitors", "driver", "down", crash))
 
 

@@ -14,7 +14,7 @@ from locks.lock_table import LockTable
 from locks.lock_tree import Asker, Entry
 from locks.model import Deadlock, Edge
 from locks.resolver import Resolver
-from locks.sim.client import Violation
+from locks.sim.host import Violation
 from locks.sim.rules import RULES
 from locks.sim.schedule import run
 from locks.sim.world import Faults, World

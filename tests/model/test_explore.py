@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import pytest
 
 from locks.sim.cli_explore import explore_all, searches
-from locks.sim.client import Violation
 from locks.sim.explore import Outcome, TooManyStates, explore
+from locks.sim.host import Violation
 from locks.sim.network import Network, Party
 from locks.sim.schedule import run
 from locks.sim.script import parse_script

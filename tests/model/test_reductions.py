@@ -17,8 +17,8 @@ from locks.informer import Informer
 from locks.messages import Told
 from locks.sim import space as spaces
 from locks.sim.case import case_of, replay
-from locks.sim.client import Host, Violation
 from locks.sim.explore import Outcome, TooManyStates, explore
+from locks.sim.host import Host, Violation
 from locks.sim.plan import Plan
 from locks.sim.reactions import SETTLE
 from locks.sim.rules import OURS, RULES

@@ -20,8 +20,8 @@ import pytest
 from locks import lock_table
 from locks.lock_table import LockTable
 from locks.lock_tree import Asker, Entry
-from locks.sim.client import Violation
 from locks.sim.explore import explore
+from locks.sim.host import Violation
 from locks.sim.plan import Plan, plan
 from locks.sim.rules import OURS, RULES, Rule
 from locks.sim.schedule import run

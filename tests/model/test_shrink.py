@@ -10,7 +10,8 @@ import pytest
 from locks.agent_machine import AgentMachine
 from locks.messages import Release, Released, ToServer
 from locks.sim.case import Case, case_of, kind_of, parse_case, replay
-from locks.sim.client import SERIALS, Violation
+from locks.sim.client import SERIALS
+from locks.sim.host import Violation
 from locks.sim.plan import Shape, plan
 from locks.sim.rules import Rule
 from locks.sim.runs import Failure, run_plan

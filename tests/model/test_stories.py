@@ -11,8 +11,8 @@ import pytest
 from locks.agent_machine import AgentMachine
 from locks.errors import InvalidOption
 from locks.resolver import Resolver
-from locks.sim.client import Violation
 from locks.sim.diagrams import escape, sequence_diagram, wait_for_graph
+from locks.sim.host import Violation
 from locks.sim.plan import Shape, plan
 from locks.sim.rules import Rule
 from locks.sim.schedule import run
@@ -218,6 +218,37 @@ def refused() -> World:
     return world
 
 
+def confirmed() -> World:
+    """A client gets a fencing token of a lock on two nodes; then the lock is lost with one of them."""
+    world = traced(
+        "ask write b; write a on n1,n2; token a; token c",
+        nodes=TWO,
+        faults=Faults(crashes=1, nodes=TWO),
+        await_nodes=True,
+    )
+    for _ in range(4):
+        world.step(1)
+        world.deliver()
+    world.do(("crash", "n2"))
+    world.do(("notice", TWO))
+    return world
+
+
+def not_confirmed() -> World:
+    """A lock server is asked to confirm a token for a grant that it has taken back."""
+    world = traced(
+        "write b; write a on n1,n2; token a", nodes=TWO, faults=Faults(cuts=1), await_nodes=True
+    )
+    for _ in range(2):
+        world.step(1)
+        world.deliver()
+    world.step(1)
+    world.do(("cut", TWO))
+    world.do(("notice", TWO[::-1]))
+    world.do(("notice", TWO))
+    return world
+
+
 CASES: list[tuple[Callable[[], World], list[str]]] = [
     (
         lambda: act(["write a; write a; unlock a; unlock b"]),
@@ -282,6 +313,32 @@ CASES: list[tuple[Callable[[], World], list[str]]] = [
             "n2 crashes: its lock table is lost.",
             "n2 is started again; its lock table is empty.",
         ],
+    ),
+    (
+        confirmed,
+        [
+            "Client 1 asks the lock server of n2 to confirm the fencing token 2 of a.",
+            "The lock server of n2 confirms the fencing token 2 of a.",
+            "Client 1 has the fencing token 2 of a.",
+            "Client 1 does not get a fencing token of c.",
+            "n2 crashes: its lock table is lost.",
+            "n1 notices that n2 is gone.",
+            "Client 1 is told that it has lost a.",
+        ],
+    ),
+    (
+        not_confirmed,
+        [
+            "Client 1 asks the lock server of n2 to confirm the fencing token 2 of a.",
+            "The connection of n1 and n2 breaks.",
+            "n2 notices that n1 is gone, and takes out what was locked from there.",
+            "n1 notices that n2 is gone.",
+            "Client 1 is told that it has lost a.",
+        ],
+    ),
+    (
+        lambda: act(["write a; token a"]),
+        ["Client 1 asks for a.", "Client 1 has the fencing token 1 of a."],
     ),
     (
         left_by_a_node,

@@ -1,0 +1,101 @@
+"""What `locks.start` and `connect` refuse, and that nothing is left of what was refused."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import locks
+from tests.cluster.harness import COOKIE
+from tests.cluster.nodes import A, B, Nodes
+from tests.helpers import eventually
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"cookie": None, "listen": 9100}, "needs a cookie"),
+    ({"cookie": None, "peers": ["b@127.0.0.1:9100"]}, "needs a cookie"),
+    ({"cookie": None, "epmd": True}, "needs a cookie"),
+    ({"cookie": ""}, "1 to 255"),
+    ({"cookie": b"bytes"}, "must be a string"),
+    ({"cookie": 256 * "x"}, "1 to 255"),
+    ({"cookie": "5 €"}, "Latin-1"),
+    ({"peers": "b@127.0.0.1:9100"}, "write a list"),
+    ({"peers": ["b@127.0.0.1"]}, "epmd=True"),
+    ({"peers": ["b@127.0.0.1:0"]}, "peer 'b@127.0.0.1:0'"),
+    ({"peers": ["b@127.0.0.1:70000"]}, "70000"),
+    ({"peers": ["b:9100"]}, "name@host:port"),
+    ({"peers": [17]}, "peer 17"),
+    ({"peers": ["a@127.0.0.1:9100"]}, "the node itself"),
+    ({"peers": ["b@192.0.2.1:9100"]}, "allow_plaintext"),
+    ({"listen": "0.0.0.0:0"}, "open to the network"),
+    ({"listen": "192.0.2.1:9100"}, "allow_plaintext"),
+    ({"listen": "127.0.0.1:port"}, "not an address"),
+    ({"listen": 70000}, "not an address"),
+    ({"listen": ("127.0.0.1",)}, "not an address"),
+    ({"listen": 1.5}, "not an address"),
+    ({"net_ticktime": 0}, "net_ticktime"),
+    ({"net_ticktime": "15"}, "net_ticktime"),
+    ({"net_ticktime": float("nan")}, "net_ticktime"),
+    ({"tls": ("cert", "key", "ca")}, "locks.TLS"),
+    ({"tls": locks.TLS("/nowhere/cert", "/nowhere/key", "/nowhere/ca")}, "PEM"),
+]
+
+
+@pytest.mark.parametrize(("options", "why"), WRONG)
+def test_options_that_are_refused(options: dict[str, Any], why: str) -> None:
+    """What is wrong is said, and no node and no thread is left of it."""
+    before = threading.active_count()
+    with pytest.raises(locks.InvalidOption, match=why):
+        locks.start(A, **{"cookie": COOKIE, **options})
+    eventually(lambda: threading.active_count() == before)
+    node = locks.start("other@localhost")  # nothing runs
+    assert node.name == "other@localhost"
+    locks.stop()
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "@", "a@", "@b", "a@b@c", "a b@c", "a@b\n", "", 17, "a" * 255 + "@b"]
+)
+def test_names_that_are_refused(name: Any) -> None:
+    """A node's name has the form name@host, and at most 255 bytes."""
+    with pytest.raises(locks.InvalidOption, match="name@host"):
+        locks.start(name, cookie=COOKIE)
+
+
+def test_a_port_that_is_taken(nodes: Nodes) -> None:
+    """A node that can't listen says so, and nothing is left of it."""
+    a = nodes.start(A)
+    before = threading.active_count()
+    with pytest.raises(locks.InvalidOption, match="port 0"):
+        nodes.start(B, listen=a.address)
+    eventually(lambda: threading.active_count() == before)
+
+
+def test_start_again_with_options(nodes: Nodes) -> None:
+    """A node that runs is returned, unless options are given that it may not have."""
+    node = locks.start(A, cookie=COOKIE)
+    try:
+        assert locks.start() is node
+        assert locks.start(A) is node
+        with pytest.raises(locks.MisuseError, match="already"):
+            locks.start(A, cookie=COOKIE)
+        with pytest.raises(locks.MisuseError, match="already"):
+            locks.start(B)
+    finally:
+        locks.stop()
+
+
+def test_peers_that_connect_refuses(nodes: Nodes) -> None:
+    """`connect` and `disconnect` check what they are given before they do anything."""
+    a = nodes.start(A)
+    for wrong in ("b@127.0.0.1", "b:1", "", None, 17):
+        with pytest.raises(locks.InvalidOption, match="peer"):
+            a.connect(wrong)  # type: ignore[arg-type]
+    with pytest.raises(locks.InvalidOption, match="allow_plaintext"):
+        a.connect("b@192.0.2.1:9100")
+    with pytest.raises(locks.InvalidOption, match="timeout"):
+        a.connect("b@127.0.0.1:9100", timeout=-1)
+    assert a.cluster is not None
+    assert a.cluster.distribution.addresses == {}
+    assert not a.disconnect("nobody@127.0.0.1")
