@@ -75,10 +75,12 @@ class AgentMachine:
         notify: Notify the client of lock infos and changes of status.
 
     Attributes:
-        resolver_class: What it does about deadlocks; `locks.sim.rules` has wrong ones to choose.
+        claims_class: What keeps its wishes; `locks.sim.rules` has others to choose.
+        resolver_class: What it does about deadlocks; likewise.
         tokens_class: How it gets fencing tokens; likewise.
     """
 
+    claims_class: ClassVar[type[Claims]] = Claims
     resolver_class: ClassVar[type[Resolver]] = Resolver
     tokens_class: ClassVar[type[Tokens]] = Tokens
 
@@ -122,7 +124,7 @@ class AgentMachine:
         self._waits: dict[Hashable, Wait] = {}
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
-        self._claims = Claims(agent, client, alive, self._out, self._resolver)
+        self._claims = self.claims_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._claims.wishes, self._out)
 
     # --- The client's calls ---------------------------------------------------------------------
@@ -237,7 +239,7 @@ class AgentMachine:
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction; everything is released, and whoever waits is told the reason."""
         if self.ended is None:
-            if self._waits or self._tokens.waiting:
+            if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
                 self._out += [Answer(wait, error) for wait in self._waits]
                 self._waits.clear()
@@ -480,7 +482,7 @@ class AgentMachine:
                 self._resolver.cease()
             if self._waits and not self._resolver.surrendering:
                 self._answer()
-            if self._tokens.waiting and not self._resolver.surrendering:
+            if self._tokens.waits and not self._resolver.surrendering:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()

@@ -22,7 +22,7 @@ import gevent
 import pykka
 
 from locks.agent_machine import AgentMachine
-from locks.errors import MisuseError, NodeNotRunning
+from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.messages import Remove, Unwatch, Watch
 from locks.mixed import ABOUT, Mixed
 from locks.model import AgentId, LockId, View
@@ -31,7 +31,7 @@ from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
 from locks.otp.etf_decode import constant
 from locks.otp.link import Link
-from locks.otp.options import NET_TICKTIME, Options
+from locks.otp.options import NET_TICKTIME, Options, check_node_name
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
@@ -135,6 +135,8 @@ class Cluster:
         self.mixed = Mixed(self)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
+        self._learned = 0  # how often others have told of nodes that were not known
+        self._told: dict[str, int] = {}  # how much of that each node has been told
         self._watchers: dict[RemoteWatcher, None] = {}  # of other nodes, here
         self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
         self._monitors: dict[Any, None] = {}
@@ -170,6 +172,7 @@ class Cluster:
             float(ticktime),
             known if distribution.options.mesh else [],
         )
+        self._told[link.peer.name] = self._learned
         self.processes.call(link.peer.name, LOCK_SERVER, greeting, partial(self._greeted, link))
 
     @property
@@ -207,23 +210,36 @@ class Cluster:
         link.wanted = ticktime
         link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
         self.distribution.pace_changed()
-        self._learn(known)
+        self._learn(name, known)
         self.node.server.machine.raise_to(version)
         if name not in self.members:
             self.joined(name)
+        # Whoever was greeted before something was learned is told of it, too.
+        for other, original in self.members.items():
+            if not original and self._told.get(other, 0) < self._learned:
+                self._greet(self.distribution.links[other])
         return Atom("ok")
 
-    def _learn(self, known: Any) -> None:
+    def _learn(self, teller: str, known: Any) -> None:
         """Another node tells which nodes it knows."""
         distribution = self.distribution
         if not distribution.options.mesh:
             return
+        before = len(distribution.addresses)
         for each in known if type(known) is list else ():
             if type(each) is not tuple or [type(part) for part in each] != [str, str, int]:
                 raise BadMessage(f"{each!r} does not say where a node is")
             name, host, port = each
-            if name.count("@") == 1 and 0 < port < 65536 and name not in distribution.addresses:
-                distribution.learn_addresses({name: (host, port)})
+            try:
+                check_node_name(name)
+            except InvalidOption as error:
+                raise BadMessage(f"{each!r} is no node") from error
+            if 0 < port < 65536 and name not in distribution.addresses:
+                distribution.learn_addresses({name: (host, port)}, hearsay=True)
+        if len(distribution.addresses) > before:
+            if self._told.get(teller) == self._learned:
+                self._told[teller] += 1  # it knows what it has told
+            self._learned += 1
 
     def joined(self, name: str, original: bool = False) -> None:
         """A node's lock server can be asked from now on."""
@@ -263,6 +279,7 @@ class Cluster:
 
     def _disconnected(self, name: str, reason: str) -> None:
         node = self.node
+        self._told.pop(name, None)
         self.left(name)
         self.mixed.disconnected(name)
         self.processes.lost(name)

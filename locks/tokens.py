@@ -1,15 +1,17 @@
 """Fencing tokens of locks that are wanted on several nodes.
 
 The token of a lock on one node is the version of its grant. Versions of different nodes have nothing
-to do with each other. So for a lock on several nodes a version is chosen, at least the largest of
-those of the grants, and the lock servers are asked to *confirm* it (`Raise`): one that does so, while
-the grant still stands, gives larger versions only from then on. When as many have confirmed it as the
-lock is needed on, it is the token. One whose grant has this very version need not be asked.
+to do with each other. So for a lock on several nodes one version is chosen, the largest of those of the
+grants, and the lock servers are asked to *confirm* it (`Raise`): one that does so, while its grant
+still stands, gives larger versions only from then on. A version is the token when so many have
+confirmed it, for grants that are not larger, as the lock is needed on. One whose grant has this very
+version need not be asked.
 
-Whoever gets the lock next gets it on a quorum that has a node in common with this one, if the lock is
-needed on all nodes or on a majority. That node confirmed this token before it granted the lock to the
-next one, whose grant therefore has a larger version, and whose token is at least that version. It
-makes no difference whether the former holder has released the lock, has died, or was given up.
+Whoever has asked for the lock on the same nodes, and gets it next, gets it on a quorum that has a node in
+common with this one, if the lock is needed on all nodes or on a majority. That node had confirmed this
+token before it granted the lock to the next one, whose grant therefore has a larger version, and whose
+token is not smaller than that. It makes no difference whether the former holder has released the
+lock, has died, or was given up.
 
 A lock server forgets what it has confirmed when it is restarted, so its new versions must begin above
 it: decision 0005 says how that is made sure of, and what is assumed.
@@ -38,15 +40,18 @@ class Tokens:
         agent: The agent.
         wishes: Its wishes, by lock id.
         out: Where effects are put.
+
+    Attributes:
+        waits: Who waits for a token, and of which lock.
     """
 
-    __slots__ = ("_agent", "_out", "_waits", "_wishes")
+    __slots__ = ("_agent", "_out", "_wishes", "waits")
 
     def __init__(self, agent: AgentId, wishes: dict[LockId, Wish], out: list[AgentEffect]) -> None:
         self._agent = agent
         self._wishes = wishes
         self._out = out
-        self._waits: dict[Hashable, LockId] = {}
+        self.waits: dict[Hashable, LockId] = {}
 
     def known(self, wish: Wish) -> int | None:
         """The token of a lock that is held; nothing if it is not established yet.
@@ -72,11 +77,11 @@ class Tokens:
 
     def wait(self, lock_id: LockId, wait: Hashable) -> None:
         """Establish the token of a lock that is held, and answer `wait`."""
-        self._waits[wait] = lock_id
+        self.waits[wait] = lock_id
 
     def abandon(self, wait: Hashable) -> None:
         """Nobody waits for the answer any more."""
-        self._waits.pop(wait, None)
+        self.waits.pop(wait, None)
 
     def raised(self, message: Raised) -> None:
         """Take in a lock server's answer."""
@@ -102,23 +107,18 @@ class Tokens:
 
     def go_on(self) -> None:
         """After each event: answer those who can be answered, and ask whom there is to ask."""
-        for wait, lock_id in list(self._waits.items()):
+        for wait, lock_id in list(self.waits.items()):
             answer: int | Exception | None = self.refusal(lock_id)
             if answer is None:
                 answer = self._established(self._wishes[lock_id])
             if answer is not None:
-                del self._waits[wait]
+                del self.waits[wait]
                 self._out.append(Answer(wait, answer))
 
     def end(self, reason: Exception) -> None:
         """The agent ends: tell those who wait."""
-        self._out += [Answer(wait, reason) for wait in self._waits]
-        self._waits.clear()
-
-    @property
-    def waiting(self) -> bool:
-        """Whether anybody waits for a token."""
-        return bool(self._waits)
+        self._out += [Answer(wait, reason) for wait in self.waits]
+        self.waits.clear()
 
     def _established(self, wish: Wish) -> int | None:
         """The token, if enough lock servers have confirmed one; ask those that have not."""

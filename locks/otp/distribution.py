@@ -28,6 +28,7 @@ import logging
 import random
 import secrets
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -58,6 +59,7 @@ STRANGERS = 64  # connections that may be in a handshake at the door at one time
 PAUSES = (0.05, 1.0)  # seconds between attempts, the first and the longest
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
+FORGET = 600.0  # seconds until a node that only others know of is dialled no more
 CHECKS = 4  # how often in net_ticktime something must be sent
 # A patched program's `Thread.start` would let other greenlets run while the node is started.
 _start_thread = monkey.get_original("_thread", "start_new_thread")
@@ -117,6 +119,7 @@ class Distribution:
         self._running = True
         self._contexts = options.tls.contexts() if options.tls is not None else None
         self._challenges = Challenges(secrets.token_bytes(32))
+        self._hearsay: set[str] = set()  # known from others only
         self._shunned: set[str] = set()  # disconnected on purpose
         self._listener: socket.socket | None = None
         self._mapper: PortMapper | None = None
@@ -212,11 +215,16 @@ class Distribution:
 
     # --- Whom it knows, in the turn -------------------------------------------------------------
 
-    def learn_addresses(self, addresses: dict[str, Address | None]) -> None:
-        """Nodes are there to be connected to."""
+    def learn_addresses(self, addresses: dict[str, Address | None], hearsay: bool = False) -> None:
+        """Nodes are there to be connected to.
+
+        Those that only others know of, `hearsay`, are forgotten when they are gone for long: they
+        may have been programs that have ended.
+        """
         for name, address in addresses.items():
             if name != self.name and name not in self._shunned and self._running:
                 self.addresses[name] = address
+                (self._hearsay.add if hearsay else self._hearsay.discard)(name)
                 run_in_hub(self._home.hub, self._start_dialling, name)
 
     def connect(self, name: str, address: Address | None) -> None:
@@ -254,17 +262,22 @@ class Distribution:
     def _keep_dialling(self, name: str) -> None:
         wake = self._dials[name]
         first, longest = PAUSES
-        pause = first
+        pause, absent_since = first, time.monotonic()
         while self._running and name in self.addresses:
             wake.clear()
             if name in self.links:
                 wake.wait()
-                pause = first
+                pause, absent_since = first, time.monotonic()
                 continue
+            if name in self._hearsay and time.monotonic() - absent_since > FORGET:
+                self._turn.run(self.addresses.pop, name, None)
+                break
             try:
                 self._dial(name)
             except (OSError, LocksError) as error:
                 self._tell_failure(name, error)
+            except Exception:
+                logger.exception("%s could not dial %s", self.name, name)
             if name not in self.links:
                 wake.wait(pause * random.uniform(0.8, 1.2))
                 pause = min(2 * pause, longest)
@@ -290,7 +303,7 @@ class Distribution:
             if address is None:
                 assert self._mapper is not None
                 address = (host, self._mapper.look_up(name))
-                self.options.check_address(address, "connects to")
+            self.options.check_address(address, "connects to")  # others may have told it
             stream = Stream.connect(address)
         self._streams.add(stream)
         try:

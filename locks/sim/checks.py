@@ -269,7 +269,7 @@ def check_done(client: Client) -> None:
         return
     claims, resolver = agent._claims, agent._resolver
     kept = (claims.wishes, claims.open, claims.waiting, claims._unanswered, resolver._knows)
-    if any(kept) or resolver.active or agent._tokens.waiting:
+    if any(kept) or resolver.active or agent._tokens.waits:
         raise Violation(f"left in {agent.client}: {kept}")
 
 

@@ -1,13 +1,13 @@
 """The rules that the machines play by, and others.
 
-`OURS` is what `locks` does. The others are not used by the product. Three of them are right, and need
-more messages: they show what is saved (`docs/messages.md`). The rest are wrong in one point each:
+`OURS` is what `locks` does. The others are not used by the product. Four of them are right, and need
+more messages or surrenders: they show what is saved (`docs/messages.md`). The rest are wrong in one point each:
 they show that the simulator finds what is wrong, and what that part of our rules is for.
 
 Each is a small variant of one class, which takes the place of that class in the machines:
 
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
-    Tokens                how an agent gets fencing tokens                        (AgentMachine)
+    Claims, Tokens        what it wants where, how it gets fencing tokens         (AgentMachine)
     Informer              whom a lock server tells what                           (ServerMachine)
 
 `tests/model/test_rules.py` has the smallest world that we know in which each wrong one goes wrong.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from locks.agent_machine import AgentMachine
+from locks.claims import Claims
 from locks.errors import LocksError
 from locks.informer import Informer, News, _Edge
 from locks.lock_tree import Asker, Entry
@@ -87,6 +88,21 @@ class _EveryoneResolver(Resolver):
 
 class _EveryoneAgent(AgentMachine):
     resolver_class = _EveryoneResolver
+
+
+class _PatientClaims(Claims):
+    """Requests that are not needed wait on, also for those who wait.
+
+    So who has a majority of the nodes, and waits on another one for somebody who waits for it, is in a
+    circle with that one; and one of them yields.
+    """
+
+    def withdraw(self) -> None:
+        pass
+
+
+class _PatientAgent(AgentMachine):
+    claims_class = _PatientClaims
 
 
 class _TellAllInformer(Informer):
@@ -406,6 +422,12 @@ RULES: dict[str, Rule] = {
             "tell-all",
             "lock servers tell each change to all who have a related request",
             server=_TellAllServer,
+            right=True,
+        ),
+        Rule(
+            "patient",
+            "an agent that has a lock on nodes enough goes on waiting for the others",
+            _PatientAgent,
             right=True,
         ),
         Rule(

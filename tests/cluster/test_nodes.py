@@ -12,6 +12,7 @@ import gevent
 import pytest
 
 import locks
+from locks.otp import distribution
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import (
     A,
@@ -324,6 +325,33 @@ def test_nodes_tell_each_other_of_nodes(nodes: Nodes) -> None:
         until_members(node, *others)
 
 
+def test_nodes_that_come_at_the_same_time(nodes: Nodes) -> None:
+    """Nodes that connect to a node of a mesh at the same moment get to know each other, too."""
+    for number in range(10):
+        middle = nodes.start(f"middle{number}@127.0.0.1")
+        made = [nodes.start(f"n{n}-{number}@127.0.0.1") for n in range(4)]
+        for node in made:  # all before any of them is connected
+            assert middle.cluster is not None
+            node.turn.run(node.cluster.distribution.connect, middle.name, middle.address)  # type: ignore[union-attr]
+        names = [node.name for node in (middle, *made)]
+        for node in (middle, *made):
+            until_members(node, *names)
+        for node in (middle, *made):
+            node.stop()
+
+
+def test_an_address_that_others_tell_is_checked(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node does not follow another one to an address that it may not be given itself."""
+    a, b = nodes.start(A), nodes.start(B)
+    assert b.cluster is not None
+    b.cluster.distribution.addresses[C] = ("192.0.2.1", 9100)
+    assert a.connect(peer(b))
+    eventually(lambda: "open to the network" in caplog.text)
+    until_members(a, B)
+
+
 def test_no_mesh(nodes: Nodes) -> None:
     """Without `mesh` a node has the connections that it was asked for, and those only."""
     a, b, c = (nodes.start(name, mesh=False) for name in (A, B, C))
@@ -359,6 +387,8 @@ while len(node.alive) < 2:
 # Somebody in the middle of a handshake, too.
 stranger = socket.create_connection(node.address)
 stranger.send(b"x")
+while not node.cluster.distribution._streams:
+    time.sleep(0.001)
 read, write = os.pipe()
 child = os.fork()
 if child == 0:
@@ -439,3 +469,15 @@ def test_a_log_that_takes_its_time(nodes: Nodes, patched: bool) -> None:
         timeout=30,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that only others know of is dialled no more when it is gone for long; a peer always is."""
+    monkeypatch.setattr(distribution, "FORGET", 0.5)
+    a, b = nodes.meet(A, B)
+    for name in ("rumour@127.0.0.1", "peer@127.0.0.1"):
+        known = {name: ("127.0.0.1", 1)}  # where nobody listens
+        a.turn.run(a.cluster.distribution.learn_addresses, known, name.startswith("rumour"))
+    eventually(lambda: "rumour@127.0.0.1" not in a.cluster.distribution.addresses)
+    assert {"peer@127.0.0.1", B} <= a.cluster.distribution.addresses.keys()
+    assert a.nodes() == [B] and b.nodes() == [A]
