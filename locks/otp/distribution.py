@@ -129,6 +129,7 @@ class Distribution:
         self._attempts: dict[str, Stream] = {}  # those begun here, by the other node
         self._failures: dict[str, tuple[str, int]] = {}  # and how often in a row
         self._strangers = 0
+        self._welcomed: dict[Stream, str] = {}  # who may be connected, when it has proven itself
         self._door: Any = None
         # The ticking thread sleeps on it, for as long as nobody releases it.
         self._nudge = native_lock()
@@ -292,7 +293,7 @@ class Distribution:
         text = str(error)
         before, times = self._failures.get(name, ("", 0))
         self._failures[name] = (text, times + 1 if text == before else 1)
-        absent = isinstance(error, (ConnectionRefusedError, NotRegistered))
+        absent = isinstance(error, (ConnectionRefusedError, NotRegistered, Settled))
         level = logging.WARNING if self._failures[name][1] == 2 and not absent else logging.DEBUG
         logger.log(level, "%s can't connect to %s: %s", self.name, name, error)
 
@@ -310,8 +311,8 @@ class Distribution:
             with gevent.Timeout(HANDSHAKE_TIME, Refused(f"no handshake in {HANDSHAKE_TIME:g} s")):
                 if self._contexts is not None:
                     stream.begin_tls(self._contexts[0], False, host)
-                if not self._running or name in self.links:
-                    raise Refused("it is not wanted any more")
+                if not self._running or self._is_coming(name):
+                    raise Settled("it is not wanted any more")
                 self._attempts[name] = stream
                 try:
                     self._greet(stream, name)
@@ -356,6 +357,7 @@ class Distribution:
             logger.log(level, "%s refused a connection from %s: %s", self.name, address, error)
         finally:
             self._streams.discard(stream)
+            self._welcomed.pop(stream, None)
             self._strangers -= 1
 
     # --- Handshakes -----------------------------------------------------------------------------
@@ -378,10 +380,13 @@ class Distribution:
                     stream.send(event.data)
                 elif isinstance(event, steps.Named):
                     status = self._judge_newcomer(event.name)
+                    if status.startswith("ok"):
+                        self._welcomed[stream] = event.name
                     events += shake.decide(status)
                 elif isinstance(event, steps.Status):
                     if event.status == "alive":
-                        events += shake.answer_alive(name not in self.links)
+                        # That may be its own connection to us, which is about to stand here, too.
+                        events += shake.answer_alive(not self._is_coming(name or ""))
                     elif not event.status.startswith("ok"):
                         raise Refused(f"{name} says {event.status!r}")
                 elif isinstance(event, steps.Failed):
@@ -392,6 +397,10 @@ class Distribution:
                     self._turn.run(self._connected, event.peer, sock, tls, event.rest, replaces)
                     return
             events = shake.receive(stream.receive())
+
+    def _is_coming(self, name: str) -> bool:
+        """Whether a node is connected, or is about to be: its handshake is going on at the door."""
+        return name in self.links or name in self._welcomed.values()
 
     def _judge_newcomer(self, name: str) -> Any:
         """What to say to a node that connects."""

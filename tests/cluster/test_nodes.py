@@ -480,4 +480,21 @@ def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> 
         a.turn.run(a.cluster.distribution.learn_addresses, known, name.startswith("rumour"))
     eventually(lambda: "rumour@127.0.0.1" not in a.cluster.distribution.addresses)
     assert {"peer@127.0.0.1", B} <= a.cluster.distribution.addresses.keys()
-    assert a.nodes() == [B] and b.nodes() == [A]
+    assert a.nodes() == [B]
+    assert b.nodes() == [A]
+
+
+def test_dialling_each_other_is_no_news_but_one(nodes: Nodes) -> None:
+    """Nodes that dial each other at the same time are connected once: none is lost on the way."""
+    for number in range(30):
+        one, other = nodes.start(f"one{number}@127.0.0.1"), nodes.start(f"two{number}@127.0.0.1")
+        news = News(one, other)
+        pairs = ((one, other), (other, one))
+        dialling = [threading.Thread(target=a.connect, args=(peer(b),)) for a, b in pairs]
+        for each in dialling:
+            each.start()
+        for each in dialling:
+            each.join()
+        assert sorted(news.brief) == [("up", one.name), ("up", other.name)], news.reasons()
+        one.stop()
+        other.stop()
