@@ -66,6 +66,7 @@ PROTOCOL = 1
 GREETING = Atom("greeting")
 WATCH = constant("watch")
 UNWATCH = constant("unwatch")
+SHORTEST_TICKTIME = 0.1  # seconds; nobody is sent ticks more often than that demands
 AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 
 
@@ -207,7 +208,7 @@ class Cluster:
             raise BadMessage(f"{name} speaks protocol {protocol!r}; this node speaks {PROTOCOL}")
         if type(version) is not int or type(ticktime) is not float or ticktime <= 0:
             raise BadMessage(f"{greeting!r} is no greeting")
-        link.wanted = ticktime
+        link.wanted = max(ticktime, SHORTEST_TICKTIME)
         link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
         self.distribution.pace_changed()
         self._learn(name, known)
