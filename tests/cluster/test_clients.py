@@ -176,6 +176,7 @@ def test_the_end_of_the_client(nodes: Nodes, end: str) -> None:
         eventually(lambda: pair.a.view(("y",)).waiting)
         if end == "client":
             pair.client.actor_stopped.set()
+            pykka.ActorRegistry.unregister(pair.client)
         else:
             pair.a.disconnect(B)
         eventually(lambda: not pair.agent.is_alive())

@@ -82,6 +82,13 @@ class TableAndOracle(RuleBasedStateMachine):
             edge = mixed
         self.both.surrender(edge[1][0].agent, edge[0][0].lock_id, edge)
 
+    @rule(by=st.integers(-5, 5))
+    def raise_to(self, by: int) -> None:
+        """Only the versions that come differ, and `Lockstep` sees that they rise."""
+        before = self.both.table.version
+        self.both.table.raise_to(before + by)
+        assert self.both.table.version == max(before, before + by)
+
     def teardown(self) -> None:
         """Everybody is granted in the end, and nothing is left over."""
         if hasattr(self, "both") and self.both.sound:
