@@ -495,7 +495,7 @@ def test_dialling_each_other_is_no_news_but_one(nodes: Nodes) -> None:
             each.start()
         for each in dialling:
             each.join()
-        eventually(lambda: len(news.brief) >= 2)
+        eventually(lambda news=news: len(news.brief) >= 2)
         assert sorted(news.brief) == [("up", one.name), ("up", other.name)], news.reasons()
         one.stop()
         other.stop()
