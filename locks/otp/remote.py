@@ -32,7 +32,8 @@ from locks.otp.processes import (
 )
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, GeventFuture, Monitor, monitor
-from locks.runtime.monitor import DeathWatch, Mortal
+from locks.runtime.inline import OwnReference
+from locks.runtime.monitor import DeathWatch
 
 if TYPE_CHECKING:
     from pykka._envelope import Envelope
@@ -56,7 +57,7 @@ class RemoteError(OperatingError):
     kind: Any = None
 
 
-class RemoteRef(pykka.ActorRef[Any], Mortal):
+class RemoteRef(OwnReference):
     """A process of another node, as a Pykka actor reference. `Remotes.ref` makes it.
 
     Attributes:
@@ -64,16 +65,15 @@ class RemoteRef(pykka.ActorRef[Any], Mortal):
         target: Its pid, or the name under which it is registered there.
     """
 
-    __slots__ = ("_remotes", "_stopped", "_watch", "node", "target")
+    __slots__ = ("_remotes", "node", "target")
 
     for_users = True
 
     def __init__(self, remotes: Remotes, node: str, target: Target) -> None:
+        super().__init__()
         self.node = node
         self.target = target
         self._remotes = remotes
-        self._stopped = False
-        self._watch: DeathWatch | None = None
 
     def __str__(self) -> str:
         return f"{self.target}@{self.node}" if isinstance(self.target, str) else str(self.target)
@@ -89,44 +89,6 @@ class RemoteRef(pykka.ActorRef[Any], Mortal):
 
     def __hash__(self) -> int:
         return hash((self.node, self.target))
-
-    # --- What Pykka's reference looks at
-
-    @property
-    def actor_class(self) -> Any:  # type: ignore[override]
-        """Stands in for the class of the actor, which is not known here."""
-        return type(self)
-
-    @property
-    def actor_urn(self) -> str:  # type: ignore[override]
-        """What identifies it."""
-        return f"urn:locks:{self}"
-
-    @property
-    def actor_inbox(self) -> Any:  # type: ignore[override]
-        """Where messages are put."""
-        return self
-
-    @property
-    def actor_stopped(self) -> Any:  # type: ignore[override]
-        """What knows whether it has stopped."""
-        return self
-
-    def is_alive(self) -> bool:
-        """Whether it is not known to have ended. That is known only while it is monitored."""
-        return not self._stopped
-
-    def is_set(self) -> bool:
-        """Whether it is known to have ended."""
-        return self._stopped
-
-    @staticmethod
-    def _create_future() -> GeventFuture[Any]:
-        return GeventFuture()
-
-    def empty(self) -> bool:
-        """Whether no message waits here."""
-        return True
 
     def put(self, envelope: Envelope[Any]) -> None:
         """Send a message; see `pykka.ActorRef.tell` and `ask`.

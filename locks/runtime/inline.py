@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["InlineActor", "Turn", "native_lock"]
+__all__ = ["InlineActor", "OwnReference", "Turn", "native_lock"]
 
 native_lock = monkey.get_original("_thread", "allocate_lock")
 """Make a lock of the operating system's threads, also in a monkey-patched program."""
@@ -110,7 +110,53 @@ class Turn:
                 self._lock.release()
 
 
-class InlineActor(pykka.ActorRef[Any], Mortal):
+class OwnReference(pykka.ActorRef[Any], Mortal):
+    """An actor's reference that is its own inbox and stop flag, too."""
+
+    __slots__ = ("_stopped", "_watch")
+
+    def __init__(self) -> None:
+        self._stopped = False
+        self._watch: DeathWatch | None = None
+
+    @property
+    def actor_class(self) -> Any:  # type: ignore[override]
+        """What stands for the class of the actor."""
+        return type(self)
+
+    @property
+    def actor_urn(self) -> str:  # type: ignore[override]
+        """What identifies it."""
+        return f"urn:locks:{self}"
+
+    @property
+    def actor_inbox(self) -> Any:  # type: ignore[override]
+        """Where messages are put."""
+        return self
+
+    @property
+    def actor_stopped(self) -> Any:  # type: ignore[override]
+        """What knows whether it has stopped."""
+        return self
+
+    def is_alive(self) -> bool:
+        """Whether the actor is alive, as far as is known here."""
+        return not self._stopped
+
+    def is_set(self) -> bool:
+        """Whether the actor is known to have stopped."""
+        return self._stopped
+
+    @staticmethod
+    def _create_future() -> GeventFuture[Any]:
+        return GeventFuture()
+
+    def empty(self) -> bool:
+        """Whether no message waits here: they wait elsewhere, if anywhere."""
+        return True
+
+
+class InlineActor(OwnReference):
     """An actor that handles messages in its owner's turn.
 
     Subclasses implement `receive`, `stop_inline` and `failed`, and call `ended` when they have
@@ -120,12 +166,11 @@ class InlineActor(pykka.ActorRef[Any], Mortal):
         turn: The turn that it takes.
     """
 
-    __slots__ = ("_stopped", "_watch", "turn")
+    __slots__ = ("turn",)
 
     def __init__(self, turn: Turn) -> None:
+        super().__init__()
         self.turn = turn
-        self._stopped = False
-        self._watch: DeathWatch | None = None
 
     # --- What subclasses implement
 
@@ -146,47 +191,11 @@ class InlineActor(pykka.ActorRef[Any], Mortal):
         self._stopped = True
         return self._watch
 
-    # --- What Pykka's reference looks at
-
-    @property
-    def actor_class(self) -> Any:  # type: ignore[override]
-        """The class of the actor: it is its own reference."""
-        return type(self)
-
-    @property
-    def actor_urn(self) -> str:  # type: ignore[override]
-        """What identifies it."""
-        return f"urn:locks:{self}"
-
-    @property
-    def actor_inbox(self) -> Any:  # type: ignore[override]
-        """Where messages are put."""
-        return self
-
-    @property
-    def actor_stopped(self) -> Any:  # type: ignore[override]
-        """What knows whether it has stopped."""
-        return self
-
-    def is_alive(self) -> bool:
-        """Whether the actor is alive."""
-        return not self._stopped
-
-    def is_set(self) -> bool:
-        """Whether the actor has stopped."""
-        return self._stopped
-
-    @staticmethod
-    def _create_future() -> GeventFuture[Any]:
-        return GeventFuture()
+    # --- As an inbox
 
     def put(self, envelope: Envelope[Any]) -> None:
         """Have a message handled."""
         self.turn.post(self._take, envelope)
-
-    def empty(self) -> bool:
-        """Whether no message waits here: they wait in the turn, if anywhere."""
-        return True
 
     def kill(self, reason: object) -> None:
         """End the actor soon."""
