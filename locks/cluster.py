@@ -27,6 +27,7 @@ from locks.messages import Remove, Unwatch, Watch
 from locks.mixed import ABOUT, Mixed
 from locks.model import AgentId, LockId, View
 from locks.otp import etf
+from locks.otp.calls import BlockingCall
 from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
 from locks.otp.etf_decode import constant
@@ -43,6 +44,7 @@ from locks.wire import (
     OURS,
     VIEW,
     BadMessage,
+    agent_numbered,
     is_ours,
     pack,
     pack_view,
@@ -138,7 +140,6 @@ class Cluster:
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
         self._learned = 0  # how often others have told of nodes that were not known
         self._told: dict[str, int] = {}  # how much of that each node has been told
-        self._watchers: dict[RemoteWatcher, None] = {}  # of other nodes, here
         self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
         self._monitors: dict[Any, None] = {}
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
@@ -287,10 +288,10 @@ class Cluster:
         machine = node.server.machine
         for agent in [agent for agent in machine.table.askers if agent.node == name]:
             node.deliver(node.server, Remove(agent))
-        for watcher in [each for each in self._watchers if each.pid.node == name]:
-            del self._watchers[watcher]
-            for lock_id in machine.watched(watcher):
-                node.deliver(node.server, Unwatch(watcher, lock_id))
+        for watcher in machine.all_watchers():
+            if isinstance(watcher, RemoteWatcher) and watcher.pid.node == name:
+                for lock_id in machine.watched(watcher):
+                    node.deliver(node.server, Unwatch(watcher, lock_id))
         self._tell(NodeDown(name, reason))
 
     def monitor_nodes(
@@ -359,7 +360,7 @@ class Cluster:
 
     def _find(self, number: int) -> Local | None:
         """The agent with a pid's number."""
-        agent = self.node.agents.get(AgentId(number, self.node.name, number & 0xFFF))
+        agent = self.node.agents.get(agent_numbered(number, self.node.name))
         return None if agent is None else Local(partial(self._to_agent, agent), agent)
 
     def _number_of(self, subject: Client) -> int | None:
@@ -401,9 +402,7 @@ class Cluster:
             if len(term) != 4 or type(term[2]) is not Pid or term[2].node != sender.node:
                 raise BadMessage(f"{term!r} does not say who watches what")
             kind = Watch if term[1] == WATCH else Unwatch
-            watcher = RemoteWatcher(term[2])
-            self._watchers[watcher] = None
-            self.node.deliver(server, kind(watcher, to_lock_id(term[3])))
+            self.node.deliver(server, kind(RemoteWatcher(term[2]), to_lock_id(term[3])))
             return
         self.node.deliver(server, unpack_to_server(term, sender.node))
 
@@ -446,10 +445,10 @@ class Cluster:
             self.node.home.run_soon(self.node.server.watch_over, watcher)
         self._send_watch(WATCH, *key)
 
-    def ask_view(self, name: str, lock_id: LockId, told: Callable[[bool, Any], object]) -> None:
+    def ask_view(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
         """Ask another node for the view of a lock id."""
         self._check_watchable(name)
-        self.processes.call(name, LOCK_SERVER, (OURS, VIEW, list(lock_id)), told)
+        call.begin(name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
 
     def unwatch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
         """End what `watch` began."""

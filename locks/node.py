@@ -37,12 +37,13 @@ from locks.messages import (
     ToWatcher,
 )
 from locks.model import AgentId, LockId, View, show
+from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
-from locks.runtime import Client, Home, Waiter, current_client, interrupts
+from locks.runtime import Client, Home, current_client, interrupts
 from locks.runtime.inline import Turn
 from locks.server import Server
-from locks.wire import SERIAL_BITS, unpack_view
+from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
 __all__ = ["Node", "NodeStatistics", "Trace"]
 
@@ -145,7 +146,7 @@ class Node:
                 client=repr(client),
             )
         number = self.new_number(created)
-        ref = AgentId(number, self.name, number & ((1 << SERIAL_BITS) - 1))
+        ref = agent_numbered(number, self.name)
         agent = self.agent_class(self, ref, client, **options)
         self.agents[ref] = agent
         self.clients.setdefault(client, {})[agent] = None
@@ -460,17 +461,13 @@ class Node:
         if node in (None, self.name):
             return self.turn.ask(self.server.machine.view, lock_id)
         assert node is not None
-        waiter = Waiter()
-        answers: list[tuple[bool, Any]] = []
-
-        def told(answered: bool, answer: Any) -> None:
-            answers.append((answered, answer))
-            waiter.wake()
-
-        self.turn.run(self._needs_cluster().ask_view, node, lock_id, told)
-        if not waiter.wait(timeout):
+        cluster = self._needs_cluster()
+        call = BlockingCall(cluster.processes, self.turn)
+        self.turn.run(cluster.ask_view, node, lock_id, call)
+        outcome = call.wait(timeout)
+        if outcome is None:
             raise LockTimeout(f"{node} did not say within {timeout} s who has {show(lock_id)}")
-        answered, answer = answers[0]
+        answered, answer = outcome
         if not answered:
             raise NodeNotRunning(f"{node} does not answer: {answer}", nodes=[node])
         return unpack_view(answer)

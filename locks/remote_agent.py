@@ -26,10 +26,11 @@ from locks.model import (
     show,
 )
 from locks.otp import etf
+from locks.otp.calls import BlockingCall
 from locks.otp.processes import CAST
 from locks.otp.remote import RemoteRef, Remotes, unraised
 from locks.otp.terms import Atom, Pid, Reference
-from locks.runtime import Waiter, current_client
+from locks.runtime import current_client
 from locks.wire import (
     OURS,
     BadMessage,
@@ -135,47 +136,33 @@ class RemoteAgent:
 
     def _wait(self, timeout: float | None, ids: list[LockId], verb: str, *arguments: Any) -> Any:
         check_timeout(timeout)
-        waiter = Waiter()
-        outcome: list[tuple[bool, Any]] = []
-        calls: list[Reference] = []
-        turn, processes, ref = self._remotes.turn, self._remotes.processes, self._ref
-
-        def told(answered: bool, answer: Any) -> None:
-            outcome.append((answered, answer))
-            waiter.wake()
+        turn, ref = self._remotes.turn, self._ref
+        call = BlockingCall(self._remotes.processes, turn, self._abandon)
 
         def begin() -> None:
             client = self._remotes.pid_of(current_client())
-            request = (OURS, Atom(verb), client, *arguments)
-            calls.append(processes.call(ref.node, ref.target, request, told))
-
-        def give_up() -> None:
-            (reference,) = calls
-            processes.give_up(reference)
-            assert isinstance(ref.target, Pid)
-            processes.send(ref.target, etf.encode((CAST, (OURS, ABANDON, reference))))
+            call.begin(ref.node, ref.target, (OURS, Atom(verb), client, *arguments))
 
         turn.run(begin)
-        try:
-            waiter.wait(timeout)
-        except BaseException:
-            turn.run(give_up)
-            raise
-        if not outcome:
-            turn.run(give_up)
-        if not outcome:
+        outcome = call.wait(timeout)
+        if outcome is None:
             raise LockTimeout(
                 f"no {', '.join(map(show, ids)) or 'answer'} from {ref} within {timeout} s",
                 lock_ids=ids,
                 timeout=timeout,
             )
-        answered, answer = outcome[0]
+        answered, answer = outcome
         if not answered:
             raise AgentEnded(f"agent {ref} does not answer: {answer}", agent=self.id)
         error = unraised(answer)
         if error is not None:
             raise error
         return answer
+
+    def _abandon(self, reference: Reference) -> None:
+        assert isinstance(self._ref.target, Pid)
+        encoded = etf.encode((CAST, (OURS, ABANDON, reference)))
+        self._remotes.processes.send(self._ref.target, encoded)
 
 
 class _RemoteWait:

@@ -17,7 +17,6 @@ Source: `locks.hrl`, `locks_server.erl` and `locks_server_lib.erl` of the origin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 from locks.errors import LocksError
@@ -26,6 +25,7 @@ from locks.model import AgentId, Contender, LockId, Mode, RequestRecord, State
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
 from locks.wire import BadMessage, agent_of
+from locks.wire.forms import mode_term, place_term, to_place
 
 __all__ = [
     "CastServer",
@@ -160,17 +160,14 @@ UNKNOWN = 0  # stands for a record that is too long; versions of the original ar
 
 def pack_request(contender: Contender) -> int:
     """What is known of a request, but for its agent and node, as one number."""
-    place: Any = contender.place
-    if type(place) is Fraction:
-        place = (place.numerator, place.denominator)
     packed = etf.encode(
         (
             contender.number,
             contender.client,
             list(contender.lock_id),
-            MODE_ATOMS[contender.mode],
+            mode_term(contender.mode),
             contender.granted,
-            place,
+            place_term(contender.place),
             contender.version,
         )
     )
@@ -189,24 +186,19 @@ def unpack_request(number: int, agent: AgentId, node: str, version: int) -> Requ
     try:
         packed = etf.decode(number.to_bytes((number.bit_length() + 7) // 8, "big"))
         own, client, lock_id, mode, granted, place, since = packed
-        if type(place) is tuple:
-            place = Fraction(*place)
+        place = to_place(place)
         lock_id = lock_id_of(lock_id)
         mode = mode_of(mode)
-    except (LocksError, ValueError, TypeError, ZeroDivisionError):
+    except (LocksError, ValueError, TypeError):
         return None
     for value, kind in ((own, int), (client, str), (granted, bool), (since, int)):
         if type(value) is not kind:
             return None
-    if type(place) is not int and type(place) is not Fraction:
-        return None
     state: State = "granted" if granted else "waiting"
     return RequestRecord(
         node, own, agent, client, lock_id, mode, state, place, since, True, version
     )
 
-
-MODE_ATOMS: dict[Mode, Atom] = {"read": READ, "write": WRITE}
 
 # --- A lock's queue -----------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from locks.runtime import Home
     from locks.runtime.inline import Turn
 
-__all__ = ["CALL", "CAST", "NOCONNECTION", "Local", "Processes"]
+__all__ = ["CALL", "CAST", "NOCONNECTION", "Local", "Processes", "Target"]
 
 logger = logging.getLogger("locks")
 
@@ -99,7 +99,8 @@ class Processes:
         self._monitors: dict[Reference, tuple[str, Target, Told]] = {}
         # What others monitor here.
         self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
-        self._calls: dict[Reference, Told] = {}
+        # What we have called: the monitor meanwhile, and whom to tell.
+        self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
         self._readers: dict[str, Reader] = {}
         self._heads: dict[str, bytes] = {}  # of frames to registered names in the node's name
         self._links: dict[tuple[Pid, Pid], Monitor | None] = {}  # ours first
@@ -243,13 +244,7 @@ class Processes:
             if self._calls.pop(reference, None) is not None:
                 told(False, reason)
 
-        monitored = self.monitor(node, target, down)
-
-        def answered(answer: Any) -> None:
-            self.demonitor(monitored)
-            told(True, answer)
-
-        self._calls[reference] = answered
+        self._calls[reference] = (self.monitor(node, target, down), told)
         if isinstance(target, Pid):
             self.send(target, encoded)
         else:
@@ -258,7 +253,14 @@ class Processes:
 
     def give_up(self, reference: Reference) -> None:
         """Nobody waits for the answer to a call any more."""
-        self._calls.pop(reference, None)
+        self._finish_call(reference)
+
+    def _finish_call(self, reference: Reference) -> Callable[[bool, Any], object] | None:
+        """A call is over; returns whom to tell, if it was not over before."""
+        monitored, told = self._calls.pop(reference, (None, None))
+        if monitored is not None:
+            self.demonitor(monitored)
+        return told
 
     def answer(self, caller: Pid, tag: Any, answer: Any) -> None:
         """Answer a call from elsewhere."""
@@ -274,13 +276,6 @@ class Processes:
             return
         self._hold(ours, pid, theirs)
         link.send(control.Link(pid, theirs).pack())
-
-    def unlink(self, pid: Pid, theirs: Pid) -> None:
-        """End a link."""
-        if self._drop(pid, theirs):
-            link = self._distribution.links.get(theirs.node)
-            if link is not None:
-                link.send(control.UnlinkId(next(self._serial), pid, theirs).pack())
 
     def exit(self, theirs: Pid, reason: Any) -> None:
         """Ask a process elsewhere to end."""
@@ -460,9 +455,9 @@ class Processes:
 
     def _take_answer(self, message: Any, sender: Pid | None) -> None:
         if isinstance(message, tuple) and len(message) == 2 and isinstance(message[0], Reference):
-            answered = self._calls.pop(message[0], None)
-            if answered is not None:
-                answered(message[1])
+            told = self._finish_call(message[0])
+            if told is not None:
+                told(True, message[1])
 
     def _net_kernel(self, message: Any, sender: Pid | None) -> None:
         """Answer `net_adm:ping`."""

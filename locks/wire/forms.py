@@ -25,6 +25,7 @@ __all__ = [
     "SERIAL_MASK",
     "BadMessage",
     "Context",
+    "agent_numbered",
     "agent_of",
     "check",
     "is_ours",
@@ -57,9 +58,14 @@ class BadMessage(OperatingError):
     """Another node has sent something that is no message of ours."""
 
 
+def agent_numbered(number: int, node: str) -> AgentId:
+    """The reference of the agent with this number, of a node."""
+    return AgentId(number, node, number & SERIAL_MASK)
+
+
 def agent_of(pid: Pid) -> AgentId:
     """The reference of the agent with this pid."""
-    return AgentId(pid.number, pid.node, pid.number & SERIAL_MASK)
+    return agent_numbered(pid.number, pid.node)
 
 
 def pid_of(agent: AgentId, creation: int = 0) -> Pid:
@@ -152,14 +158,14 @@ def to_agent(term: Any) -> AgentId:
     """An agent, by its pid."""
     if type(term) is not Pid:
         raise BadMessage(f"{term!r} should be a pid")
-    return AgentId(term[0], term[1], term[0] & SERIAL_MASK)
+    return agent_of(term)
 
 
 def own_agent(term: Any, context: Context) -> AgentId:
     """An agent of the sender's node, by its number."""
     if type(term) is not int or not 0 <= term < 1 << 64:
         raise BadMessage(f"{term!r} should be the number of an agent")
-    return AgentId(term, context.node, term & SERIAL_MASK)
+    return agent_numbered(term, context.node)
 
 
 def to_lock_id(term: Any) -> LockId:
@@ -217,7 +223,7 @@ def to_record(term: Any, context: Context) -> RequestRecord:
     ):
         raise BadMessage(f"{term!r} should be a request record")
     if type(pid) is Pid:
-        agent = AgentId(pid[0], pid[1], pid[0] & SERIAL_MASK)
+        agent = agent_of(pid)
     else:
         assert context.receiver is not None
         agent, client = context.receiver, context.client

@@ -159,6 +159,8 @@ def test_a_timeout_withdraws(nodes: Nodes) -> None:
         with pytest.raises(locks.LockTimeout):
             pair.do(lambda ref: locks.lock(ref, X, "write", [A], timeout=0.05))
         eventually(lambda: pair.a.view(X).waiting == ())
+        assert pair.b.cluster is not None
+        assert pair.b.cluster.processes._monitors == {}
         assert pair.do(locks.lock_info) == []
         holder.end()
         assert pair.do(lambda ref: locks.lock(ref, X, "write", [A], timeout=5))
@@ -293,8 +295,7 @@ def test_an_actor_that_watches(nodes: Nodes) -> None:
     eventually(lambda: b.server.machine.watchers(X))
     a.disconnect(B)
     eventually(lambda: b.server.machine.watchers(X) == [])
-    assert b.cluster is not None
-    eventually(lambda: not b.cluster._watchers)  # type: ignore[union-attr]
+    eventually(lambda: b.server.machine.all_watchers() == [])
 
 
 def test_views_of_requests_between_others(nodes: Nodes) -> None:
