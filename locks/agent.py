@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gevent
 import pykka
@@ -64,6 +65,12 @@ class Call:
         """Give the answer and wake the client."""
         self.result = result
         self.waiter.wake()
+
+
+class ToldToken(NamedTuple):
+    """A client that is to be told a fencing token."""
+
+    answer: Callable[[Any], object]
 
 
 class Agent(InlineActor):
@@ -290,6 +297,26 @@ class Agent(InlineActor):
                     timeout=timeout,
                 )
         return token
+
+    def token_nowait(self, lock_id: LockId) -> None:
+        """Have the client notified of the fencing token of a lock that is held."""
+        self.check_client()
+        if self._notified is None:
+            raise InvalidOption(
+                f"transaction {self.id} can't tell its client the fencing token: begin it with notify"
+            )
+        self.turn.run(self._establish_token, lock_id)
+
+    def _establish_token(self, lock_id: LockId) -> None:
+        token = self.known_token(lock_id)
+        if token is not None:
+            self._tell_token(lock_id, token)
+        else:
+            wait = ToldToken(partial(self._tell_token, lock_id))
+            self.event(self.machine.establish_token, lock_id, wait)
+
+    def _tell_token(self, lock_id: LockId, token: object) -> None:
+        self.notify(Notification(self.id, "token", (lock_id, token)))
 
     def known_token(self, lock_id: LockId) -> int | None:
         """The fencing token if it is known without asking, in the turn."""

@@ -44,6 +44,7 @@ __all__ = [
     "end_transaction",
     "ensure_held",
     "fencing_token",
+    "fencing_token_nowait",
     "holders",
     "lock",
     "lock_info",
@@ -299,7 +300,8 @@ def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None
     Pass it along with what you do under the lock; whoever carries it out refuses a token smaller
     than one it has seen. For a lock on several nodes, with `"all"` or `"majority"`, so many of
     them are asked to confirm it that every later holder gets a larger one; that takes one round
-    trip, once.
+    trip, once. With `"all_alive"` all that are up do so: it is larger than that of each earlier holder
+    that had the lock on one of the same nodes, and says nothing of those in other parts of a network.
 
     Args:
         agent: The transaction's agent.
@@ -313,6 +315,23 @@ def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None
         LockTimeout: Time ran out.
     """
     return _agent(agent).token(check_lock_id(lock_id), timeout)
+
+
+def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
+    """Have the client told the fencing token of a lock that is held, without waiting for it.
+
+    It comes as a `Notification` of kind `"token"`, with the lock id and the token, or the exception
+    that `fencing_token` would raise.
+
+    Args:
+        agent: The transaction's agent, which was begun with `notify`.
+        lock_id: The lock id.
+
+    Raises:
+        NotHeld: The transaction doesn't hold exactly this id; as for `fencing_token`.
+        InvalidOption: The agent does not notify its client.
+    """
+    _agent(agent).token_nowait(check_lock_id(lock_id))
 
 
 def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:

@@ -154,10 +154,10 @@ class Notification(NamedTuple):
 
     Attributes:
         agent: The agent.
-        kind: A `Status`, `"lost"`, `"lock_info"`, `"nodeup"` or `"nodedown"`.
+        kind: A `Status`, `"lost"`, `"lock_info"`, `"nodeup"`, `"nodedown"` or `"token"`.
         value: The deadlocks so far with `"have_all_locks"`, the lock ids with `"lost"`, a
-            `RequestRecord` with `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`;
-            otherwise `None`.
+            `RequestRecord` with `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`,
+            the lock id and its fencing token, or an exception, with `"token"`; otherwise `None`.
     """
 
     agent: AgentId
@@ -170,6 +170,7 @@ class Notification(NamedTuple):
         "lock_info",
         "nodeup",
         "nodedown",
+        "token",
     ]
     value: Any = None
 
@@ -185,6 +186,7 @@ class LockInfo(NamedTuple):
         granted: The nodes where it is granted.
         held: Whether the requirement is met.
         claimed: Whether the client was told that it holds it.
+        versions: The versions of the grants, in the order of `granted`.
     """
 
     lock_id: LockId
@@ -194,6 +196,7 @@ class LockInfo(NamedTuple):
     granted: tuple[str, ...]
     held: bool
     claimed: bool
+    versions: tuple[int, ...]
 
 
 class Contender(NamedTuple):

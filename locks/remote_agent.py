@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from locks.agent import check_timeout
 from locks.agent_machine import Flag, Object
-from locks.errors import AgentEnded, InvalidOption, LocksError, LockTimeout, NotClient
+from locks.errors import (
+    AgentEnded,
+    InvalidOption,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    NotClient,
+)
 from locks.model import (
     AgentId,
     LockId,
@@ -117,6 +124,10 @@ class RemoteAgent:
     def lock_info(self) -> list[LockInfo]:
         """See `Agent.lock_info`."""
         return [unpack_info(info) for info in self._call("info")]
+
+    def token_nowait(self, lock_id: LockId) -> None:
+        """See `Agent.token_nowait`; it is for clients on the agent's node."""
+        raise MisuseError(f"{self} lives on another node: wait for the token of {show(lock_id)}")
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """See `Agent.token`."""

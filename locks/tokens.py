@@ -11,7 +11,9 @@ Whoever has asked for the lock on the same nodes, and gets it next, gets it on a
 common with this one, if the lock is needed on all nodes or on a majority. That node had confirmed this
 token before it granted the lock to the next one, whose grant therefore has a larger version, and whose
 token is not smaller than that. It makes no difference whether the former holder has released the
-lock, has died, or was given up.
+lock, has died, or was given up. A lock that is needed on all nodes that are up (`all_alive`) may have
+holders in several parts of a network; then all of the part confirm the token, and it is larger than
+that of each earlier holder that had the lock on one of these nodes.
 
 A lock server forgets what it has confirmed when it is restarted, so its new versions must begin above
 it: decision 0005 says how that is made sure of, and what is assumed.
@@ -63,11 +65,11 @@ class Tokens:
         if len(wish.claims) == 1:
             (since,) = grants.values()
             return since
-        if wish.require not in ("all", "majority"):
+        if wish.require not in ("all", "majority", "all_alive"):
             raise InvalidOption(
                 f"{show(wish.lock_id)} was asked for on {len(wish.claims)} nodes with "
                 f"require={wish.require!r}: two can have it on different nodes, so there is no "
-                'fencing token. Ask for it on one node, or with "all" or "majority"',
+                'fencing token. Ask for it on one node, or with "all", "majority" or "all_alive"',
                 lock_id=wish.lock_id,
             )
         confirmed = wish.confirmed
@@ -151,6 +153,8 @@ class Tokens:
             for node, since in grants.items()
             if since <= version <= self._reached(wish, node, since)
         ]
+        if wish.require == "all_alive":  # it is held: so all that are up have granted it
+            return len(confirmed) == len(grants)
         return len(confirmed) >= needed(wish.require, wish.claims, ())
 
     @staticmethod

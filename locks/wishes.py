@@ -193,14 +193,16 @@ class Wish:
 
     def info(self) -> LockInfo:
         """What users see of it."""
+        grants = self.grants()
         return LockInfo(
             self.lock_id,
             self.mode,
             tuple(self.claims),
             self.require,
-            tuple(node for node, claim in self.claims.items() if claim.grant(self.mode)),
+            tuple(grants),
             self.held,
             self.claimed == self.mode,
+            tuple(grants.values()),
         )
 
 

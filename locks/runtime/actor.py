@@ -47,6 +47,7 @@ from locks.runtime.monitor import ACTOR_REF, DeathWatch, Killed, Mortal, end_rea
 from locks.runtime.waiter import Channel, Waiter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     from pykka._actor import ActorInbox
@@ -199,6 +200,7 @@ class GeventActor(pykka.Actor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._message_in_hand: Envelope[Any] | None = None
+        self._deferred: dict[pykka.Future[Any], None] = {}  # answers that are owed
         self._reason: object = None  # why it ended, once that is known
         self._told_failure = False
 
@@ -228,16 +230,39 @@ class GeventActor(pykka.Actor):
             reply_to = envelope.reply_to
             try:
                 response = self._handle_receive(envelope.message)
-                if reply_to is not None:
+                if reply_to is not None and reply_to not in self._deferred:
                     reply_to.set(response)
             except Exception as error:
                 if reply_to is not None:
+                    self._deferred.pop(reply_to, None)
                     logger.info("Exception returned from %s to caller:", self, exc_info=error)
                     reply_to.set_exception()
                 else:
                     self._handle_failure(type(error), error, error.__traceback__)
                     self._tell_failure(error)
             self._message_in_hand = None
+
+    def defer(self) -> Callable[[Any], None]:
+        """Answer the message in hand later.
+
+        Returns:
+            What gives the answer; the first one counts. If the actor ends before, the caller gets
+            `ActorDeadError`. A message that was told, not asked, needs no answer.
+        """
+        envelope = self._message_in_hand
+        future = None if envelope is None else envelope.reply_to
+        if future is None:
+            return _nobody_waits
+        self._deferred[future] = None
+        return partial(self._answer_deferred, future)
+
+    def _answer_deferred(self, future: pykka.Future[Any], answer: Any) -> None:
+        if future in self._deferred:
+            del self._deferred[future]
+            if isinstance(answer, Exception):
+                future.set_exception((type(answer), answer, None))
+            else:
+                future.set(answer)
 
     def _die(self, error: BaseException) -> None:
         """End because of what was raised in the greenlet from outside, or isn't an `Exception`."""
@@ -287,9 +312,15 @@ class GeventActor(pykka.Actor):
         refuse = partial(_refuse, str(self))
         if self._message_in_hand is not None:
             refuse(self._message_in_hand)
+        for future in list(self._deferred):
+            self._answer_deferred(future, ActorDeadError(f"{self} stopped before it answered"))
         inbox.close(refuse)
         inbox.greenlet = None
         inbox.watch.fire(self._actor_ref, reason if self._reason is None else self._reason)
+
+
+def _nobody_waits(answer: Any) -> None:
+    """The answer to a message that was told."""
 
 
 def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:

@@ -59,13 +59,15 @@ def unpack_result(term: Any) -> LockResult:
 
 def pack_info(info: LockInfo) -> tuple[Any, ...]:
     """The term of what an agent knows of one lock."""
-    lock_id, mode, nodes, require, granted, held, claimed = info
-    return (list(lock_id), mode, list(nodes), require, list(granted), held, claimed)
+    lock_id, mode, nodes, require, granted, held, claimed, versions = info
+    granted_by = [list(granted), list(versions)]
+    return (list(lock_id), mode, list(nodes), require, granted_by, held, claimed)
 
 
 def unpack_info(term: Any) -> LockInfo:
     """What an agent knows of one lock."""
-    lock_id, mode, nodes, require, granted, held, claimed = parts(term, 7)
+    lock_id, mode, nodes, require, granted_by, held, claimed = parts(term, 7)
+    granted, versions = check(granted_by, list)
     return LockInfo(
         to_lock_id(lock_id),
         check(mode, str),
@@ -74,6 +76,7 @@ def unpack_info(term: Any) -> LockInfo:
         tuple(check(granted, list)),
         check(held, bool),
         check(claimed, bool),
+        tuple(check(versions, list)),
     )
 
 

@@ -12,7 +12,7 @@ from locks.lock_table import LockTable
 from locks.messages import Answer, Raise, Raised, ToAgent, ToServer
 from locks.model import AgentId, Require
 from locks.server_machine import ServerMachine
-from tests.unit.net import ALL, N1, N2, A, B, Net
+from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
 ME, OTHER = AgentId(1, N1, 1), AgentId(2, N1, 2)
 
@@ -132,7 +132,7 @@ def test_the_next_holder_has_a_larger_token_on_another_quorum() -> None:
     assert net.answers["first"] < net.answers["second"]
 
 
-@pytest.mark.parametrize("require", ["any", "all_alive", "majority_alive"])
+@pytest.mark.parametrize("require", ["any", "majority_alive"])
 def test_no_token_where_two_may_have_the_lock(require: Require) -> None:
     """Two quorums need not have a node in common: the refusal says why, and what to do."""
     net = Net(*ALL)
@@ -142,6 +142,22 @@ def test_no_token_where_two_may_have_the_lock(require: Require) -> None:
             call()
     net.do(agent, agent.end())
     assert "token" not in net.answers
+
+
+def test_with_all_alive_all_that_are_up_confirm_a_token() -> None:
+    """Whoever has the lock next on one of these nodes has a larger token, in whatever company."""
+    net = Net(*ALL)
+    spread(net, 70, 10, 10)
+    first = held(net, ALL, "all_alive")
+    assert first.token(A) is None
+    net.do(first, first.establish_token(A, "first"))
+    assert net.answers["first"] == first.token(A)
+    net.down(N1)
+    assert first.token(A) == net.answers["first"], "those that are left have confirmed it"
+    net.do(first, first.end())
+    second = net.agent(await_nodes=True)
+    net.do(second, second.ask(A, "write", (N3,), "all_alive", "lock"))
+    assert second.token(A) > net.answers["first"]
 
 
 def test_a_slow_node_is_not_waited_for() -> None:

@@ -1,0 +1,1 @@
+"""Leader election with state hand-over."""

@@ -1,0 +1,112 @@
+"""The contest plane: how one candidate stands in the contest for the election's lock.
+
+Each round has an agent of its own, which asks for the lock on all nodes that count. What the agent
+grants by which version is known here, and the fencing token that lock servers have confirmed for
+these very grants: whoever gets the lock next on one of these nodes has a larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from locks_leader.messages import AskTerm, Contend, Effect, Grants, Include, Standing, Withdraw
+from locks_leader.policy import Policy
+
+__all__ = ["NO_GRANTS", "Contest", "nodes_of"]
+
+NO_GRANTS: Grants = frozenset()
+NOWHERE = Standing(NO_GRANTS, held=False)
+
+
+def nodes_of(grants: Grants) -> frozenset[str]:
+    """The nodes of some grants."""
+    return frozenset(node for node, _ in grants)
+
+
+class Contest:
+    """The contest as one candidate takes part in it.
+
+    Args:
+        policy: Which nodes count, and how many are enough.
+        out: Where effects are put.
+
+    Attributes:
+        round: The number of the last round; an answer that names another one is stale.
+        contending: Whether it takes part now.
+        standing: How it stands.
+        token: The fencing token, if it is established.
+    """
+
+    __slots__ = (
+        "_asked_for",
+        "_out",
+        "_policy",
+        "_refused",
+        "contending",
+        "round",
+        "standing",
+        "token",
+    )
+
+    def __init__(self, policy: Policy, out: list[Effect]) -> None:
+        self._policy = policy
+        self._out = out
+        self.round = 0
+        self.contending = False
+        self.standing = NOWHERE
+        self._asked_for: Grants | None = None  # the token was asked for these grants
+        self.token: int | None = None
+        self._refused = False  # there was no token as the contest stands
+
+    def contend(self, alive: frozenset[str]) -> None:
+        """Begin a round."""
+        self.contending = True
+        self.round += 1
+        self._out.append(Contend(self.round, self._policy.electorate or alive))
+
+    def withdraw(self) -> None:
+        """End the round; `forget` was called before."""
+        self.contending = False
+        self._out.append(Withdraw(self.round))
+
+    def forget(self) -> None:
+        """Rely on nothing that was granted."""
+        self.standing = NOWHERE
+        self.token = self._asked_for = None
+        self._refused = False
+
+    def nodes(self, came: Set[str], gone: Set[str]) -> None:
+        """Nodes have come up, or gone with what was locked there."""
+        if self.contending and self._policy.electorate is None:
+            self._out += [Include(self.round, node) for node in sorted(came)]
+        if gone:
+            grants, held = self.standing
+            self.standing = Standing(frozenset(g for g in grants if g[0] not in gone), held)
+
+    def told(self, round: int, standing: Standing) -> None:
+        """How it stands now."""
+        if round == self.round and self.contending:
+            self.standing = standing
+            self._refused = False
+
+    def told_token(self, round: int, token: int | None) -> None:
+        """The answer to `AskTerm`."""
+        if round == self.round and self._asked_for is not None:
+            self.token = token
+            if token is None:
+                self._asked_for = None
+                self._refused = True  # how it stands is told anew before it is asked again
+
+    def establish_token(self, grants: Grants) -> bool:
+        """Whether a token is known for these grants; if not, it is asked for."""
+        if self._asked_for is None or not grants <= self._asked_for:
+            self.token = None
+            if not self._refused:
+                self._asked_for = grants
+                self._out.append(AskTerm(self.round))
+        return self.token is not None
+
+    def won(self) -> Grants | None:
+        """The grants, if it has the lock on all nodes that are up and they are enough."""
+        grants, held = self.standing
+        return grants if held and self._policy.enough(nodes_of(grants)) else None

@@ -1,0 +1,89 @@
+"""Who may lead when the network is parted.
+
+A candidate leads a set of nodes, its *ground*: those on which it has the election's lock. A policy says
+which sets are enough. Any two that are must have a node in common, where there is to be one leader at
+most; that node's lock table then decides between two candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Set
+from typing import NamedTuple
+
+from locks.errors import InvalidOption
+
+__all__ = ["Policy", "policy_of", "quorum"]
+
+
+class Policy(NamedTuple):
+    """How many nodes it takes to lead.
+
+    Attributes:
+        quorum: How many, at least.
+        electorate: The nodes that count, and on which the lock is asked for; `None` for all that
+            are known.
+    """
+
+    quorum: int = 1
+    electorate: frozenset[str] | None = None
+
+    def asked(self, nodes: Iterable[str]) -> frozenset[str]:
+        """Those of some nodes on which the lock is asked for."""
+        return frozenset(nodes) if self.electorate is None else self.electorate.intersection(nodes)
+
+    def enough(self, nodes: Set[str]) -> bool:
+        """Whether some of the nodes on which the lock is asked for are enough to lead."""
+        return len(nodes) >= self.quorum
+
+    def announced_on(self, node: str, ground: Set[str]) -> bool:
+        """Whether a leader of this ground tells the instances on a node that it leads.
+
+        On a node that counts it waits until it has the lock there: before, another one may lead.
+        """
+        return node in ground or (self.electorate is not None and node not in self.electorate)
+
+
+def quorum(nodes: int) -> Policy:
+    """Lead only on `nodes` nodes or more, whichever they are.
+
+    Two leaders at once are impossible only if this is more than half of all nodes there will ever be.
+
+    Raises:
+        InvalidOption: That is no positive number.
+    """
+    if type(nodes) is not int or nodes < 1:
+        raise InvalidOption(f"a quorum is a number of nodes, 1 or more, not {nodes!r}")
+    return Policy(nodes)
+
+
+def policy_of(policy: str | Policy, nodes: Iterable[str] | None) -> Policy:
+    """The policy that a user asks for.
+
+    Args:
+        policy: `"island"`, `"majority"`, or what `quorum` returns.
+        nodes: The nodes that count; needed for a majority.
+
+    Raises:
+        InvalidOption: There is no such policy, or the nodes do not fit it.
+    """
+    electorate = None if nodes is None else frozenset(nodes)
+    if isinstance(nodes, str) or electorate == frozenset():
+        raise InvalidOption(f"nodes={nodes!r}: give the names of the nodes that count, as a list")
+    if policy == "majority":
+        if electorate is None:
+            raise InvalidOption(
+                'policy="majority" needs nodes=[...]: a majority of which nodes? Name all of them, '
+                "also those that do not run now"
+            )
+        return Policy(len(electorate) // 2 + 1, electorate)
+    if policy == "island":
+        policy = Policy()
+    if not isinstance(policy, Policy):
+        raise InvalidOption(
+            f'there is no policy {policy!r}; use "island", "majority" with nodes=[...], or quorum(n)'
+        )
+    if electorate is not None and len(electorate) < policy.quorum:
+        raise InvalidOption(
+            f"a quorum of {policy.quorum} can't be reached with {len(electorate)} nodes"
+        )
+    return policy._replace(electorate=electorate)
