@@ -200,6 +200,7 @@ class GeventActor(pykka.Actor):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._message_in_hand: Envelope[Any] | None = None
+        self._is_deferred = False  # the answer to the message in hand
         self._deferred: dict[pykka.Future[Any], None] = {}  # answers that are owed
         self._reason: object = None  # why it ended, once that is known
         self._told_failure = False
@@ -228,19 +229,27 @@ class GeventActor(pykka.Actor):
         while not stopped.is_set():
             envelope = self._message_in_hand = receive()
             reply_to = envelope.reply_to
+            self._is_deferred = False
             try:
                 response = self._handle_receive(envelope.message)
-                if reply_to is not None and reply_to not in self._deferred:
+                if reply_to is not None and not self._is_deferred:
                     reply_to.set(response)
             except Exception as error:
                 if reply_to is not None:
-                    self._deferred.pop(reply_to, None)
                     logger.info("Exception returned from %s to caller:", self, exc_info=error)
-                    reply_to.set_exception()
+                    if self._is_deferred:
+                        self._answer_deferred(reply_to, error)
+                    else:
+                        reply_to.set_exception()
                 else:
                     self._handle_failure(type(error), error, error.__traceback__)
                     self._tell_failure(error)
             self._message_in_hand = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody waits for the answer to the message in hand."""
+        return self._message_in_hand is not None and self._message_in_hand.reply_to is not None
 
     def defer(self) -> Callable[[Any], None]:
         """Answer the message in hand later.
@@ -253,6 +262,7 @@ class GeventActor(pykka.Actor):
         future = None if envelope is None else envelope.reply_to
         if future is None:
             return _nobody_waits
+        self._is_deferred = True
         self._deferred[future] = None
         return partial(self._answer_deferred, future)
 

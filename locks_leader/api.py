@@ -1,0 +1,214 @@
+"""The functions of `locks_leader`, under the original's names."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import gevent
+import pykka
+
+from locks import GeventActor, InvalidOption, Node, RemoteError
+from locks.program import default_node
+from locks_leader import wire
+from locks_leader.behaviour import Behaviour
+from locks_leader.errors import LeaderDied, LeaderTimeout
+from locks_leader.instance import Begin, Instance
+from locks_leader.messages import Role
+from locks_leader.policy import Policy, policy_of
+from locks_leader.state import Caller
+
+__all__ = [
+    "Info",
+    "call",
+    "cast",
+    "info",
+    "leader_call",
+    "leader_cast",
+    "leader_reply",
+    "reply",
+    "start",
+]
+
+Ref = pykka.ActorRef[Any]
+_tickets = itertools.count(1)
+
+
+class Info(NamedTuple):
+    """What an instance knows of its election.
+
+    Attributes:
+        leader: Who leads; `None` if nobody is known to.
+        leader_node: The leader's node.
+        candidates: The other candidates.
+        new_candidates: Those of them that the instance, being the leader, has not told so yet.
+        workers: The workers.
+        role: What the instance is.
+        term: The leader's term.
+    """
+
+    leader: Ref | None
+    leader_node: str | None
+    candidates: list[Ref]
+    new_candidates: list[Ref]
+    workers: list[Ref]
+    role: Role
+    term: int
+
+
+def start(
+    behaviour: type[Behaviour],
+    *args: Any,
+    resource: Any = None,
+    role: Literal["candidate", "worker"] = "candidate",
+    name: str | None = None,
+    policy: Literal["island", "majority"] | Policy = "island",
+    nodes: Iterable[str] | None = None,
+    node: Node | None = None,
+) -> Ref:
+    """Start an instance of an election: a candidate, or a worker.
+
+    Args:
+        behaviour: The class with the callbacks.
+        *args: The arguments of its `init`.
+        resource: What the election is about; the name of the class by default. Instances with the
+            same resource take part in the same election. Any value that Erlang has a term for.
+        role: `"candidate"` stands for election, `"worker"` only follows.
+        name: A name under which other nodes reach it (`node.remote(name, node)`).
+        policy: Who may lead when the network is parted: `"island"` (each part has a leader),
+            `"majority"` of `nodes`, or `quorum(n)`. The same for all instances.
+        nodes: The nodes that count for the policy, and on which the lock is asked for; all that are
+            known by default.
+        node: The node on which it runs; this program's node by default.
+
+    Returns:
+        The instance, as an actor's reference: it can be told, asked, monitored and stopped. It lives
+        in the hub of the node, so a callback that computes for long holds up the node.
+
+    Raises:
+        InvalidOption: An argument is wrong; nothing was started.
+        NodeNotRunning: The node was stopped.
+    """
+    if not (isinstance(behaviour, type) and issubclass(behaviour, Behaviour)):
+        raise InvalidOption(
+            f"{behaviour!r} is no class of callbacks; subclass locks_leader.Behaviour",
+            behaviour=repr(behaviour),
+        )
+    if role not in ("candidate", "worker"):
+        raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
+    checked = policy_of(policy, nodes)
+    resource = behaviour.__qualname__ if resource is None else resource
+    if resource in ("sync", "workers") or str(resource) in ("sync", "workers"):
+        raise InvalidOption(f"resource={resource!r} is a name of our own; take another one")
+    node = node or default_node()
+    node.check_running()
+    ref = _start_in_home(node, behaviour, args, resource, role, checked)
+    try:
+        ref.ask(Begin())
+        if name is not None:
+            node.register(name, ref)
+    except BaseException:
+        ref.stop(block=False)
+        raise
+    return ref
+
+
+def _start_in_home(node: Node, *args: Any) -> Ref:
+    """Start the actor in the hub of the node, which runs whatever the program does."""
+    started = GeventActor._create_future()
+
+    def run() -> None:
+        try:
+            started.set(Instance.start(*args, node))
+        except BaseException:
+            started.set_exception()
+
+    if gevent.get_hub() is node.home.hub:
+        run()
+    else:
+        node.home.run_soon(run)
+    ref: Ref = started.get()
+    return ref
+
+
+def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
+    """Call an instance, whatever its role; its `handle_call` answers.
+
+    Args:
+        instance: A candidate or a worker, of any node.
+        request: The request.
+        timeout: Seconds to wait at most; `None` waits for ever.
+
+    Raises:
+        pykka.Timeout: Time ran out.
+        pykka.ActorDeadError: It has ended, or is cut off.
+    """
+    return instance.ask(request, timeout=timeout)
+
+
+def cast(instance: Ref, message: Any) -> None:
+    """Send an instance a message that nobody waits for; its `handle_cast` gets it."""
+    instance.tell((wire.TAG, wire.CAST, message))
+
+
+def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
+    """Call the leader through any instance; its `handle_leader_call` answers.
+
+    While there is no leader, the call waits for one. It is carried out once at most.
+
+    Args:
+        instance: A candidate or a worker, of any node: the leader itself or another one.
+        request: The request.
+        timeout: Seconds to wait at most; `None` waits for ever.
+
+    Raises:
+        LeaderDied: The leader, or the instance that was asked, died or was cut off before it
+            answered: the call may have been carried out.
+        LeaderTimeout: Time ran out. If the call still waited for a leader it was withdrawn.
+        Exception: What `handle_leader_call` raised; `RemoteError` if it was on another node.
+    """
+    ticket = f"{os.getpid()}-{next(_tickets)}-{id(instance)}"
+    try:
+        answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
+        return answer.get(timeout=timeout)
+    except pykka.Timeout:
+        instance.tell((wire.TAG, wire.CANCEL, ticket))
+        raise LeaderTimeout(
+            f"no leader answered {request!r:.200} within {timeout} s; the network may be parted, or "
+            "the leader may have it in hand",
+            timeout=timeout,
+        ) from None
+    except pykka.ActorDeadError as error:
+        raise LeaderDied(f"{error}; {request!r:.200} may have been carried out") from error
+    except RemoteError as error:
+        if error.kind == LeaderDied.__name__:
+            raise LeaderDied(str(error)) from error
+        raise
+
+
+def leader_cast(instance: Ref, message: Any) -> None:
+    """Send the leader a message through any instance; its `handle_leader_cast` gets it.
+
+    While there is no leader it waits for one. It is lost with an instance or a leader that dies.
+    """
+    instance.tell((wire.LEADER_CAST, message))
+
+
+def info(instance: Ref, *, timeout: float | None = 5) -> Info:
+    """What an instance knows of its election."""
+    answer: Any = instance.ask(wire.INFO, timeout=timeout)
+    known = {str(key): value for key, value in answer}
+    return Info(*(known.get(field) for field in Info._fields))  # type: ignore[arg-type]
+
+
+def reply(caller: Caller, value: Any) -> None:
+    """Answer a call that was answered by `NO_REPLY`; an exception is raised to the caller.
+
+    From any thread; the first answer counts. A call whose instance has ended needs none.
+    """
+    caller.answer(value)
+
+
+leader_reply = reply

@@ -1,0 +1,145 @@
+"""The election as the callbacks of one instance see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pykka
+
+from locks_leader.messages import Role
+
+if TYPE_CHECKING:
+    from locks_leader.instance import Instance
+
+__all__ = ["Answers", "Caller", "ElectionState"]
+
+Ref = pykka.ActorRef[Any]
+
+
+class Caller(NamedTuple):
+    """Who waits for the answer to a call; to be handed to `locks_leader.reply`.
+
+    Attributes:
+        answer: Gives the answer, from any thread; the first one counts.
+    """
+
+    answer: Callable[[Any], None]
+
+
+class Answers(NamedTuple):
+    """What candidates answer.
+
+    Attributes:
+        replies: Those that have answered, and what.
+        errors: Those that have not, and why.
+    """
+
+    replies: list[tuple[Ref, Any]]
+    errors: list[tuple[Ref, Exception]]
+
+
+class ElectionState:
+    """The election as one instance sees it now; each callback gets it.
+
+    It changes with the election: what is to be kept must be copied.
+    """
+
+    __slots__ = ("_instance",)
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+
+    def __repr__(self) -> str:
+        return f"<ElectionState {self.role}, led by {self.leader}, term {self.term}>"
+
+    @property
+    def me(self) -> Ref:
+        """This instance."""
+        return self._instance.actor_ref
+
+    @property
+    def role(self) -> Role:
+        """`"candidate"`, `"following"`, `"syncing"` (has won, and is not elected yet) or `"leader"`."""
+        return self._instance.machine.role
+
+    @property
+    def leader(self) -> Ref | None:
+        """Who leads; `None` if nobody is known to."""
+        leader: Any = self._instance.machine.leader
+        return leader  # type: ignore[no-any-return]
+
+    @property
+    def leader_node(self) -> str | None:
+        """The leader's node."""
+        leader = self.leader
+        return None if leader is None else self._instance.node_of(leader)
+
+    @property
+    def term(self) -> int:
+        """The leader's term: larger than that of each leader before it on the same nodes.
+
+        While nobody leads, that of the last leader that was known; 0 if there was none.
+        """
+        return self._instance.machine.term
+
+    @property
+    def candidates(self) -> list[Ref]:
+        """The other candidates."""
+        return self._known(self._instance.machine.society.those("candidate"))
+
+    @property
+    def new_candidates(self) -> list[Ref]:
+        """The candidates that this instance is about to lead, and has not told so yet."""
+        unsynced = self._instance.machine.unsynced()
+        seats = self._instance.machine.society.seats
+        return self._known([m for m in unsynced if seats[m].kind == "candidate"])
+
+    @property
+    def workers(self) -> list[Ref]:
+        """The workers: they follow, and do not stand for election."""
+        return self._known(self._instance.machine.society.those("worker"))
+
+    @property
+    def alive(self) -> list[Ref]:
+        """Those whom this instance leads: candidates and workers."""
+        return self._known(self._instance.machine.society.synced)
+
+    def broadcast(self, message: Any, to: Iterable[Ref] | None = None) -> None:
+        """Tell all followers something, or some of them; they get it in `from_leader`.
+
+        Raises:
+            NotLeader: This instance does not lead.
+        """
+        self._instance.broadcast(message, to)
+
+    def broadcast_to_candidates(self, message: Any) -> None:
+        """Tell all candidates that follow something; as `broadcast`."""
+        self.broadcast(message, self.candidates)
+
+    def ask_candidates(
+        self, request: Any, of: Iterable[Ref] | None = None, timeout: float | None = 5
+    ) -> Answers:
+        """Ask candidates something, and wait for their answers, given by their `handle_call`.
+
+        Only within `elected`: nobody asks this instance there, so nobody waits for it.
+
+        Args:
+            request: The request.
+            of: Whom to ask: some of the candidates that it is about to lead or leads; all of them
+                by default. Others are left out.
+            timeout: Seconds to wait at most for all of them; `None` waits for ever. One that ends, or
+                is cut off, is not waited for.
+
+        Raises:
+            MisuseError: It is called outside of `elected`.
+        """
+        return self._instance.ask_candidates(request, of, timeout)
+
+    def stop(self) -> None:
+        """End this instance, after the callback at hand."""
+        self._instance.stop()
+
+    @staticmethod
+    def _known(members: Iterable[Any]) -> list[Ref]:
+        return list(members)
