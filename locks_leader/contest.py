@@ -1,8 +1,13 @@
 """The contest plane: how one candidate stands in the contest for the election's lock.
 
-Each round has an agent of its own, which asks for the lock on all nodes that count. What the agent
-grants by which version is known here, and the fencing token that lock servers have confirmed for
-these very grants: whoever gets the lock next on one of these nodes has a larger one.
+The lock is needed on all nodes that count and are up. Each round has an agent of its own, which asks for
+it on one of them first, the *gate*: the first by name. Only who has the lock there asks for it on
+the others. So candidates that see the same nodes wait in one queue, and there is no deadlock to be
+resolved; where they do not, after a split or a start, the agents resolve it as always. (The original asks
+everywhere at once: with n candidates n² requests, all of them in deadlocks with each other.)
+
+By which grants the agent has the lock is known here, and the fencing token that lock servers have
+confirmed for these very grants: whoever gets the lock next on one of these nodes has a larger one.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ class Contest:
 
     Args:
         policy: Which nodes count, and how many are enough.
+        alive: The nodes that are up.
         out: Where effects are put.
 
     Attributes:
@@ -38,8 +44,11 @@ class Contest:
     """
 
     __slots__ = (
+        "_alive",
+        "_asked",
         "_asked_for",
         "_out",
+        "_passed",
         "_policy",
         "_refused",
         "contending",
@@ -48,9 +57,12 @@ class Contest:
         "token",
     )
 
-    def __init__(self, policy: Policy, out: list[Effect]) -> None:
+    def __init__(self, policy: Policy, alive: frozenset[str], out: list[Effect]) -> None:
         self._policy = policy
         self._out = out
+        self._alive = policy.asked(alive)
+        self._asked: set[str] = set()  # where this round has asked for it
+        self._passed = False
         self.round = 0
         self.contending = False
         self.standing = NOWHERE
@@ -58,11 +70,18 @@ class Contest:
         self.token: int | None = None
         self._refused = False  # there was no token as the contest stands
 
-    def contend(self, alive: frozenset[str]) -> None:
+    def contend(self) -> None:
         """Begin a round."""
         self.contending = True
         self.round += 1
-        self._out.append(Contend(self.round, self._policy.electorate or alive))
+        self._passed = False
+        self._asked = {min(self._alive)}
+        self._out.append(Contend(self.round, frozenset(self._asked)))
+
+    @property
+    def may_contend(self) -> bool:
+        """Whether the nodes that are up would be enough."""
+        return self._policy.enough(self._alive)
 
     def withdraw(self) -> None:
         """End the round; `forget` was called before."""
@@ -75,19 +94,25 @@ class Contest:
         self.token = self._asked_for = None
         self._refused = False
 
-    def nodes(self, came: Set[str], gone: Set[str]) -> None:
+    def nodes(self, alive: frozenset[str]) -> None:
         """Nodes have come up, or gone with what was locked there."""
-        if self.contending and self._policy.electorate is None:
-            self._out += [Include(self.round, node) for node in sorted(came)]
-        if gone:
-            grants, held = self.standing
-            self.standing = Standing(frozenset(g for g in grants if g[0] not in gone), held)
+        before, self._alive = self._alive, self._policy.asked(alive)
+        grants, held = self.standing
+        self.standing = Standing(frozenset(g for g in grants if g[0] in self._alive), held)
+        if self.contending and self._alive:
+            if self._passed:
+                self._include(self._alive - before)  # whoever was asked before is asked again
+            elif not self._asked & self._alive:
+                self._include({min(self._alive)})
 
     def told(self, round: int, standing: Standing) -> None:
         """How it stands now."""
         if round == self.round and self.contending:
             self.standing = standing
             self._refused = False
+            if standing.held and not self._passed:
+                self._passed = True
+                self._include(self._alive - self._asked)
 
     def told_token(self, round: int, token: int | None) -> None:
         """The answer to `AskTerm`."""
@@ -109,4 +134,9 @@ class Contest:
     def won(self) -> Grants | None:
         """The grants, if it has the lock on all nodes that are up and they are enough."""
         grants, held = self.standing
-        return grants if held and self._policy.enough(nodes_of(grants)) else None
+        nodes = nodes_of(grants)
+        return grants if held and self._alive <= nodes and self._policy.enough(nodes) else None
+
+    def _include(self, nodes: Set[str]) -> None:
+        self._asked |= nodes
+        self._out += [Include(self.round, node) for node in sorted(nodes)]

@@ -153,7 +153,7 @@ class Machine:
         self._out: list[Effect] = []
         self._calls = Calls(self._out)
         self._electing: Elect | None = None
-        self._contest = Contest(policy, self._out)
+        self._contest = Contest(policy, self._alive, self._out)
         self._merge = Merge(self._out)
 
     # --- The society, and nodes -----------------------------------------------------------------
@@ -179,8 +179,8 @@ class Machine:
 
     def nodes(self, alive: Iterable[str]) -> list[Effect]:
         """The nodes whose lock servers are up now."""
-        before, self._alive = self._alive, frozenset(alive)
-        self._contest.nodes(self._alive - before, before - self._alive)
+        self._alive = frozenset(alive)
+        self._contest.nodes(self._alive)
         return self._conclude()
 
     # --- The contest, and the merge lock --------------------------------------------------------
@@ -330,9 +330,9 @@ class Machine:
     def _conclude(self) -> list[Effect]:
         """After each event: contend or not, and go as far as the contest lets it."""
         if self._electing is None:
-            may = self.kind == "candidate" and self._policy.enough(self._policy.asked(self._alive))
+            may = self.kind == "candidate" and self._contest.may_contend
             if may != self._contest.contending:
-                self._contest.contend(self._alive) if may else self._withdraw()
+                self._contest.contend() if may else self._withdraw()
             self._strive()
         effects = self._out[:]
         self._out.clear()
@@ -341,12 +341,10 @@ class Machine:
     def _strive(self) -> None:
         """Go as far as the contest lets it: take what is needed, be elected, or step down."""
         if self.role == "leader" and not self._stands():
-            self._step_down()
+            self._renew()
         arena = self._arena()
         if arena is None:
-            self._merge.drop()
-            if self.role == "syncing":
-                self._change("lost")
+            self._fall_back()
             return
         if self.role in ("candidate", "following"):
             self._change("won")
@@ -369,9 +367,7 @@ class Machine:
     def _arena(self) -> Grants | None:
         """The nodes that it may lead as the contest stands, if there are enough of them."""
         won = self._contest.won()
-        if won is None and self.role == "leader" and not self._contest.standing.held:
-            return self.ground
-        return won
+        return self.ground if won is None and self.role == "leader" else won
 
     def _elect(self, arena: Grants, grows: bool) -> None:
         newcomer = None
@@ -395,13 +391,21 @@ class Machine:
     def _withdraw(self) -> None:
         """Give up the lock, after what was done by it."""
         self._contest.forget()
-        self._strive()
+        self._fall_back()
         self._contest.withdraw()
+
+    def _fall_back(self) -> None:
+        """The contest is not won, or not any more."""
+        self._merge.drop()
+        if self.role == "leader":
+            self._step_down()
+        elif self.role == "syncing":
+            self._change("lost")
 
     def _renew(self) -> None:
         """Stand last, with a new agent: an old one would come first wherever there is a deadlock."""
         self._withdraw()
-        self._contest.contend(self._alive)
+        self._contest.contend()
 
     def _step_down(self) -> None:
         self._change("lost")
