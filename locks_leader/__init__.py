@@ -1,1 +1,58 @@
-"""Leader election with state hand-over."""
+"""Leader election with state hand-over, on the locks of `locks`.
+
+A Python port of the behaviour `locks_leader` of Ulf Wiger's Erlang application `locks`. Candidates ask
+for one write lock on all nodes; who gets it leads, brings the others' state together and hands it
+over. There are no time-outs and no back-off.
+
+    import locks_leader
+
+    class Counter(locks_leader.Behaviour):
+        ...
+
+    counter = locks_leader.start(Counter)
+"""
+
+from locks_leader.api import (
+    Info,
+    call,
+    cast,
+    info,
+    leader_call,
+    leader_cast,
+    leader_reply,
+    reply,
+    start,
+)
+from locks_leader.behaviour import NO_REPLY, Behaviour, NewAndOld, OnlyNew, SurrenderTo
+from locks_leader.election import Election, Leadership
+from locks_leader.errors import LeaderDied, LeadershipLost, LeaderTimeout, NotLeader
+from locks_leader.policy import Policy, quorum
+from locks_leader.state import Answers, Caller, ElectionState
+
+__all__ = [
+    "NO_REPLY",
+    "Answers",
+    "Behaviour",
+    "Caller",
+    "Election",
+    "ElectionState",
+    "Info",
+    "LeaderDied",
+    "LeaderTimeout",
+    "Leadership",
+    "LeadershipLost",
+    "NewAndOld",
+    "NotLeader",
+    "OnlyNew",
+    "Policy",
+    "SurrenderTo",
+    "call",
+    "cast",
+    "info",
+    "leader_call",
+    "leader_cast",
+    "leader_reply",
+    "quorum",
+    "reply",
+    "start",
+]

@@ -20,7 +20,7 @@ import locks
 from locks import Atom, GeventActor, LocksError, MisuseError, Node, Notification, RemoteRef, groups
 from locks_leader import messages, wire
 from locks_leader.behaviour import NO_REPLY, Behaviour, NewAndOld, OnlyNew, SurrenderTo
-from locks_leader.errors import LeaderDied
+from locks_leader.errors import LeaderDied, LeadershipLost
 from locks_leader.machine import NOTHING, Machine, Outcome, Surrender
 from locks_leader.messages import Effect, Origin, Standing
 from locks_leader.policy import Policy
@@ -333,6 +333,21 @@ class Instance(GeventActor):
     def broadcast(self, message: Any, to: Iterable[Ref] | None) -> None:
         """See `ElectionState.broadcast`."""
         self._perform(self.machine.broadcast(message, to))
+
+    def ensure_leading(self) -> None:
+        """See `ElectionState.ensure_leading`; the agent knows of a loss before the machine does."""
+        agent, machine = self._agent, self.machine
+        why: object = f"it is {machine.role}"
+        if agent is not None and machine.leader == self.actor_ref:
+            try:
+                locks.ensure_held(agent, self.lock_id)
+                (info,) = locks.lock_info(agent)
+                if machine.policy.enough(frozenset(info.granted)):
+                    return
+                why = f"only {len(info.granted)} of the nodes that count can be reached"
+            except LocksError as error:
+                why = error
+        raise LeadershipLost(f"{self} does not lead {self.lock_id[1]!r} any more: {why}")
 
     def ask_candidates(
         self, request: Any, of: Iterable[Ref] | None, timeout: float | None

@@ -119,6 +119,7 @@ class Machine:
         role: What it is now.
         leader: Who leads it, as far as it knows.
         term: The leader's term, and when there is none the last one's; 0 at the beginning.
+        policy: Which nodes are enough to lead.
         ground: The nodes that it leads, if it does, with the grants by which it does.
         society: The other instances.
     """
@@ -130,11 +131,11 @@ class Machine:
         "_electing",
         "_merge",
         "_out",
-        "_policy",
         "ground",
         "kind",
         "leader",
         "me",
+        "policy",
         "role",
         "society",
         "term",
@@ -148,7 +149,7 @@ class Machine:
         self.ground = NO_GRANTS
         self.society = Society()
         self.kind: Kind = kind
-        self._policy = policy
+        self.policy = policy
         self._alive = frozenset(alive)
         self._out: list[Effect] = []
         self._calls = Calls(self._out)
@@ -323,7 +324,7 @@ class Machine:
         return self.society.seats[member].node
 
     def _is_ground(self, node: str) -> bool:
-        return self._policy.announced_on(node, nodes_of(self.ground))
+        return self.policy.announced_on(node, nodes_of(self.ground))
 
     # --- How it goes on -------------------------------------------------------------------------
 
@@ -360,7 +361,7 @@ class Machine:
     def _stands(self) -> bool:
         """Whether a leader has lost nothing, but with nodes, and has enough left."""
         self.ground = frozenset(grant for grant in self.ground if grant[0] in self._alive)
-        return self.ground <= self._contest.standing.grants and self._policy.enough(
+        return self.ground <= self._contest.standing.grants and self.policy.enough(
             nodes_of(self.ground)
         )
 

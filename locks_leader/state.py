@@ -136,6 +136,14 @@ class ElectionState:
         """
         return self._instance.ask_candidates(request, of, timeout)
 
+    def ensure_leading(self) -> None:
+        """Make sure, as far as this node knows, that this instance leads. From any thread.
+
+        Raises:
+            LeadershipLost: It does not.
+        """
+        self._instance.ensure_leading()
+
     def stop(self) -> None:
         """End this instance, after the callback at hand."""
         self._instance.stop()

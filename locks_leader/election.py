@@ -1,0 +1,270 @@
+"""The simple face of an election: run a function while leading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, Literal, TypeVar
+
+import pykka
+
+import locks
+from locks import Down, MisuseError, Node, OperatingError
+from locks.runtime import Gate
+from locks_leader.api import start
+from locks_leader.behaviour import Behaviour
+from locks_leader.errors import LeadershipLost, LeaderTimeout
+from locks_leader.policy import Policy
+from locks_leader.state import ElectionState
+
+__all__ = ["Election", "Leadership"]
+
+R = TypeVar("R")
+
+
+class Leadership:
+    """What one who leads has in hand, from being elected to losing the leadership.
+
+    Attributes:
+        term: A number larger than that of each leader before, on the same nodes. Pass it along with
+            what you do; whoever carries it out refuses a term smaller than one it has seen.
+        lost: Opens when the leadership is lost, or is to be given back because the election was
+            stopped: `lost.is_open`, `lost.wait(timeout)`.
+    """
+
+    def __init__(self, state: ElectionState) -> None:
+        self.term = state.term
+        self.lost = Gate()
+        self._state = state
+
+    def __repr__(self) -> str:
+        return f"<Leadership of term {self.term}{', lost' if self.lost.is_open else ''}>"
+
+    def ensure_leading(self) -> None:
+        """Make sure, as far as this node knows, that nobody else leads.
+
+        Raises:
+            LeadershipLost: The leadership is lost, or is to be given back.
+        """
+        if self.lost.is_open:
+            raise LeadershipLost(
+                f"the leadership of term {self.term} is over: stop what relies on it"
+            )
+        self._state.ensure_leading()
+
+
+class Election:
+    """One program's part in an election, of which all that is wanted is to lead at times.
+
+        election = Election("nightly-report")
+        election.run(report)            # or: @election, above the function
+
+    Args:
+        name: What the election is about; all with the same name take part in the same one.
+        on_elected: Called when this program leads, with its `Leadership`.
+        on_lost: Called when it does not any more, with the same.
+        policy: See `locks_leader.start`.
+        nodes: Likewise.
+        node: The node on which it takes part; this program's node by default.
+
+    The callbacks are for programs that do not use `run`, but `start` and `stop`. They run in the
+    background, one at a time, and must be quick. An exception in them gives the leadership up, and
+    ends this program's part in the election.
+    """
+
+    def __init__(
+        self,
+        name: Any,
+        *,
+        on_elected: Callable[[Leadership], object] | None = None,
+        on_lost: Callable[[Leadership], object] | None = None,
+        policy: Literal["island", "majority"] | Policy = "island",
+        nodes: Iterable[str] | None = None,
+        node: Node | None = None,
+    ) -> None:
+        self.name = name
+        self.on_elected = on_elected
+        self.on_lost = on_lost
+        self._policy = policy
+        self._nodes = None if nodes is None else list(nodes)
+        self._node = node
+        self._part: _Part | None = None
+
+    def __repr__(self) -> str:
+        return f"<Election {self.name!r}{' leading' if self.leadership else ''}>"
+
+    @property
+    def leadership(self) -> Leadership | None:
+        """What this program leads by now; `None` if it does not lead."""
+        part = self._part
+        return None if part is None or part.over.is_open else part.leadership
+
+    def start(self) -> None:
+        """Stand for election; `on_elected` and `on_lost` tell how it goes.
+
+        Raises:
+            MisuseError: It takes part already.
+            InvalidOption: An argument of the election is wrong.
+        """
+        self._begin(_Part(self, once=False))
+
+    def stop(self) -> None:
+        """Stop taking part. What `run` runs is told to end, and keeps the leadership until it has.
+
+        From anywhere; without waiting. Stopping what does not run does nothing.
+        """
+        part = self._part
+        if part is not None:
+            part.stop()
+
+    def run(self, function: Callable[..., R], *args: Any, timeout: float | None = None) -> R | None:
+        """Wait until this program leads, run a function, and give the leadership back.
+
+        The function runs in the caller's thread or greenlet. If the leadership is lost meanwhile, it
+        should end: it can look at, or wait for, `lost`.
+
+        Args:
+            function: Called with the `Leadership`, and `args`.
+            *args: More arguments for it.
+            timeout: Seconds to wait for the leadership at most; `None` waits for ever.
+
+        Returns:
+            What the function returns; `None` if the election was stopped before it began.
+
+        Raises:
+            LeaderTimeout: Time ran out; this program does not take part any more.
+            MisuseError: It takes part already.
+            OperatingError: The node was stopped meanwhile.
+            Exception: What the function raises; the leadership is given up.
+        """
+        while True:
+            part = _Part(self, once=True)
+            self._begin(part)
+            try:
+                if not part.decided.wait(timeout):
+                    raise LeaderTimeout(
+                        f"this program was not elected in {self.name!r} within {timeout} s",
+                        timeout=timeout,
+                    )
+                if part.leadership is None:
+                    part.check_stopped()
+                    return None
+                if not part.leadership.lost.is_open:
+                    return function(part.leadership, *args)
+                if part.stopping:
+                    return None
+            finally:
+                part.end()
+
+    def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
+        """As a decorator: to call the function is to `run` it."""
+
+        @wraps(function)
+        def led(*args: Any) -> R | None:
+            return self.run(function, *args)
+
+        return led
+
+    def _begin(self, part: _Part) -> None:
+        if self._part is not None and not self._part.over.is_open:
+            raise MisuseError(
+                f"this program takes part in {self.name!r} already; stop it first, or make another "
+                "Election"
+            )
+        self._part = part
+        try:
+            part.instance = start(
+                _Callbacks,
+                part,
+                resource=self.name,
+                policy=self._policy,
+                nodes=self._nodes,
+                node=self._node,
+            )
+        except BaseException:
+            part.over.open()
+            raise
+        locks.monitor(part.instance, part.has_ended)
+
+
+class _Part:
+    """One part taken in the election, from standing for it to its end."""
+
+    def __init__(self, election: Election, once: bool) -> None:
+        self.election = election
+        self.once = once
+        self.leadership: Leadership | None = None
+        self.decided = Gate()  # it is elected, or ended before
+        self.over = Gate()
+        self.instance: pykka.ActorRef[Any] | None = None
+        self.stopping = False
+        self._reason: object = None
+
+    def elected(self, state: ElectionState) -> None:
+        """In the actor: this program leads."""
+        self.leadership = Leadership(state)
+        if self.stopping:
+            self.leadership.lost.open()
+        self.decided.open()
+        if self.election.on_elected is not None:
+            self.election.on_elected(self.leadership)
+
+    def stepped_down(self, state: ElectionState) -> None:
+        """In the actor: it does not any more."""
+        leadership = self.leadership
+        if leadership is not None:
+            self.leadership = leadership if self.once else None
+            was_told = not leadership.lost.is_open or self.stopping
+            leadership.lost.open()
+            if was_told and self.election.on_lost is not None:
+                self.election.on_lost(leadership)
+        if self.once:
+            state.stop()  # it must not be elected again while the function still runs
+
+    def stop(self) -> None:
+        """Give the leadership back as soon as the function has returned; at once if none runs."""
+        self.stopping = True
+        leadership = self.leadership
+        if leadership is not None:
+            leadership.lost.open()
+        if self.instance is not None and not (self.once and leadership is not None):
+            self.end()
+
+    def end(self) -> None:
+        """Take part no longer."""
+        if self.instance is not None and self.instance.is_alive():
+            self.instance.stop()
+
+    def has_ended(self, down: Down) -> None:
+        """The actor has ended."""
+        self._reason = down.reason
+        if self.leadership is not None:
+            self.leadership.lost.open()
+        self.over.open()
+        self.decided.open()
+
+    def check_stopped(self) -> None:
+        """Raise an error if it has ended for another reason than `stop`."""
+        if not self.stopping:
+            raise OperatingError(
+                f"the election {self.election.name!r} has ended before this program was elected: "
+                f"{self._reason}"
+            )
+
+
+class _Callbacks(Behaviour):
+    """The callbacks of a candidate without state."""
+
+    def init(self, part: _Part) -> None:
+        self.part = part
+
+    def elected(self, election: ElectionState, newcomer: Any) -> None:
+        if newcomer is None:
+            self.part.elected(election)
+
+    def stepped_down(self, election: ElectionState) -> None:
+        self.part.stepped_down(election)
+
+    def terminate(self, reason: object, election: ElectionState) -> None:
+        if self.part.leadership is not None and not self.part.once:
+            self.part.stepped_down(election)
