@@ -109,6 +109,7 @@ class Cluster:
 
     Attributes:
         members: The nodes with a lock server that can be asked, and whether it is the original's.
+        on_connected: Called with the name of each node that is connected, in the turn.
     """
 
     def __init__(self, node: Node, options: Options) -> None:
@@ -142,6 +143,7 @@ class Cluster:
         self._told: dict[str, int] = {}  # how much of that each node has been told
         self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
         self._monitors: dict[Any, None] = {}
+        self.on_connected: list[Callable[[str], object]] = []
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         self.distribution.start()
 
@@ -150,6 +152,8 @@ class Cluster:
     def _connected(self, link: Link) -> None:
         self._tell(NodeUp(link.peer.name))
         self._greet(link)
+        for act in self.on_connected:
+            act(link.peer.name)
 
     def _greet(self, link: Link) -> None:
         """Greet the lock server at the other end, if there is one."""

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import pykka
 
@@ -44,6 +44,9 @@ from locks.runtime import Client, Home, current_client, interrupts
 from locks.runtime.inline import Turn
 from locks.server import Server
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
+
+if TYPE_CHECKING:
+    from locks.groups.scope import Scope
 
 __all__ = ["Node", "NodeStatistics", "Trace"]
 
@@ -88,11 +91,13 @@ class Node:
         now: Says the time of creation of an agent, in nanoseconds since 1970.
         alive: The nodes whose lock servers can be asked, its own among them.
         cluster: What it has to do with other nodes, if it has.
+        scopes: Its process groups, by scope; `None` if it can have none.
     """
 
     agent_class: ClassVar[type[Agent]] = Agent
     now: Callable[[], int] = staticmethod(time.time_ns)
     cluster: Cluster | None = None
+    scopes: dict[str, Scope] | None = None
 
     def __init__(
         self, name: str, trace: Trace | None = None, options: Options | None = None
@@ -108,6 +113,7 @@ class Node:
         self.agents: dict[AgentId, Agent] = {}
         self.clients: dict[Client, dict[Agent, None]] = {}  # the transactions of each client
         self.holders: dict[Client, Agent] = {}  # the transactions of `locks.Lock`s
+        self.scopes = {}
         self._queue: deque[tuple[Server | Agent, Any]] = deque()
         self._unsettled: dict[Agent, None] = {}
         self._serial = itertools.count(1)
@@ -177,6 +183,7 @@ class Node:
             watch = self.server.ended()
             if watch is not None:
                 self.home.run_soon(watch.fire, self.server, "normal")
+            self.turn.run(self._end_scopes)
             self.home.stop(timeout=5)
 
     def _leave(self) -> None:
@@ -184,6 +191,10 @@ class Node:
         self._end_agents()
         if self.cluster is not None:
             self.cluster.stop("the node was stopped")
+
+    def _end_scopes(self) -> None:
+        for scope in (self.scopes or {}).values():
+            scope.end()
 
     def _end_agents(self, why: str = "was stopped") -> None:
         for agent in list(self.agents.values()):

@@ -49,6 +49,7 @@ class Contest:
         "_asked_for",
         "_out",
         "_passed",
+        "_pending",
         "_policy",
         "_refused",
         "contending",
@@ -68,12 +69,14 @@ class Contest:
         self.standing = NOWHERE
         self._asked_for: Grants | None = None  # the token was asked for these grants
         self.token: int | None = None
+        self._pending = 0  # answers that are to come
         self._refused = False  # there was no token as the contest stands
 
     def contend(self) -> None:
         """Begin a round."""
         self.contending = True
         self.round += 1
+        self._pending = 0
         self._passed = False
         self._asked = {min(self._alive)}
         self._out.append(Contend(self.round, frozenset(self._asked)))
@@ -116,7 +119,10 @@ class Contest:
 
     def told_token(self, round: int, token: int | None) -> None:
         """The answer to `AskTerm`."""
-        if round == self.round and self._asked_for is not None:
+        if round != self.round:
+            return
+        self._pending -= 1
+        if not self._pending and self._asked_for is not None:  # an earlier answer may be too old
             self.token = token
             if token is None:
                 self._asked_for = None
@@ -128,6 +134,7 @@ class Contest:
             self.token = None
             if not self._refused:
                 self._asked_for = grants
+                self._pending += 1
                 self._out.append(AskTerm(self.round))
         return self.token is not None
 

@@ -147,7 +147,7 @@ class Withdraw(NamedTuple):
 
 
 class AskTerm(NamedTuple):
-    """Establish the fencing token of the lock."""
+    """Establish the fencing token of the lock; each has one answer."""
 
     round: int
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 # Pure: each tier imports only from the tiers before it.
 PURE = [
     ["locks.errors"],
-    ["locks.model"],
+    ["locks.model", "locks.groups.table"],
     ["locks.messages", "locks.lock_tree", "locks.wishes"],
     ["locks.lock_table"],
     ["locks.wait_graph"],
@@ -58,7 +58,7 @@ OTP_SANS_IO = [
     "locks.otp.epmd*",
 ]
 # Our messages, and those of the original, as Erlang's terms.
-FORMS = ["locks.wire", "locks.wire.*", "locks.original", "locks.original.*"]
+FORMS = ["locks.wire", "locks.wire.*", "locks.original", "locks.original.*", "locks.groups.wire"]
 # Actors: shells around the pure machines. They import what is below, and each other.
 ACTORS = [
     "locks.node",
@@ -68,6 +68,8 @@ ACTORS = [
     "locks.cluster",
     "locks.mixed",
     "locks.program",
+    "locks.groups",
+    "locks.groups.scope",
 ]
 # Face: imports everything above and each other.
 FACE = [
@@ -81,7 +83,32 @@ FACE = [
     "locks.testing",
 ]
 
+# `locks_leader` stands on `locks`. Its pure tiers import from `locks` only the errors.
+LEADER_PURE = [
+    ["locks_leader.errors"],
+    ["locks_leader.policy", "locks_leader.messages"],
+    ["locks_leader.society", "locks_leader.calls", "locks_leader.contest", "locks_leader.merge"],
+    ["locks_leader.machine"],
+]
+# What the original's candidates say, and what it means to ours: pure, and knows Erlang's terms.
+LEADER_FORMS = ["locks_leader.original", "locks_leader.originals"]
+LEADER_SIM = ["locks_leader.sim", "locks_leader.sim.*"]
+# The actor and what users see: it imports public names, and what is above, and each other.
+LEADER_SHELL = [
+    "locks_leader",
+    "locks_leader.__main__",
+    "locks_leader.api",
+    "locks_leader.behaviour",
+    "locks_leader.demo*",
+    "locks_leader.election",
+    "locks_leader.instance",
+    "locks_leader.state",
+    "locks_leader.wire",
+]
+PUBLIC = ["locks", "locks.groups", "locks.program", "locks.runtime", "locks.runtime.[A-Z]*"]
+
 MAY_PRINT = ["locks.__main__", "locks.cli*", "locks.demo*", "locks.sim.cli*"]
+MAY_PRINT += ["locks_leader.demo*", "locks_leader.sim.cli*", "locks_leader.sim.__main__"]
 LONGEST_FILE = 520
 
 
@@ -97,6 +124,17 @@ def may_import(module: str) -> list[str] | None:
         if matches(module, tier):
             return below
         below = below + tier
+    leader: list[str] = []
+    for tier in LEADER_PURE:
+        if matches(module, tier):
+            return ["locks.errors", *leader]
+        leader = leader + tier
+    if matches(module, LEADER_FORMS):
+        return ["locks", "locks.otp", "locks.otp.[A-Z]*", *leader, *LEADER_FORMS]
+    if matches(module, LEADER_SIM):
+        return below + SIM + leader + LEADER_SIM
+    if matches(module, LEADER_SHELL):
+        return PUBLIC + leader + LEADER_FORMS + LEADER_SHELL
     if matches(module, SIM):
         return below + SIM
     if matches(module, RUNTIME):
@@ -142,15 +180,16 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     allowed = may_import(module)
     if allowed is None:
         return [f"{module} is in no layer: add it to the table at the top of {Path(__file__).name}"]
-    pure = any(module in tier for tier in PURE)
+    pure = any(module in tier for tier in PURE + LEADER_PURE)
+    of_locks = module.split(".")[0] == "locks"
     bad = []
     for line, name in imports(module, source, is_package):
         top = name.split(".")[0]
-        if top == "locks_leader":
+        if top == "locks_leader" and of_locks:
             bad.append(f"{module}:{line} imports {name}: `locks` knows nothing of it")
-        elif top == "locks" and not matches(name, allowed):
+        elif top in ("locks", "locks_leader") and not matches(name, allowed):
             bad.append(f"{module}:{line} imports {name}, which is not below it")
-        elif top != "locks" and pure and name not in PURE_OUTSIDE:
+        elif top not in ("locks", "locks_leader") and pure and name not in PURE_OUTSIDE:
             bad.append(f"{module}:{line} imports {name}, which is not on the list for pure modules")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
@@ -167,12 +206,12 @@ def violations(module: str, source: str, is_package: bool = False) -> list[str]:
     return bad
 
 
-SOURCES = sorted((ROOT / "locks").rglob("*.py"))
+SOURCES = sorted(path for top in ("locks", "locks_leader") for path in (ROOT / top).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_module_keeps_the_rules(path: Path) -> None:
-    """Each module of `locks` is in a layer, imports only from below, and is short and finished."""
+    """Each module is in a layer, imports only from below, and is short and finished."""
     is_package = path.stem == "__init__"
     parts = path.relative_to(ROOT).with_suffix("").parts
     module = ".".join(parts[:-1] if is_package else parts)
@@ -208,6 +247,10 @@ def test_there_is_something_to_check() -> None:
         ),
         ("locks.api", "import locks_leader", "knows nothing of it"),
         ("locks.api", "from locks_leader.core import x", "knows nothing of it"),
+        ("locks_leader.machine", "from locks_leader.instance import Instance", "not below it"),
+        ("locks_leader.contest", "import locks", "not below it"),
+        ("locks_leader.instance", "from locks.node import Node", "not below it"),
+        ("locks_leader.merge", "import time", "list for pure modules"),
         ("locks.model", "import time", "list for pure modules"),
         ("locks.model", "from random import choice", "list for pure modules"),
         ("locks.informer", "import threading as t", "list for pure modules"),
@@ -236,6 +279,7 @@ def test_checker_can_fail(module: str, source: str, complaint: str) -> None:
         ("locks.node", "from locks.server import Server\nfrom locks.runtime import Actor", False),
         ("locks", "from .api import lock\nfrom locks.cli import main", True),
         ("locks.cli_tables", "import locks\nprint('a table')", False),
+        ("locks_leader.api", "import locks\nfrom locks_leader.machine import Machine", False),
         ("locks.model", "\n" * LONGEST_FILE, False),
     ],
 )

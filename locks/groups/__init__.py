@@ -1,0 +1,227 @@
+"""Process groups that span nodes, after OTP's `pg`.
+
+Actors of any node join a group by its name, and every node knows the members. A group is there when it
+has members, and it is gone with the last of them. A member leaves when it ends, and when its node is
+lost. What a node knows of others may be a moment old.
+
+    from locks import groups
+
+    groups.join("printers", actor_ref)
+    for printer in groups.members("printers"):
+        printer.tell("a page")
+
+The name of a group is any value that Erlang has a term for: text, numbers, tuples, atoms. Groups of
+different *scopes* have nothing to do with each other. The default scope is that of the original's
+`locks_pg`; `scope="pg"` is OTP's own default. Nodes see each other's groups of a scope once both have
+used it; an Erlang node, when its `pg` runs for that scope.
+
+* `table.py`: who is a member of what; pure.
+* `wire.py`: the messages of `pg`, as terms and back.
+* `scope.py`: one scope of one node.
+
+Source: module `pg` of OTP's application `kernel`, and `locks_pg` of the original.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pykka
+
+from locks.errors import InvalidOption
+from locks.groups.scope import GroupMonitor, Joined, Left, Ref, Scope, Watcher, scope_of
+from locks.groups.wire import to_group
+from locks.node import Node
+from locks.otp.remote import RemoteRef
+from locks.otp.terms import Atom
+from locks.program import default_node
+
+__all__ = [
+    "SCOPE",
+    "GroupMonitor",
+    "Joined",
+    "Left",
+    "join",
+    "leave",
+    "local_members",
+    "members",
+    "monitor",
+    "which_groups",
+]
+
+SCOPE = "locks_pg"
+"""The default scope."""
+
+T = TypeVar("T")
+
+
+def join(
+    group: Any, *members: pykka.ActorRef[Any], scope: str = SCOPE, node: Node | None = None
+) -> None:
+    """Let actors of this node join a group.
+
+    An actor that joins several times is a member as often, and must leave as often. One that has
+    ended already joins, and leaves at once.
+
+    Args:
+        group: The name of the group.
+        members: References to actors of any kind, of this node.
+        scope: The name space of the group.
+        node: Whose actors they are; this program's node by default.
+
+    Raises:
+        InvalidOption: The group has no term, or a member is none.
+        MisuseError: The name of the scope is taken by something else.
+        NodeNotRunning: The node was stopped.
+
+    Source:
+        `pg:join/3`.
+    """
+    key = to_group(group)
+    checked = _check_members(members)
+    _ask(node, scope, lambda found: found.join(key, checked))
+
+
+def leave(
+    group: Any, *members: pykka.ActorRef[Any], scope: str = SCOPE, node: Node | None = None
+) -> bool:
+    """Let actors of this node leave a group.
+
+    Args:
+        group: The name of the group.
+        members: References to actors. Those that are not in the group don't matter.
+        scope: The name space of the group.
+        node: Whose actors they are; this program's node by default.
+
+    Returns:
+        Whether at least one of them was in the group.
+
+    Raises:
+        InvalidOption: The group has no term, or a member is none.
+        MisuseError: The name of the scope is taken by something else.
+        NodeNotRunning: The node was stopped.
+
+    Source:
+        `pg:leave/3`.
+    """
+    key = to_group(group)
+    checked = _check_members(members)
+    return _ask(node, scope, lambda found: found.leave(key, checked))
+
+
+def members(
+    group: Any, *, scope: str = SCOPE, node: Node | None = None
+) -> list[pykka.ActorRef[Any]]:
+    """The members of a group, on all nodes.
+
+    Args:
+        group: The name of the group.
+        scope: The name space of the group.
+        node: Which node is asked; this program's node by default.
+
+    Returns:
+        References: of actors of this node themselves, of others `locks.RemoteRef`s. Who has joined
+        several times is there as often. Empty when there is no such group.
+
+    Raises:
+        InvalidOption: The group has no term.
+        MisuseError: The name of the scope is taken by something else.
+        NodeNotRunning: The node was stopped.
+
+    Source:
+        `pg:get_members/2`.
+    """
+    key = to_group(group)
+    return _ask(node, scope, lambda found: found.members(key))
+
+
+def local_members(
+    group: Any, *, scope: str = SCOPE, node: Node | None = None
+) -> list[pykka.ActorRef[Any]]:
+    """The members of a group that are of this node; see `members`.
+
+    Source:
+        `pg:get_local_members/2`.
+    """
+    key = to_group(group)
+    return _ask(node, scope, lambda found: found.local_members(key))
+
+
+def which_groups(*, scope: str = SCOPE, node: Node | None = None) -> list[Any]:
+    """The groups that have members, on any node.
+
+    Raises:
+        MisuseError: The name of the scope is taken by something else.
+        NodeNotRunning: The node was stopped.
+
+    Source:
+        `pg:which_groups/1`.
+    """
+    return _ask(node, scope, lambda found: found.groups())
+
+
+def monitor(
+    group: Any, watcher: Watcher, *, scope: str = SCOPE, node: Node | None = None
+) -> GroupMonitor:
+    """Have somebody told who joins a group, and who leaves it, from now on.
+
+    The members of now, changed by what is told, one by one in order, are the members of later:
+    nothing is told twice, and nothing is left out. The watcher may be told of the first change before
+    this function has returned.
+
+    Args:
+        group: The name of the group; it need not have members.
+        watcher: An actor's reference, which gets `Joined` and `Left` as messages, or a callable. A
+            callable runs in the node's background greenlet. The monitor ends with an actor.
+        scope: The name space of the group.
+        node: Which node is asked; this program's node by default.
+
+    Returns:
+        The monitor: with `members`, those of now, and `cancel()`.
+
+    Raises:
+        InvalidOption: The group has no term, or the watcher is none.
+        MisuseError: The name of the scope is taken by something else.
+        NodeNotRunning: The node was stopped.
+
+    Source:
+        `pg:monitor/2`.
+    """
+    key = to_group(group)
+    if isinstance(watcher, RemoteRef) or not (
+        isinstance(watcher, pykka.ActorRef) or callable(watcher)
+    ):
+        raise InvalidOption(
+            f"watcher {watcher!r} is neither the reference of an actor of this node nor a callable",
+            watcher=repr(watcher),
+        )
+    return _ask(node, scope, lambda found: found.monitor(key, watcher))
+
+
+def _check_members(given: tuple[Any, ...]) -> tuple[Ref, ...]:
+    if not given:
+        raise InvalidOption("no member is given; name the actors: join(group, actor_ref)")
+    for member in given:
+        if isinstance(member, RemoteRef):
+            raise InvalidOption(
+                f"{member!r} is of another node; only its own node can let it join or leave",
+                member=repr(member),
+            )
+        if not isinstance(member, pykka.ActorRef):
+            raise InvalidOption(
+                f"{member!r} is not an actor's reference, so it can't be a member; give what "
+                "start() has returned, or actor_ref",
+                member=repr(member),
+            )
+    return given
+
+
+def _ask(node: Node | None, scope: Any, question: Callable[[Scope], T]) -> T:
+    """Ask a node's scope something, in the node's turn."""
+    name = scope.name if isinstance(scope, Atom) else scope
+    if not isinstance(name, str) or not name:
+        raise InvalidOption(f"a scope's name is text, such as {SCOPE!r}, not {scope!r}")
+    Atom(name)  # refuses what is too long
+    asked = default_node() if node is None else node
+    return asked.turn.ask(lambda: question(scope_of(asked, name)))

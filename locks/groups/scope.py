@@ -1,0 +1,315 @@
+"""One scope of process groups on one node: the shell around a `GroupTable`.
+
+It lives in the node's turn. It is a process with a pid, registered under the scope's name; the scopes of
+that name on other nodes talk to it, and watch it. On a node that is alone there is neither: an actor
+gets its pid when it is first named to somebody.
+
+Members are actors' references here and pids elsewhere; users get references for all of them. They and
+their watchers are told by the node's home, in the order in which things have happened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pykka
+
+from locks.errors import MisuseError
+from locks.groups import wire
+from locks.groups.table import (
+    Discover,
+    Effect,
+    GroupTable,
+    Message,
+    Send,
+    Tell,
+    UnwatchMember,
+    WatchMember,
+    WatchPeer,
+)
+from locks.groups.wire import Group
+from locks.otp import etf
+from locks.otp.processes import Local
+from locks.otp.terms import Pid
+from locks.runtime import Monitor, monitor
+from locks.wire import BadMessage
+
+if TYPE_CHECKING:
+    from locks.node import Node
+
+__all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
+
+logger = logging.getLogger("locks")
+
+Ref = pykka.ActorRef[Any]
+
+
+class Joined(NamedTuple):
+    """Members have joined a group; see `monitor`.
+
+    Attributes:
+        group: The group, as `monitor` was told it.
+        members: Their references; one that has joined several times is there as often.
+    """
+
+    group: Any
+    members: list[Ref]
+
+
+class Left(NamedTuple):
+    """Members have left a group: on purpose, by their end, or because their node is lost.
+
+    Attributes:
+        group: The group, as `monitor` was told it.
+        members: Their references; one that has left several times is there as often.
+    """
+
+    group: Any
+    members: list[Ref]
+
+
+Watcher = Ref | Callable[[Joined | Left], object]
+
+
+class GroupMonitor:
+    """One interest in the changes of one group. `monitor` makes it.
+
+    Attributes:
+        group: The group, as `monitor` was told it.
+        members: The references of its members when the monitor began; what follows is told.
+    """
+
+    def __init__(self, scope: Scope, group: Group, watcher: Watcher) -> None:
+        self.group = group.given
+        self.members: list[Ref] = []
+        self._key = group
+        self._scope = scope
+        self._watcher = watcher
+        self._watching: Monitor | None = None
+        self._cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<GroupMonitor of {self.group!r} for {self._watcher!r}>"
+
+    def cancel(self) -> None:
+        """Tell the watcher nothing more, not even what has happened already.
+
+        What an actor was told before may still be in its inbox.
+        """
+        self._cancelled = True
+        if self._watching is not None:
+            self._watching.cancel()
+        self._scope.node.turn.post(self._scope.demonitor, self._key, self)
+
+    def begin(self) -> None:
+        """End it with its watcher."""
+        if isinstance(self._watcher, pykka.ActorRef):
+            self._watching = monitor(self._watcher, lambda _: self.cancel())
+
+    def tell(self, news: Joined | Left) -> None:
+        """Tell the watcher; by the node's home."""
+        if self._cancelled:
+            return
+        if not isinstance(self._watcher, pykka.ActorRef):
+            self._watcher(news)
+        elif self._watcher.is_alive():
+            self._watcher.tell(news)
+
+
+class Scope:
+    """The groups of one name space, on one node. Everything in it is for the node's turn.
+
+    Args:
+        node: The node.
+        name: The scope's name.
+
+    Raises:
+        MisuseError: Something else has that name on this node.
+    """
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.node = node
+        self.name = name
+        self._table = GroupTable()
+        self._watches: dict[Any, Monitor] = {}  # of the members of this node
+        self._pids: dict[Any, Pid] = {}  # of those that others were told of
+        self._me: Pid | None = None
+        self._ended = False
+        cluster = node.cluster
+        if cluster is None:
+            return
+        self._cluster = cluster
+        processes = cluster.processes
+        if processes.registered(name) is not None:
+            raise MisuseError(
+                f"the name {name!r} is taken on {node.name}, so it can't be that of a scope; "
+                "choose another one",
+                name=name,
+            )
+        local = Local(self._receive)
+        self._me = processes.add(node.new_number(), local)
+        processes.register(name, local)
+        cluster.on_connected.append(self._discover)
+        for other in list(cluster.distribution.links):
+            self._discover(other)
+
+    # --- What users do --------------------------------------------------------------------------
+
+    def join(self, group: Group, members: tuple[Ref, ...]) -> None:
+        """Let actors of this node join a group."""
+        self._perform(self._table.join(group, members))
+
+    def leave(self, group: Group, members: tuple[Ref, ...]) -> bool:
+        """Let actors of this node leave a group; returns whether one of them was in it."""
+        was_in_it = any(self._table.has_joined(group, member) for member in members)
+        self._perform(self._table.leave(group, members))
+        return was_in_it
+
+    def members(self, group: Group) -> list[Ref]:
+        """The members of a group."""
+        return self._refs(self._table.members(group))
+
+    def local_members(self, group: Group) -> list[Ref]:
+        """The members of a group that are of this node."""
+        return self._refs(self._table.local_members(group))
+
+    def groups(self) -> list[Any]:
+        """The groups that have members."""
+        return [_value(group) for group in self._table.groups()]
+
+    def monitor(self, group: Group, watcher: Watcher) -> GroupMonitor:
+        """Have a watcher told of the changes of a group."""
+        made = GroupMonitor(self, group, watcher)
+        made.members = self._refs(self._table.monitor(group, made))
+        made.begin()
+        return made
+
+    def demonitor(self, group: Group, ended: GroupMonitor) -> None:
+        """Forget a monitor."""
+        self._table.demonitor(group, ended)
+
+    def end(self) -> None:
+        """The node has stopped."""
+        self._ended = True
+        for watch in self._watches.values():
+            watch.cancel()
+        self._watches.clear()
+
+    # --- Peers ----------------------------------------------------------------------------------
+
+    def _discover(self, node: str) -> None:
+        """A node is connected: say hello to its scope, if it has one of that name."""
+        assert self._me is not None
+        encoded = etf.encode(wire.pack(Discover(), self._me, self._pid_of))
+        self._cluster.processes.send_named(node, self.name, encoded, self._me)
+
+    def _receive(self, message: Any, sender: Pid | None) -> None:
+        try:
+            peer, said = wire.unpack(message)
+            if peer.node not in self._cluster.distribution.links:
+                raise BadMessage(f"{peer} is of a node that is not connected")
+            if sender is not None and sender.node != peer.node:
+                raise BadMessage(f"{sender.node} speaks for {peer.node}")
+        except BadMessage as error:
+            text = "scope %s of %s ignores a message: %s"
+            self.node.home.run_soon(logger.warning, text, self.name, self.node.name, error)
+            return
+        self._perform(self._table.handle(peer, said))
+
+    def _peer_down(self, peer: Pid, reason: Any) -> None:
+        self._perform(self._table.peer_down(peer))
+
+    def _member_down(self, member: Ref) -> None:
+        if self._ended:
+            return
+        self._watches.pop(member, None)
+        self._perform(self._table.member_down(member))
+        self._pids.pop(member, None)
+
+    # --- Effects --------------------------------------------------------------------------------
+
+    def _perform(self, effects: Iterable[Effect]) -> None:
+        left: list[Any] = []
+        for effect in effects:
+            if isinstance(effect, Send):
+                self._send(effect.peer, effect.message)
+            elif isinstance(effect, Tell):
+                self._tell(effect)
+            elif isinstance(effect, WatchMember):
+                member: Any = effect.member
+                self._watches[member] = monitor(member, partial(self._member_ended, member))
+            elif isinstance(effect, UnwatchMember):
+                self._watches.pop(effect.member).cancel()
+                left.append(effect.member)
+            elif isinstance(effect, WatchPeer):
+                peer = _pid(effect.peer)
+                told = partial(self._peer_down, peer)
+                self._cluster.processes.monitor(peer.node, peer, told)
+        for member in left:
+            self._pids.pop(member, None)  # not before the others were told
+
+    def _member_ended(self, member: Ref, down: Any) -> None:
+        self.node.turn.post(self._member_down, member)
+
+    def _tell(self, effect: Tell) -> None:
+        kind = Joined if effect.joined else Left
+        told = effect.monitor
+        assert isinstance(told, GroupMonitor)
+        self.node.home.run_soon(told.tell, kind(told.group, self._refs(effect.members)))
+
+    def _send(self, peer: Hashable, message: Message) -> None:
+        assert self._me is not None
+        to = _pid(peer)
+        try:
+            messages = [etf.encode(wire.pack(message, self._me, self._pid_of))]
+        except etf.EncodeError:  # thousands of groups or members
+            messages = [
+                etf.encode(wire.pack(piece, self._me, self._pid_of))
+                for piece in wire.pieces(message)
+            ]
+        for encoded in messages:
+            self._cluster.processes.send(to, encoded)
+
+    # --- References and pids --------------------------------------------------------------------
+
+    def _pid_of(self, member: Any) -> Pid:
+        # Kept as long as it is a member: when an actor has ended, its pid is forgotten elsewhere.
+        pid = self._pids.get(member)
+        if pid is None:
+            pid = self._pids[member] = self._cluster.remotes.pid_of(member)
+        return pid
+
+    def _refs(self, members: Iterable[Any]) -> list[Ref]:
+        return [
+            self._cluster.remotes.ref(member.node, member) if isinstance(member, Pid) else member
+            for member in members
+        ]
+
+
+def _value(group: Hashable) -> Any:
+    assert isinstance(group, Group)
+    return group.value
+
+
+def _pid(peer: Hashable) -> Pid:
+    assert isinstance(peer, Pid)
+    return peer
+
+
+def scope_of(node: Node, name: str) -> Scope:
+    """The scope of a name on a node; made when it is first asked for. In the turn.
+
+    Raises:
+        MisuseError: The name is taken by something else.
+        NodeNotRunning: The node was stopped.
+    """
+    node.check_running()
+    if node.scopes is None:
+        raise MisuseError(f"{node.name} is simulated: a simulation has no process groups")
+    scope = node.scopes.get(name)
+    if scope is None:
+        scope = node.scopes[name] = Scope(node, name)
+    return scope

@@ -1,0 +1,310 @@
+"""Who is a member of which group: the decisions of one node, for one scope.
+
+Theory of operation
+-------------------
+A node is the only one that decides on its own members. It keeps, beside them, a copy of what each
+*peer* (the process of the same scope on another node) has said of its own. The members of a group are
+its own and those of all copies; nothing is passed on from one peer to another.
+
+A copy is made and kept so. Whoever meets a node sends `Discover`. The answer is `Sync`: all members of
+the one that answers, which replaces whatever the copy had. From then on each change is told, as `Join`
+and `Leave`; messages between two peers keep their order, so the copy follows. A peer that is down (its
+process or its node, or the connection) takes its copy with it; when it is met again, all begins anew.
+
+A peer is told of changes only after it was sent a `Sync`. OTP's own `pg` is less strict: it may tell a
+peer that a member has left a group that the peer has never heard of, by which that peer crashes.
+
+A member may join a group several times, and is in it until it has left as often, as in `pg`.
+
+Everything here is events in, effects out. Groups, members, peers and monitors are hashable values that
+mean nothing here.
+
+Source: the comments of `pg.erl` in OTP's application `kernel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import NamedTuple
+
+__all__ = [
+    "Discover",
+    "Effect",
+    "GroupTable",
+    "Join",
+    "Leave",
+    "Message",
+    "Send",
+    "Sync",
+    "Tell",
+    "UnwatchMember",
+    "WatchMember",
+    "WatchPeer",
+]
+
+
+class Discover(NamedTuple):
+    """To a peer: here I am; who are your members?"""
+
+
+class Sync(NamedTuple):
+    """To a peer: these are all my members.
+
+    Attributes:
+        groups: Each group with its members; who has joined several times is there as often.
+    """
+
+    groups: tuple[tuple[Hashable, tuple[Hashable, ...]], ...]
+
+
+class Join(NamedTuple):
+    """To a peer: members of mine have joined a group."""
+
+    group: Hashable
+    members: tuple[Hashable, ...]
+
+
+class Leave(NamedTuple):
+    """To a peer: each of these members of mine has left each of these groups once."""
+
+    members: tuple[Hashable, ...]
+    groups: tuple[Hashable, ...]
+
+
+Message = Discover | Sync | Join | Leave
+
+
+class Send(NamedTuple):
+    """Effect: send a message to a peer."""
+
+    peer: Hashable
+    message: Message
+
+
+class WatchPeer(NamedTuple):
+    """Effect: say `peer_down` when this peer is down; once."""
+
+    peer: Hashable
+
+
+class WatchMember(NamedTuple):
+    """Effect: say `member_down` when this member, which is one of this node, has ended."""
+
+    member: Hashable
+
+
+class UnwatchMember(NamedTuple):
+    """Effect: whether this member ends does not matter any more."""
+
+    member: Hashable
+
+
+class Tell(NamedTuple):
+    """Effect: tell a monitor that members have joined its group, or left it."""
+
+    monitor: Hashable
+    joined: bool
+    group: Hashable
+    members: tuple[Hashable, ...]
+
+
+Effect = Send | WatchPeer | WatchMember | UnwatchMember | Tell
+
+
+class _Roster:
+    """Groups with their members, each as often as it has joined."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        self.groups: dict[Hashable, dict[Hashable, int]] = {}
+
+    def add(self, group: Hashable, members: Iterable[Hashable]) -> None:
+        counts = self.groups.get(group, {})
+        for member in members:
+            counts[member] = counts.get(member, 0) + 1
+        if counts:
+            self.groups[group] = counts
+
+    def remove(self, group: Hashable, members: Iterable[Hashable]) -> tuple[Hashable, ...]:
+        """Take members out, each once; returns those that were there."""
+        counts = self.groups.get(group, {})
+        removed = []
+        for member in members:
+            if member in counts:
+                removed.append(member)
+                counts[member] -= 1
+                if not counts[member]:
+                    del counts[member]
+        if not counts:
+            self.groups.pop(group, None)
+        return tuple(removed)
+
+    def members(self, group: Hashable) -> tuple[Hashable, ...]:
+        return _expand(self.groups.get(group, {}))
+
+    def content(self) -> tuple[tuple[Hashable, tuple[Hashable, ...]], ...]:
+        return tuple([(group, _expand(counts)) for group, counts in self.groups.items()])
+
+
+class _Peer(_Roster):
+    """What is known of a peer: its members, and whether it was told ours."""
+
+    __slots__ = ("told",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = False
+
+
+class GroupTable:
+    """The groups of one scope, as one node knows them."""
+
+    def __init__(self) -> None:
+        self._own = _Roster()
+        self._joined: dict[Hashable, list[Hashable]] = {}  # the groups of each own member
+        self._peers: dict[Hashable, _Peer] = {}
+        self._monitors: dict[Hashable, dict[Hashable, None]] = {}
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def members(self, group: Hashable) -> tuple[Hashable, ...]:
+        """The members of a group: the own ones first, each in the order in which it has joined."""
+        found = self._own.members(group)
+        for peer in self._peers.values():
+            found += peer.members(group)
+        return found
+
+    def local_members(self, group: Hashable) -> tuple[Hashable, ...]:
+        """The members of a group that are of this node."""
+        return self._own.members(group)
+
+    def has_joined(self, group: Hashable, member: Hashable) -> bool:
+        """Whether a member of this node is in a group."""
+        return group in self._joined.get(member, ())
+
+    def groups(self) -> tuple[Hashable, ...]:
+        """The groups that have members."""
+        found = dict.fromkeys(self._own.groups)
+        for peer in self._peers.values():
+            found.update(dict.fromkeys(peer.groups))
+        return tuple(found)
+
+    def peers(self) -> tuple[Hashable, ...]:
+        """The peers that are known."""
+        return tuple(self._peers)
+
+    # --- What happens on this node --------------------------------------------------------------
+
+    def join(self, group: Hashable, members: tuple[Hashable, ...]) -> list[Effect]:
+        """Members of this node join a group."""
+        effects: list[Effect] = []
+        for member in members:
+            if member not in self._joined:
+                self._joined[member] = []
+                effects.append(WatchMember(member))
+            self._joined[member].append(group)
+        self._own.add(group, members)
+        return effects + self._tell(True, group, members) + self._to_peers(Join(group, members))
+
+    def leave(self, group: Hashable, members: tuple[Hashable, ...]) -> list[Effect]:
+        """Members of this node leave a group; those that are not in it don't matter."""
+        removed = self._own.remove(group, members)
+        if not removed:
+            return []
+        effects: list[Effect] = []
+        for member in removed:
+            self._joined[member].remove(group)
+            if not self._joined[member]:
+                del self._joined[member]
+                effects.append(UnwatchMember(member))
+        effects += self._tell(False, group, removed)
+        return effects + self._to_peers(Leave(removed, (group,)))
+
+    def member_down(self, member: Hashable) -> list[Effect]:
+        """A member of this node has ended: it leaves all its groups."""
+        groups = self._joined.pop(member, [])
+        effects: list[Effect] = []
+        for group in dict.fromkeys(groups):
+            removed = self._own.remove(group, [member] * groups.count(group))
+            effects += self._tell(False, group, removed)
+        return effects + (self._to_peers(Leave((member,), tuple(groups))) if groups else [])
+
+    def monitor(self, group: Hashable, monitor: Hashable) -> tuple[Hashable, ...]:
+        """Have a monitor told of each change of a group from now on; returns its members now."""
+        self._monitors.setdefault(group, {})[monitor] = None
+        return self.members(group)
+
+    def demonitor(self, group: Hashable, monitor: Hashable) -> None:
+        """Have a monitor told nothing any more."""
+        monitors = self._monitors.get(group, {})
+        monitors.pop(monitor, None)
+        if not monitors:
+            self._monitors.pop(group, None)
+
+    # --- What peers say -------------------------------------------------------------------------
+
+    def handle(self, peer: Hashable, message: Message) -> list[Effect]:
+        """Take in a message of a peer."""
+        known = self._peers.get(peer)
+        if isinstance(message, Discover):
+            effects: list[Effect] = [Send(peer, Sync(self._own.content()))]
+            if known is None:
+                known = self._peers[peer] = _Peer()
+                effects += [WatchPeer(peer), Send(peer, Discover())]
+            known.told = True
+            return effects
+        if isinstance(message, Sync):
+            if known is None:
+                known = self._peers[peer] = _Peer()
+                return [WatchPeer(peer), *self._replace(known, message)]
+            return self._replace(known, message)
+        if known is None:
+            return []  # it is not met yet, or not any more: its `Sync` will say all
+        if isinstance(message, Join):
+            known.add(message.group, message.members)
+            return self._tell(True, message.group, message.members)
+        left: list[Effect] = []
+        for group in message.groups:
+            left += self._tell(False, group, known.remove(group, message.members))
+        return left
+
+    def peer_down(self, peer: Hashable) -> list[Effect]:
+        """A peer is down, or can't be reached: all its members leave."""
+        lost = self._peers.pop(peer, None)
+        effects: list[Effect] = []
+        for group, members in lost.content() if lost is not None else ():
+            effects += self._tell(False, group, members)
+        return effects
+
+    def _replace(self, known: _Peer, sync: Sync) -> list[Effect]:
+        """A peer has told all its members: those before leave, or stay, or are joined by others."""
+        before = known.groups
+        known.groups = {}
+        for group, members in sync.groups:
+            known.add(group, members)
+        effects: list[Effect] = []
+        for group in dict.fromkeys((*before, *known.groups)):
+            old, new = before.get(group, {}), known.groups.get(group, {})
+            effects += self._tell(False, group, _difference(old, new))
+            effects += self._tell(True, group, _difference(new, old))
+        return effects
+
+    # --- Effects --------------------------------------------------------------------------------
+
+    def _tell(self, joined: bool, group: Hashable, members: tuple[Hashable, ...]) -> list[Effect]:
+        monitors = self._monitors.get(group, {}) if members else {}
+        return [Tell(monitor, joined, group, members) for monitor in monitors]
+
+    def _to_peers(self, message: Message) -> list[Effect]:
+        return [Send(peer, message) for peer, known in self._peers.items() if known.told]
+
+
+def _expand(counts: dict[Hashable, int]) -> tuple[Hashable, ...]:
+    """Each member as often as it has joined."""
+    return tuple([member for member, count in counts.items() for _ in range(count)])
+
+
+def _difference(ours: dict[Hashable, int], theirs: dict[Hashable, int]) -> tuple[Hashable, ...]:
+    """What is in the one and not in the other, as often as it is there more often."""
+    return _expand({member: count - theirs.get(member, 0) for member, count in ours.items()})

@@ -1,0 +1,506 @@
+"""Process groups on nodes: what users call, several nodes, and what can go wrong between them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from itertools import combinations
+from random import Random
+from typing import Any
+
+import gevent
+import pykka
+import pytest
+
+import locks
+from locks import groups
+from locks.otp import etf
+from locks.otp.frames import pack_reg_send, pack_send
+from locks.otp.terms import Atom, Pid
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer, until_connected
+from tests.helpers import eventually
+
+BAD = "bad@127.0.0.1"
+
+
+class Member(locks.GeventActor):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def on_receive(self, message: Any) -> Any:
+        if message == "told":
+            return list(self.told)
+        self.told.append(message)
+        return None
+
+
+class Plain(pykka.ThreadingActor):
+    """An actor of Pykka's own."""
+
+    use_daemon_thread = True
+
+    def on_receive(self, message: Any) -> Any:
+        return message
+
+
+def pid(node: locks.Node, member: pykka.ActorRef[Any]) -> Pid:
+    """The pid by which others know an actor."""
+    assert node.cluster is not None
+    return node.turn.ask(node.cluster.remotes.pid_of, member)
+
+
+def seen(node: locks.Node, group: Any, **options: Any) -> Counter[Pid]:
+    """The members of a group by pid, as a node knows them."""
+    return Counter(pid(node, member) for member in groups.members(group, node=node, **options))
+
+
+def meet(node: locks.Node, other: locks.Node) -> None:
+    """Connect two nodes, of which each may have disconnected the other on purpose."""
+    other.connect(peer(node), timeout=0)
+    assert node.connect(peer(other), timeout=10)
+
+
+def watch(node: locks.Node, group: Any) -> tuple[groups.GroupMonitor, list[Any]]:
+    """A monitor, and what it is told."""
+    told: list[Any] = []
+    return groups.monitor(group, told.append, node=node), told
+
+
+# --- One node -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone() -> Iterator[locks.Node]:
+    """This program's node, without a cluster."""
+    yield locks.start(A)
+    locks.stop()
+
+
+def test_a_node_that_is_alone(alone: locks.Node) -> None:
+    """Groups need no cluster; the functions use the program's node."""
+    one, two = Member.start(), Plain.start()
+    assert groups.members("g") == groups.which_groups() == []
+    groups.join("g", one, two, one)
+    groups.join(("h", 1), two)
+    assert Counter(groups.members("g")) == {one: 2, two: 1}
+    assert groups.local_members(("h", 1)) == [two]
+    assert groups.which_groups() == ["g", ("h", 1)]
+    assert groups.leave("g", one)
+    assert groups.leave("g", one, two)
+    assert not groups.leave("g", one)
+    assert groups.which_groups() == [("h", 1)]
+    two.stop()
+    eventually(lambda: groups.which_groups() == [])
+    one.stop()
+
+
+def test_members_of_every_kind_leave_when_they_end(alone: locks.Node) -> None:
+    """However an actor ends, it leaves: the two kinds of actors, and a transaction."""
+    for start in (Member.start, Plain.start, locks.spawn_agent):
+        monitor, told = watch(alone, "g")
+        member = start()
+        groups.join("g", member, member)
+        assert groups.members("g") == [member, member]
+        member.stop()
+        eventually(lambda: groups.members("g") == [])
+        eventually(lambda told=told: len(told) == 2)  # type: ignore[misc]
+        assert told == [
+            groups.Joined("g", [member, member]),
+            groups.Left("g", [member, member]),
+        ]
+        monitor.cancel()
+
+
+def test_who_has_ended_joins_and_leaves_at_once(alone: locks.Node) -> None:
+    """The dead are no members; monitors hear of both."""
+    _, told = watch(alone, "g")
+    member = Member.start()
+    member.stop()
+    groups.join("g", member)
+    assert groups.members("g") == []
+    eventually(lambda: len(told) == 2)
+    assert told == [groups.Joined("g", [member]), groups.Left("g", [member])]
+
+
+def test_scopes_are_apart(alone: locks.Node) -> None:
+    """A group of one scope has nothing to do with that of another."""
+    one, two = Member.start(), Member.start()
+    groups.join("g", one)
+    groups.join("g", two, scope="pg")
+    assert groups.members("g") == groups.members("g", scope=groups.SCOPE) == [one]
+    assert groups.members("g", scope="pg") == [two]
+    assert groups.which_groups(scope="another") == []
+    for actor in (one, two):
+        actor.stop()
+
+
+def test_what_is_refused(alone: locks.Node) -> None:
+    """Bad input is refused with the reason, and changes nothing."""
+    member = Member.start()
+    proxy: Any = member.proxy()
+    for call in (groups.join, groups.leave):
+        with pytest.raises(locks.InvalidOption, match="can't be a group"):
+            call(object(), member)
+        with pytest.raises(locks.InvalidOption, match="no member"):
+            call("g")
+        bad: list[Any] = ["name", None, [member], proxy, threading.current_thread()]
+        for wrong in bad:
+            with pytest.raises(locks.InvalidOption, match="not an actor's reference"):
+                call("g", member, wrong)
+    for scope in ("", 1, None, "x" * 256):
+        with pytest.raises(locks.InvalidOption):
+            groups.members("g", scope=scope)  # type: ignore[arg-type]
+    with pytest.raises(locks.InvalidOption, match="watcher"):
+        groups.monitor("g", "nobody")  # type: ignore[arg-type]
+    assert groups.which_groups() == []
+    locks.stop()
+    with pytest.raises(locks.NodeNotRunning):
+        groups.join("g", member, node=alone)
+    member.stop()
+
+
+# --- Monitors -----------------------------------------------------------------------------------
+
+
+def test_an_actor_is_told(alone: locks.Node) -> None:
+    """An actor gets the changes as messages, in order, after the members of the beginning."""
+    watcher, one, two = Member.start(), Member.start(), Member.start()
+    groups.join("g", one)
+    monitor = groups.monitor("g", watcher)
+    assert monitor.members == [one]
+    assert monitor.group == "g"
+    groups.join("g", two)
+    groups.join("h", two)
+    groups.leave("g", one)
+    two.stop()
+    expected = [
+        groups.Joined("g", [two]),
+        groups.Left("g", [one]),
+        groups.Left("g", [two]),
+    ]
+    eventually(lambda: watcher.ask("told") == expected)
+    for actor in (one, watcher):
+        actor.stop()
+
+
+def test_a_group_is_called_as_its_watcher_calls_it(alone: locks.Node) -> None:
+    """What a monitor says of its group is what it was given, whatever others call the same group."""
+    member = Member.start()
+    for mine, others in ((b"g", "g"), (Atom("true"), True), (["list"], [b"list"])):
+        monitor, told = watch(alone, mine)
+        groups.join(others, member)
+        eventually(lambda told=told: told)  # type: ignore[misc]
+        assert monitor.group == told[0].group == mine
+        assert type(told[0].group) is type(mine)
+    assert groups.which_groups() == ["g", True, ["list"]]
+    member.stop()
+
+
+def test_a_monitor_that_is_cancelled(alone: locks.Node) -> None:
+    """Nothing is told after `cancel`, not even what was about to be; other monitors go on."""
+    held = threading.Event()
+    blocks = gevent.monkey.get_original("threading", "Event")()
+
+    def hold() -> None:
+        held.set()
+        blocks.wait(10)
+
+    alone.home.run_soon(hold)
+    held.wait(10)
+    first, told = watch(alone, "g")
+    _, all_told = watch(alone, "g")
+    member = Member.start()
+    groups.join("g", member)
+    first.cancel()
+    first.cancel()
+    blocks.set()
+    groups.leave("g", member)
+    eventually(lambda: len(all_told) == 2)
+    assert told == []
+    member.stop()
+
+
+def test_a_monitor_ends_with_its_actor(alone: locks.Node) -> None:
+    """Who has ended is told nothing, and nothing is kept for it."""
+    watcher, member = Member.start(), Member.start()
+    groups.monitor("g", watcher)
+    assert alone.scopes is not None
+    monitors = alone.scopes[groups.SCOPE]._table._monitors
+    assert len(monitors) == 1
+    watcher.stop()
+    eventually(lambda: not monitors)
+    groups.monitor("g", watcher)
+    assert not monitors
+    groups.join("g", member)
+    member.stop()
+
+
+def test_a_watcher_that_fails_harms_nobody(
+    alone: locks.Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A callable that raises is logged, and others are told as ever."""
+
+    def fail(news: Any) -> None:
+        raise ZeroDivisionError("as it must")
+
+    groups.monitor("g", fail)
+    _, told = watch(alone, "g")
+    member = Member.start()
+    groups.join("g", member)
+    eventually(lambda: told == [groups.Joined("g", [member])])
+    assert "as it must" in caplog.text
+    member.stop()
+
+
+def test_snapshot_and_news_fit_under_load(alone: locks.Node) -> None:
+    """While many threads join and leave, each monitor's beginning and news make the end."""
+    members = [Member.start() for _ in range(8)]
+
+    def come_and_go(member: Any) -> None:
+        for _ in range(50):
+            groups.join("g", member)
+            groups.leave("g", member)
+        groups.join("g", member)
+
+    threads = [threading.Thread(target=come_and_go, args=(member,)) for member in members]
+    monitors = []
+    for thread in threads:
+        thread.start()
+        monitors.append(watch(alone, "g"))
+    for thread in threads:
+        thread.join()
+    done = threading.Event()
+    alone.home.run_soon(done.set)
+    assert done.wait(10)
+    for monitor, told in monitors:
+        view = Counter(monitor.members)
+        for news in told:
+            view.update({m: 1 if isinstance(news, groups.Joined) else -1 for m in news.members})
+            assert all(count in (0, 1) for count in view.values())
+        assert +view == Counter(members)
+    for member in members:
+        member.stop()
+
+
+# --- Several nodes ------------------------------------------------------------------------------
+
+
+def test_members_of_several_nodes(nodes: Nodes) -> None:
+    """All nodes see all members, whoever has used the scope first, and can talk to them."""
+    a, b, c = nodes.meet(A, B, C)
+    mine, theirs = Member.start(), Member.start()
+    groups.join("g", mine, node=a)
+    groups.join("g", theirs, theirs, node=b)
+    expected = Counter([pid(a, mine), pid(b, theirs), pid(b, theirs)])
+    for node in (a, b, c):
+        eventually(lambda node=node: seen(node, "g") == expected)  # type: ignore[misc]
+    assert groups.local_members("g", node=b) == [theirs, theirs]
+    assert groups.local_members("g", node=c) == []
+    assert groups.which_groups(node=c) == ["g"]
+    for member in groups.members("g", node=c):
+        member.tell("hello")
+    eventually(lambda: theirs.ask("told") == ["hello", "hello"])
+    eventually(lambda: mine.ask("told") == ["hello"])
+    with pytest.raises(locks.InvalidOption, match="another node"):
+        groups.leave("g", *groups.members("g", node=c), node=c)
+    with pytest.raises(locks.InvalidOption, match="watcher"):
+        groups.monitor("g", groups.members("g", node=c)[0], node=c)
+    theirs.stop()
+    for node in (a, b, c):
+        eventually(lambda node=node: seen(node, "g") == Counter([pid(a, mine)]))  # type: ignore[misc]
+    mine.stop()
+
+
+def test_members_that_were_there_before(nodes: Nodes) -> None:
+    """Nodes that meet later tell each other what they have."""
+    a, b = nodes.start(A), nodes.start(B)
+    mine, theirs = Member.start(), Member.start()
+    groups.join("g", mine, node=a)
+    groups.join("g", theirs, node=b)
+    assert len(groups.members("g", node=a)) == 1
+    assert a.connect(peer(b))
+    for node in (a, b):
+        eventually(lambda node=node: len(groups.members("g", node=node)) == 2)  # type: ignore[misc]
+    for actor in (mine, theirs):
+        actor.stop()
+
+
+def test_nodes_that_are_cut_off(nodes: Nodes) -> None:
+    """Members of a lost node leave, once; when it is back, those that are there then join."""
+    a, b = nodes.meet(A, B, mesh=False)
+    mine, theirs, new = Member.start(), Member.start(), Member.start()
+    groups.join("g", mine, node=a)
+    _, told = watch(a, "g")
+    groups.join("g", theirs, node=b)
+    eventually(lambda: len(told) == 1)
+    ref = told[0].members[0]
+    a.disconnect(B)
+    assert groups.members("g", node=a) == [mine]
+    eventually(lambda: groups.members("g", node=b) == [theirs])
+    groups.join("g", new, node=b)
+    groups.leave("g", theirs, node=b)
+    assert a.connect(peer(b))
+    eventually(lambda: len(told) == 3)
+    assert told[:2] == [groups.Joined("g", [ref]), groups.Left("g", [ref])]
+    assert [pid(a, member) for member in told[2].members] == [pid(b, new)]
+    eventually(lambda: seen(b, "g") == seen(a, "g"))
+    for actor in (mine, theirs, new):
+        actor.stop()
+
+
+def test_a_node_that_is_stopped(nodes: Nodes) -> None:
+    """Its members leave the others; its own watchers see the others leave; then it is quiet."""
+    a, b = nodes.meet(A, B)
+    mine, theirs = Member.start(), Member.start()
+    groups.join("g", mine, node=a)
+    groups.join("g", theirs, node=b)
+    eventually(lambda: len(groups.members("g", node=a)) == 2)
+    eventually(lambda: len(groups.members("g", node=b)) == 2)
+    monitor, told = watch(b, "g")
+    b.stop()
+    until_connected(a)
+    assert groups.members("g", node=a) == [mine]
+    assert [type(news) for news in told] == [groups.Left]
+    assert [pid(a, member) for member in told[0].members] == [pid(a, mine)]
+    theirs.stop()
+    monitor.cancel()
+    eventually(lambda: not theirs.is_alive())
+    assert len(told) == 1
+    mine.stop()
+
+
+def test_a_name_that_is_taken(nodes: Nodes) -> None:
+    """A scope needs its name on a node that is not alone, and keeps it from others."""
+    a = nodes.start(A)
+    actor = Member.start()
+    a.register("taken", actor)
+    for name in ("taken", "locks_server", "net_kernel"):
+        with pytest.raises(locks.MisuseError, match="taken"):
+            groups.join("g", actor, node=a, scope=name)
+    groups.join("g", actor, node=a, scope="free")
+    with pytest.raises(locks.MisuseError, match="taken"):
+        a.register("free", actor)
+    actor.stop()
+
+
+def test_a_node_that_never_used_groups(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """It ignores what others say of theirs, and nothing is logged."""
+    a, b = nodes.meet(A, B)
+    mine = Member.start()
+    groups.join("g", mine, node=a)
+    assert b.scopes == {}
+    assert a.nodes() == [B]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    mine.stop()
+
+
+def test_what_others_may_not_say(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A message that is wrong is logged and changes nothing; the peer stays connected."""
+    a = nodes.start(A)
+    mine = Member.start()
+    groups.join("g", mine, node=a)
+    stranger = Stranger(a.address)
+    stranger.shake_hands(A, BAD)
+    eventually(lambda: BAD in a.nodes())
+    bad, member, elsewhere = Pid(1, BAD, 77), Pid(2, BAD, 77), Pid(2, "else@where", 1)
+    scope = Atom(groups.SCOPE)
+
+    def say(term: Any) -> None:
+        stranger.frame(pack_reg_send(bad, scope, etf.encode(term)))
+
+    wrong = [
+        "nonsense",
+        (Atom("join"), bad, "g", elsewhere),
+        (Atom("discover"), elsewhere),
+        (Atom("discover"), pid(a, mine)),
+        (Atom("$gen_call"), (bad, 1), Atom("which_groups")),
+    ]
+    for term in wrong:
+        say(term)
+    eventually(lambda: caplog.text.count("ignores a message") == len(wrong))
+    say((Atom("join"), bad, "g", member))  # not met: not an error, and not listened to
+    say((Atom("discover"), bad))
+    say((Atom("join"), bad, "h", [member, member]))
+    eventually(lambda: seen(a, "h") == {member: 2})
+    assert groups.members("g", node=a) == [mine]
+    stranger.frame(
+        pack_send(
+            a.scopes[groups.SCOPE]._me,  # type: ignore[index, arg-type]
+            etf.encode((Atom("leave"), bad, member, ["h"])),
+        )
+    )
+    eventually(lambda: seen(a, "h") == {member: 1})
+    stranger.close()
+    eventually(lambda: groups.which_groups(node=a) == ["g"])
+    mine.stop()
+
+
+def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
+    """Of members that have left or ended, and of peers that are gone, nothing is kept."""
+    a, b = nodes.meet(A, B)
+    groups.which_groups(node=a)
+    for _ in range(20):
+        leaves, ends = Member.start(), Member.start()
+        groups.join("g", leaves, ends, node=b)
+        eventually(lambda: len(groups.members("g", node=a)) == 2)
+        groups.leave("g", leaves, node=b)
+        ends.stop()
+        leaves.stop()
+        eventually(lambda: groups.members("g", node=a) == [])
+    a.disconnect(B)
+    until_connected(b)
+    assert a.scopes is not None
+    assert b.scopes is not None
+    for node in (a, b):
+        scope = node.scopes[groups.SCOPE]  # type: ignore[index]
+        assert scope._table.peers() == ()
+        eventually(lambda scope=scope: not (scope._pids or scope._watches))  # type: ignore[misc]
+        processes = node.cluster.processes  # type: ignore[union-attr]
+        eventually(lambda processes=processes: not processes._numbers)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_changes_on_three_nodes(nodes: Nodes, seed: int) -> None:
+    """Nodes that come, go, and change their members agree in the end, and so do their monitors."""
+    print(f"seed {seed}")
+    random = Random(seed)
+    made = nodes.meet(A, B, C, mesh=False)
+    members = {node.name: [Member.start() for _ in range(2)] for node in made}
+    monitors = {node.name: watch(node, "g") for node in made}
+    for _ in range(200):
+        node, other = random.sample(made, 2)
+        what = random.random()
+        if what < 0.85:
+            change = groups.join if random.random() < 0.6 else groups.leave
+            change("g", *random.choices(members[node.name], k=random.randint(1, 3)), node=node)
+        elif what < 0.92:
+            node.disconnect(other.name)
+        else:
+            meet(node, other)
+    for node, other in combinations(made, 2):
+        meet(node, other)
+    expected = Counter(
+        pid(node, member) for node in made for member in groups.local_members("g", node=node)
+    )
+    for node in made:
+        eventually(lambda node=node: seen(node, "g") == expected)  # type: ignore[misc]
+        monitor, told = monitors[node.name]
+
+        def view(told: list[Any] = told, node: locks.Node = node) -> Counter[Pid]:
+            found: Counter[Pid] = Counter()
+            for news in told:
+                change = found.update if isinstance(news, groups.Joined) else found.subtract
+                change(pid(node, member) for member in news.members)
+                assert all(count >= 0 for count in found.values()), "left before it has joined"
+            return +found
+
+        assert monitor.members == []
+        eventually(lambda view=view: view() == expected)  # type: ignore[misc]
+    for each in members.values():
+        for member in each:
+            member.stop()

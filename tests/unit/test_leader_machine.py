@@ -1,0 +1,429 @@
+"""The election's machine, event by event: what it wants done, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from locks import InvalidOption
+from locks_leader import LeaderDied, NotLeader, quorum
+from locks_leader.machine import NOTHING, TRANSITIONS, Machine, Outcome, Surrender
+from locks_leader.messages import (
+    Affirm,
+    Announce,
+    Answer,
+    AskTerm,
+    CallBack,
+    Contend,
+    DropMerge,
+    Elect,
+    Forward,
+    FromLeader,
+    Include,
+    LeaderCast,
+    Monitor,
+    NotTheLeader,
+    Origin,
+    Reply,
+    Resign,
+    Send,
+    Standing,
+    TakeMerge,
+    Withdraw,
+    YieldTo,
+)
+from locks_leader.policy import Policy, policy_of
+
+A, B, C = "a@h", "b@h", "c@h"
+
+
+def grants(**versions: int) -> frozenset[tuple[str, int]]:
+    """Grants on nodes a, b, c, by their versions."""
+    return frozenset((f"{node}@h", version) for node, version in versions.items())
+
+
+def machine(*alive: str, kind: Any = "candidate", policy: Policy | None = None) -> Machine:
+    """A machine that has not begun, on some nodes that are up."""
+    return Machine("me", kind, policy or Policy(), alive or (A,))
+
+
+def win(m: Machine, token: int = 10, **versions: int) -> list[Any]:
+    """Let a machine win the contest by these grants, and be asked for the outcome of `elected`."""
+    m.start()
+    m.contest(1, Standing(grants(**versions), held=True))
+    m.contest(1, Standing(grants(**versions), held=True))
+    m.merge(1, held=True)
+    return m.token(1, token)
+
+
+def leader(*alive: str, policy: Policy | None = None, **versions: int) -> Machine:
+    """A machine that leads."""
+    m = machine(*alive, policy=policy)
+    win(m, **(versions or {"a": 3}))
+    m.elected(Outcome("state", "state"))
+    assert m.role == "leader"
+    return m
+
+
+# --- Being elected ------------------------------------------------------------------------------
+
+
+def test_a_lone_candidate_is_elected() -> None:
+    """It asks for the lock, then for merge lock and term, and with both it is elected."""
+    m = machine(A)
+    assert m.start() == [Contend(1, frozenset({A}))]
+    assert m.role == "candidate"
+    held = m.contest(1, Standing(grants(a=3), held=True))
+    assert held == [TakeMerge(1, frozenset({A})), AskTerm(1)]
+    assert m.role == "syncing"
+    assert m.token(1, 3) == []
+    assert m.merge(1, held=True) == [Elect(None)]
+    assert (m.leader, m.term) == ("me", 3)
+    assert m.elected(Outcome("state")) == [DropMerge(1)]
+    assert m.role == "leader"
+
+
+def test_the_lock_is_asked_for_at_one_gate_first() -> None:
+    """The first node by name is the gate; who has the lock there asks for it on all others."""
+    m = machine(C, A, B)
+    assert m.start() == [Contend(1, frozenset({A}))]
+    assert m.contest(1, Standing(grants(a=3), held=True)) == [Include(1, B), Include(1, C)]
+    assert m.role == "candidate", "it has not won yet"
+    assert m.contest(1, Standing(grants(a=3, b=1), held=False)) == []
+    won = m.contest(1, Standing(grants(a=3, b=1, c=1), held=True))
+    assert won == [TakeMerge(1, frozenset({A, B, C})), AskTerm(1)]
+
+
+def test_when_the_gate_is_gone_the_next_node_is_the_gate() -> None:
+    """Who waits at a node that goes down asks at another one."""
+    m = machine(A, B, C)
+    m.start()
+    assert m.nodes([B, C]) == [Include(1, B)]
+
+
+def test_one_that_has_passed_asks_each_node_that_comes_up() -> None:
+    """Also a leader: what it leads already it goes on leading."""
+    m = leader(A)
+    assert m.nodes([A, B]) == [Include(1, B)]
+    assert m.contest(1, Standing(grants(a=3), held=False)) == []
+    assert m.role == "leader"
+
+
+@pytest.mark.parametrize("first", ["token", "merge"])
+def test_term_and_merge_lock_come_in_any_order(first: str) -> None:
+    """It is elected with both, and not before."""
+    m = machine(A)
+    m.start()
+    m.contest(1, Standing(grants(a=3), held=True))
+    events = [lambda: m.token(1, 3), lambda: m.merge(1, held=True)]
+    if first == "merge":
+        events.reverse()
+    assert events[0]() == []
+    assert events[1]() == [Elect(None)]
+
+
+def test_an_answer_to_an_earlier_question_is_not_taken_for_the_last_one() -> None:
+    """The term must be confirmed on a node that was granted after it was asked for first."""
+    m = machine(A)
+    m.start()
+    m.contest(1, Standing(grants(a=3), held=True))
+    m.merge(1, held=True)
+    m.nodes([A, B])
+    m.contest(1, Standing(grants(a=3), held=False))
+    again = m.contest(1, Standing(grants(a=3, b=7), held=True))
+    assert AskTerm(1) in again
+    m.merge(2, held=True)
+    assert m.token(1, 3) == []
+    assert m.token(1, 8) == [Elect(None)]
+    assert m.term == 8
+
+
+def test_without_a_term_it_waits_for_news_of_the_contest() -> None:
+    """The lock was lost when the term was to be confirmed: nothing is asked again before news."""
+    m = machine(A)
+    m.start()
+    m.contest(1, Standing(grants(a=3), held=True))
+    m.merge(1, held=True)
+    assert m.token(1, None) == []
+    assert m.contest(1, Standing(grants(a=5), held=True)) == [AskTerm(1)]
+
+
+def test_an_aborted_merge_is_begun_anew() -> None:
+    """Another leader was merging; it is our turn after it."""
+    m = machine(A)
+    m.start()
+    m.contest(1, Standing(grants(a=3), held=True))
+    assert m.merge(1, held=False) == [TakeMerge(2, frozenset({A}))]
+    assert m.merge(1, held=True) == [], "an answer about the first one is stale"
+
+
+def test_losing_while_syncing() -> None:
+    """It gives the merge lock back and is a candidate again."""
+    m = machine(A)
+    m.start()
+    m.contest(1, Standing(grants(a=3), held=True))
+    assert m.contest(1, Standing(grants(), held=False)) == [DropMerge(1)]
+    assert m.role == "candidate"
+
+
+def test_all_on_its_ground_are_told() -> None:
+    """Who is elected announces itself to candidates and workers on nodes where it has the lock."""
+    m = machine(A, B)
+    m.start()
+    assert m.joined("x", B, "candidate") == [Monitor("x")]
+    m.joined("w", A, "worker")
+    m.joined("far", C, "candidate")
+    win(m, a=3, b=4)
+    assert m.unsynced() == ["x", "w"]
+    effects = m.elected(Outcome("state"))
+    assert effects[:2] == [Send("x", Announce(10, "state")), Send("w", Announce(10, "state"))]
+    assert len([e for e in effects if isinstance(e, Send)]) == 2
+
+
+# --- Newcomers, and losing ----------------------------------------------------------------------
+
+
+def test_a_newcomer_is_led_under_the_merge_lock() -> None:
+    """It gets the message for new followers; who follows already gets the other one."""
+    m = leader(A)
+    assert m.joined("x", A, "candidate") == [Monitor("x"), TakeMerge(2, frozenset({A}))]
+    assert m.merge(2, held=True) == [Elect("x")]
+    assert m.elected(Outcome("new", "old")) == [Send("x", Announce(10, "new")), DropMerge(2)]
+    m.joined("y", A, "worker")
+    m.merge(3, held=True)
+    assert m.elected(Outcome("new", "old")) == [
+        Send("x", FromLeader(10, "old")),
+        Send("y", Announce(10, "new")),
+        DropMerge(3),
+    ]
+
+
+def test_several_newcomers_are_led_under_one_merge_lock() -> None:
+    """One after the other."""
+    m = leader(A)
+    m.joined("x", A, "candidate")
+    m.joined("y", A, "candidate")
+    assert m.merge(2, held=True) == [Elect("x")]
+    assert m.elected(Outcome("new", NOTHING)) == [Send("x", Announce(10, "new")), Elect("y")]
+    assert m.elected(Outcome("new", NOTHING)) == [Send("y", Announce(10, "new")), DropMerge(2)]
+
+
+def test_a_newcomer_on_a_new_node_waits_until_the_leader_has_the_lock_there() -> None:
+    """Before, another one may lead it. The term rises if it must; who follows is told."""
+    m = leader(A)
+    m.joined("x", A, "candidate")
+    m.merge(2, held=True)
+    m.elected(Outcome("new", NOTHING))
+    m.nodes([A, B])
+    assert m.joined("y", B, "candidate") == [Monitor("y")]
+    granted = m.contest(1, Standing(grants(a=3, b=20), held=True))
+    assert granted == [TakeMerge(3, frozenset({A, B})), AskTerm(1)]
+    m.merge(3, held=True)
+    assert m.token(1, 21) == [Send("x", Affirm(21)), Elect("y")]
+    assert m.term == 21
+
+
+def test_a_leader_that_loses_the_lock_on_a_node_steps_down() -> None:
+    """It tells its followers, then its application, and stands last with a new agent."""
+    m = leader(A)
+    m.joined("x", A, "candidate")
+    m.merge(2, held=True)
+    m.elected(Outcome("new", NOTHING))
+    assert m.contest(1, Standing(grants(), held=False)) == [
+        Send("x", Resign(10)),
+        CallBack("stepped_down"),
+        Withdraw(1),
+        Contend(2, frozenset({A})),
+    ]
+    assert (m.role, m.leader, m.term) == ("candidate", None, 10)
+
+
+def test_a_lock_lost_and_regained_unseen_is_lost() -> None:
+    """Somebody else may have had it: the version of the grant tells."""
+    m = leader(A)
+    effects = m.contest(1, Standing(grants(a=4), held=True))
+    assert CallBack("stepped_down") in effects
+
+
+def test_a_lost_node_takes_no_leadership_from_an_island() -> None:
+    """What is left goes on being led, with the same term."""
+    m = leader(A, B, a=3, b=4)
+    assert m.nodes([A]) == []
+    assert m.contest(1, Standing(grants(a=3), held=True)) == []
+    assert (m.role, m.term, m.ground) == ("leader", 10, grants(a=3))
+
+
+def test_without_a_quorum_a_leader_steps_down_before_it_gives_up_the_lock() -> None:
+    """And it does not contend until there are enough nodes again."""
+    majority = policy_of("majority", [A, B, C])
+    m = leader(A, B, policy=majority, a=3, b=4)
+    assert m.nodes([A]) == [CallBack("stepped_down"), Withdraw(1)]
+    assert m.nodes([A, C]) == [Contend(2, frozenset({A}))]
+
+
+def test_without_a_quorum_nobody_contends() -> None:
+    """No lock is asked for, so nothing is sent."""
+    m = machine(A, policy=quorum(2))
+    assert m.start() == []
+    assert m.joined("x", A, "candidate") == [Monitor("x")]
+
+
+def test_surrender_to_another_candidate() -> None:
+    """All others stand last, with new agents, and so does who surrenders."""
+    m = leader(A)
+    m.joined("x", A, "candidate")
+    m.joined("y", A, "candidate")
+    m.merge(2, held=True)
+    assert m.elected(Surrender("y")) == [
+        Send("x", YieldTo("y")),
+        DropMerge(2),
+        CallBack("stepped_down"),
+        Withdraw(1),
+        Contend(2, frozenset({A})),
+    ]
+    other = leader(A)
+    other.joined("w", A, "worker")
+    other.merge(2, held=True)
+    with pytest.raises(InvalidOption, match="no candidate"):
+        other.elected(Surrender("w"))
+
+
+def test_asked_to_yield() -> None:
+    """The heir keeps its place, everybody else stands last."""
+    m = machine(A)
+    m.start()
+    assert m.receive("x", A, YieldTo("me")) == []
+    assert m.receive("x", A, YieldTo("y")) == [Withdraw(1), Contend(2, frozenset({A}))]
+    assert m.contest(1, Standing(grants(a=1), held=True)) == [], "the first round is over"
+
+
+# --- Following ----------------------------------------------------------------------------------
+
+
+def test_following_the_larger_term() -> None:
+    """An announcement counts if its term is larger than what was known; a smaller one is stale."""
+    m = machine(A, kind="worker")
+    assert m.start() == []
+    assert m.receive("x", B, Announce(5, "s")) == [Monitor("x"), CallBack("surrendered", ("s",))]
+    assert m.receive("old", B, Announce(4, "t")) == []
+    assert (m.role, m.leader, m.term) == ("following", "x", 5)
+    assert m.receive("y", B, Announce(6, "u")) == [Monitor("y"), CallBack("surrendered", ("u",))]
+    assert m.receive("x", B, FromLeader(5, "v")) == [], "not the leader any more"
+    assert m.receive("y", B, FromLeader(6, "v")) == [CallBack("from_leader", ("v",))]
+
+
+def test_a_leader_follows_one_with_a_larger_term() -> None:
+    """It steps down first."""
+    m = leader(A)
+    effects = m.receive("x", B, Announce(11, "s"))
+    assert [e.name for e in effects if isinstance(e, CallBack)] == ["stepped_down", "surrendered"]
+    assert m.leader == "x"
+    assert leader(A).receive("x", B, Announce(9, "s")) == []
+
+
+def test_a_follower_that_wins_follows_until_it_is_elected() -> None:
+    """And if it loses again, it has never ceased to follow."""
+    m = machine(A)
+    m.start()
+    m.receive("x", A, Announce(5, "s"))
+    m.contest(1, Standing(grants(a=3), held=True))
+    assert (m.role, m.leader) == ("syncing", "x")
+    m.contest(1, Standing(grants(), held=False))
+    assert (m.role, m.leader) == ("following", "x")
+
+
+def test_without_a_leader() -> None:
+    """A leader resigns, or is down: then nobody leads. Who it was can lead again."""
+    m = machine(A, kind="worker")
+    m.start()
+    m.receive("x", B, Announce(5, "s"))
+    assert m.receive("y", B, Resign(5)) == []
+    assert m.receive("x", B, Resign(5)) == []
+    assert (m.role, m.leader, m.term) == ("candidate", None, 5)
+    m.receive("x", B, Announce(5, "s"))
+    assert m.down("x") == [CallBack("handle_down", ("x",))]
+    assert (m.role, m.leader) == ("candidate", None)
+    assert m.down("x") == []
+
+
+# --- Calls --------------------------------------------------------------------------------------
+
+
+def test_a_call_waits_for_a_leader() -> None:
+    """Those that wait are passed on in their order."""
+    m = machine(A, kind="worker")
+    m.start()
+    assert m.leader_call("c1", "first") == []
+    assert m.leader_cast("second") == []
+    effects = m.receive("x", B, Announce(5, "s"))
+    assert effects[2:] == [Send("x", Forward(1, "first")), Send("x", LeaderCast("second"))]
+    assert m.receive("x", B, Answer(1, "done")) == [Reply("c1", "done")]
+    assert m.receive("x", B, Answer(1, "done")) == [], "it was answered"
+
+
+def test_the_leader_carries_calls_out() -> None:
+    """Its own, and those of others, whom it answers."""
+    m = leader(A)
+    own = CallBack("handle_leader_call", ("r", Origin(None, "c1")))
+    assert m.leader_call("c1", "r") == [own]
+    assert m.reply(Origin(None, "c1"), 7) == [Reply("c1", 7)]
+    passed_on = CallBack("handle_leader_call", ("r", Origin("x", 3)))
+    assert m.receive("x", A, Forward(3, "r")) == [passed_on]
+    assert m.reply(Origin("x", 3), 7) == [Send("x", Answer(3, 7))]
+    assert m.receive("x", A, LeaderCast("m")) == [CallBack("handle_leader_cast", ("m",))]
+
+
+def test_a_call_that_was_not_carried_out_waits_for_the_next_leader() -> None:
+    """Who does not lead says so; so nothing is carried out twice."""
+    m = machine(A, kind="worker")
+    m.start()
+    m.receive("x", B, Announce(5, "s"))
+    m.leader_call("c1", "r")
+    other = machine(A)
+    other.start()
+    assert other.receive("w", A, Forward(1, "r")) == [Send("w", NotTheLeader(1))]
+    assert m.receive("x", B, NotTheLeader(1)) == []
+    assert m.receive("y", B, Announce(6, "s"))[-1] == Send("y", Forward(2, "r"))
+
+
+def test_the_leader_dies_before_it_answers() -> None:
+    """The caller is told; one that waits for a leader goes on waiting."""
+    m = machine(A, kind="worker")
+    m.start()
+    m.receive("x", B, Announce(5, "s"))
+    m.leader_call("c1", "r")
+    reply, down = m.down("x")
+    assert isinstance(reply, Reply)
+    assert reply.call == "c1"
+    assert isinstance(reply.value, LeaderDied)
+    assert down == CallBack("handle_down", ("x",))
+    assert m.leader_call("c2", "r") == []
+
+
+def test_a_cancelled_call_is_not_passed_on() -> None:
+    """The caller has given up, and may have called again."""
+    m = machine(A, kind="worker")
+    m.start()
+    m.leader_call("c1", "r")
+    m.cancel("c1")
+    assert m.receive("x", B, Announce(5, "s"))[2:] == []
+
+
+def test_only_a_leader_broadcasts() -> None:
+    """To all that follow, or to some of them."""
+    m = leader(A)
+    for number, each in enumerate(("x", "y"), 2):
+        m.joined(each, A, "candidate")
+        m.merge(number, held=True)
+        m.elected(Outcome("s", NOTHING))
+    assert [s.member for s in m.broadcast("b")] == ["x", "y"]  # type: ignore[union-attr]
+    assert m.broadcast("b", ["y", "unknown"]) == [Send("y", FromLeader(10, "b"))]
+    with pytest.raises(NotLeader, match="only the leader"):
+        machine(A).broadcast("b")
+
+
+def test_every_role_can_be_left_and_reached() -> None:
+    """The table of transitions has no dead end, and nothing that can't be reached."""
+    roles = {role for role, _ in TRANSITIONS}
+    assert roles == {"candidate", "following", "syncing", "leader"} == set(TRANSITIONS.values())
