@@ -40,6 +40,7 @@ from locks.runtime import (
     current_client,
     exit_client,
     monitor,
+    tell,
 )
 from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
@@ -437,9 +438,9 @@ class Agent(InlineActor):
             )
         elif isinstance(self.client, RemoteRef):
             client = self.client
-            self._notified = lambda news: client.tell(pack_notification(news, self))
+            self._notified = lambda news: tell(client, pack_notification(news, self))
         elif isinstance(self.client, pykka.ActorRef):
-            self._notified = self.client.tell
+            self._notified = partial(tell, self.client)
         elif self._notified is None:
             raise InvalidOption(
                 f"client {name_of(self.client)} has no inbox to be notified in; "

@@ -37,7 +37,7 @@ from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
 from locks.remote_agent import RemoteClients
-from locks.runtime import Client, Waiter
+from locks.runtime import Client, Waiter, tell
 from locks.runtime.waiter import run_in_hub
 from locks.wire import (
     LOCK_SERVER,
@@ -313,7 +313,7 @@ class Cluster:
             if not isinstance(watcher, pykka.ActorRef):
                 self.node.home.run_soon(watcher, news)
             elif watcher.is_alive():
-                self.node.home.run_soon(watcher.tell, news)
+                self.node.home.run_soon(tell, watcher, news)
             else:
                 del self._monitors[watcher]
 
@@ -478,8 +478,8 @@ class Cluster:
         except BadMessage as error:
             self._warn("a view is ignored: %s", error)
             return
-        tell = watcher.tell if isinstance(watcher, pykka.ActorRef) else watcher
-        self.node.home.run_soon(tell, view)
+        told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
+        self.node.home.run_soon(told, view)
 
     def tell_watcher(self, watcher: Hashable, view: View) -> bool:
         """Tell a watcher of another node; returns whether it is one."""

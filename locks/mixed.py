@@ -36,12 +36,15 @@ from locks.original import (
     ToLockServer,
     around,
     cannot_unlock,
+    is_election,
     watcher_request,
 )
 from locks.otp import etf
 from locks.otp.control import SpawnRequest
 from locks.otp.processes import CAST
+from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom, Pid, Reference
+from locks.runtime import Client
 from locks.runtime.waiter import run_in_hub
 from locks.wire import LOCK_SERVER, OURS, BadMessage, pid_of
 from locks.wire.forms import Context, check, parts, records_term, to_agent, to_records
@@ -67,7 +70,7 @@ class Mixed:
         self._cluster = cluster
         self._node = cluster.node
         self._processes = cluster.processes
-        self._agents = OriginalAgents(cluster.processes.me, self._pid_of)
+        self._agents = OriginalAgents(cluster.processes.me, self._pid_of, self._client_of)
         self._servers = OriginalServers(self._pid_of, self._is_original)
         self._monitors: dict[Pid, Reference] = {}
         self._lock_servers: dict[str, Reference] = {}
@@ -83,6 +86,13 @@ class Mixed:
             return pid_of(agent, distribution.creation)
         link = distribution.links.get(agent.node)
         return pid_of(agent, 0 if link is None else link.peer.creation)
+
+    def _client_of(self, agent: AgentId) -> Pid | None:
+        """The pid of the client of an agent; it is known only of those of this node."""
+        ours = self._node.agents.get(agent)
+        if ours is None or _is_name(ours.client):
+            return None
+        return self._cluster.remotes.pid_of(ours.client)
 
     # --- Nodes that come and go -----------------------------------------------------------------
 
@@ -115,7 +125,7 @@ class Mixed:
 
     def to_server(self, name: str, agent: Agent, message: ServerMessage) -> None:
         """An agent of ours says something to a lock server of the original."""
-        client = self._cluster.remotes.pid_of(agent.client)
+        client = self._client_of(agent.id)
         self._perform(self._servers.send(agent.id, name, message, client), agent.id)
 
     def to_agent(self, agent: AgentId, message: Any) -> None:
@@ -171,8 +181,11 @@ class Mixed:
             raise cannot_unlock(lock_id, name)
 
     def check_token(self, agent: Agent, lock_id: LockId) -> None:
-        """Raise `InvalidOption` if a lock is asked for on a node that runs the original."""
-        for name in self._originals(agent, lock_id):
+        """Raise `InvalidOption` if a lock is asked for on a node that runs the original.
+
+        Unless it is the lock of an election, whose token is for Python candidates only.
+        """
+        for name in () if is_election(lock_id) else self._originals(agent, lock_id):
             raise InvalidOption(
                 f"{show(lock_id)} is asked for on {name}, which runs the original: versions go back "
                 "there, so there is no fencing token. Ask for it on Python nodes only",
@@ -269,3 +282,8 @@ class Mixed:
             self._node.log("what %s answers is ignored: %s", name, error)
             return
         self._perform(self._servers.informed(agent, name, version, about, records))
+
+
+def _is_name(client: Client) -> bool:
+    """Whether a client is a process of another node that is known by its name only."""
+    return isinstance(client, RemoteRef) and isinstance(client.target, str)

@@ -40,7 +40,7 @@ from locks.model import AgentId, LockId, View, show
 from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
-from locks.runtime import Client, Home, current_client, interrupts
+from locks.runtime import Client, Home, Waiter, current_client, interrupts, monitor, tell
 from locks.runtime.inline import Turn
 from locks.server import Server
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
@@ -91,6 +91,7 @@ class Node:
         now: Says the time of creation of an agent, in nanoseconds since 1970.
         alive: The nodes whose lock servers can be asked, its own among them.
         cluster: What it has to do with other nodes, if it has.
+        dependents: Actors that are stopped with it.
         scopes: Its process groups, by scope; `None` if it can have none.
     """
 
@@ -124,6 +125,7 @@ class Node:
             except BaseException:
                 self.home.stop(timeout=5)
                 raise
+        self.dependents: set[pykka.ActorRef[Any]] = set()
         self._shielded = interrupts.install()
 
     def __repr__(self) -> str:
@@ -177,6 +179,7 @@ class Node:
         if self.running:
             self.running = False
             self.turn.run(self._leave)
+            self._end_dependents()
         if self.server.is_alive():
             if self._shielded:
                 interrupts.uninstall()
@@ -185,6 +188,16 @@ class Node:
                 self.home.run_soon(watch.fire, self.server, "normal")
             self.turn.run(self._end_scopes)
             self.home.stop(timeout=5)
+
+    def _end_dependents(self, timeout: float = 2) -> None:
+        """Let actors that live by this node end in good order, while its hub still runs."""
+        deadline = time.monotonic() + timeout
+        for ref in list(self.dependents):
+            gone = Waiter()
+            monitor(ref, lambda _, gone=gone: gone.wake())  # type: ignore[misc]
+            ref.stop(block=False)
+            if current_client() != ref:
+                gone.wait(max(0.0, deadline - time.monotonic()))
 
     def _leave(self) -> None:
         # In one turn: what is released here is granted to nobody of another node any more.
@@ -281,8 +294,8 @@ class Node:
             watcher = effect.watcher
             if self.cluster is not None and self.cluster.tell_watcher(watcher, effect.view):
                 return
-            tell = watcher.tell if isinstance(watcher, pykka.ActorRef) else watcher
-            self.home.run_soon(tell, effect.view)
+            told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
+            self.home.run_soon(told, effect.view)
         else:
             raise AssertionError(f"unknown effect {effect!r}")
 
@@ -362,6 +375,10 @@ class Node:
     def nodes(self) -> list[str]:
         """The nodes that it is connected with."""
         return sorted(self.cluster.distribution.links) if self.cluster is not None else []
+
+    def runs_original(self, name: str) -> bool:
+        """Whether the lock server of another node, which is connected, is the original's."""
+        return self.cluster is not None and self.cluster.members.get(name) is True
 
     def connect(self, peer: str, *, timeout: float | None = 5) -> bool:
         """Connect to another node, and stay connected: a connection that is lost is made anew.

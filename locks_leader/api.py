@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
-import gevent
 import pykka
 
-from locks import GeventActor, InvalidOption, Node, RemoteError
+from locks import Atom, InvalidOption, Node, RemoteError
+from locks.agent import check_timeout
 from locks.program import default_node
 from locks_leader import wire
 from locks_leader.behaviour import Behaviour
@@ -99,12 +100,10 @@ def start(
     if role not in ("candidate", "worker"):
         raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
     checked = policy_of(policy, nodes)
-    resource = behaviour.__qualname__ if resource is None else resource
-    if resource in ("sync", "workers") or str(resource) in ("sync", "workers"):
-        raise InvalidOption(f"resource={resource!r} is a name of our own; take another one")
+    resource = _check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
-    ref = _start_in_home(node, behaviour, args, resource, role, checked)
+    ref = node.home.call(Instance.start, behaviour, args, resource, role, checked, node)
     try:
         ref.ask(Begin())
         if name is not None:
@@ -115,22 +114,30 @@ def start(
     return ref
 
 
-def _start_in_home(node: Node, *args: Any) -> Ref:
-    """Start the actor in the hub of the node, which runs whatever the program does."""
-    started = GeventActor._create_future()
+def _check_resource(resource: Any) -> Any:
+    """A value that is the same, and one key of a lock id, in every program."""
 
-    def run() -> None:
-        try:
-            started.set(Instance.start(*args, node))
-        except BaseException:
-            started.set_exception()
+    def is_good(value: Any) -> bool:
+        if type(value) is tuple:
+            return all(is_good(each) for each in value)
+        return type(value) in (str, int, Atom)
 
-    if gevent.get_hub() is node.home.hub:
-        run()
-    else:
-        node.home.run_soon(run)
-    ref: Ref = started.get()
-    return ref
+    if not is_good(resource):
+        raise InvalidOption(
+            f"resource={resource!r} can't be shared by programs: use text, a whole number, an atom, or "
+            "a tuple of such"
+        )
+    if str(resource) in ("sync", "workers"):
+        raise InvalidOption(f"resource={resource!r} is a name of our own; take another one")
+    return resource
+
+
+def _check_instance(instance: Any) -> None:
+    if not isinstance(instance, pykka.ActorRef):
+        raise InvalidOption(
+            f"{instance!r:.100} is no instance of an election; start() returns one",
+            instance=f"{instance!r:.100}",
+        )
 
 
 def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
@@ -145,11 +152,14 @@ def call(instance: Ref, request: Any, *, timeout: float | None = 5) -> Any:
         pykka.Timeout: Time ran out.
         pykka.ActorDeadError: It has ended, or is cut off.
     """
+    check_timeout(timeout)
+    _check_instance(instance)
     return instance.ask(request, timeout=timeout)
 
 
 def cast(instance: Ref, message: Any) -> None:
     """Send an instance a message that nobody waits for; its `handle_cast` gets it."""
+    _check_instance(instance)
     instance.tell((wire.TAG, wire.CAST, message))
 
 
@@ -169,12 +179,14 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
         LeaderTimeout: Time ran out. If the call still waited for a leader it was withdrawn.
         Exception: What `handle_leader_call` raised; `RemoteError` if it was on another node.
     """
-    ticket = f"{os.getpid()}-{next(_tickets)}-{id(instance)}"
+    check_timeout(timeout)
+    _check_instance(instance)
+    ticket = f"{os.getpid()}-{next(_tickets)}"
     try:
         answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
-        return answer.get(timeout=timeout)
+        with _withdrawn_if_abandoned(instance, ticket):
+            return answer.get(timeout=timeout)
     except pykka.Timeout:
-        instance.tell((wire.TAG, wire.CANCEL, ticket))
         raise LeaderTimeout(
             f"no leader answered {request!r:.200} within {timeout} s; the network may be parted, or "
             "the leader may have it in hand",
@@ -188,16 +200,32 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
         raise
 
 
+@contextmanager
+def _withdrawn_if_abandoned(instance: Ref, ticket: str) -> Iterator[None]:
+    """Withdraw a call whose answer is not waited for any more, for whatever reason."""
+    try:
+        yield
+    except (pykka.ActorDeadError, RemoteError):
+        raise
+    except BaseException:
+        with suppress(pykka.ActorDeadError):
+            instance.tell((wire.TAG, wire.CANCEL, ticket))
+        raise
+
+
 def leader_cast(instance: Ref, message: Any) -> None:
     """Send the leader a message through any instance; its `handle_leader_cast` gets it.
 
     While there is no leader it waits for one. It is lost with an instance or a leader that dies.
     """
+    _check_instance(instance)
     instance.tell((wire.LEADER_CAST, message))
 
 
 def info(instance: Ref, *, timeout: float | None = 5) -> Info:
     """What an instance knows of its election."""
+    check_timeout(timeout)
+    _check_instance(instance)
     answer: Any = instance.ask(wire.INFO, timeout=timeout)
     known = {str(key): value for key, value in answer}
     return Info(*(known.get(field) for field in Info._fields))  # type: ignore[arg-type]

@@ -40,7 +40,14 @@ class OnlyNew(NamedTuple):
 
 
 class SurrenderTo(NamedTuple):
-    """An outcome of `elected`: another candidate is to lead, one of `election.candidates`."""
+    """An outcome of `elected`: another candidate is to lead.
+
+    This instance stands for election again when that one, or somebody else, has led, has ended, or
+    when nodes have come or gone.
+
+    Attributes:
+        candidate: The newcomer, or another candidate that this instance leads or is about to.
+    """
 
     candidate: pykka.ActorRef[Any]
 

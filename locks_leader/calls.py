@@ -63,6 +63,11 @@ class Calls:
         if kept is not None:
             self.kept.append(kept)
 
+    def not_sent(self, number: int, error: Exception) -> None:
+        """It could not be passed on."""
+        _, kept = self.forwarded.pop(number)
+        self._out.append(Reply(kept.call, error))
+
     def down(self, member: Member) -> None:
         """Somebody is gone, and with it its answers."""
         for number in [n for n, (leader, _) in self.forwarded.items() if leader == member]:

@@ -119,7 +119,7 @@ class Contest:
 
     def told_token(self, round: int, token: int | None) -> None:
         """The answer to `AskTerm`."""
-        if round != self.round:
+        if round != self.round or not self._pending:
             return
         self._pending -= 1
         if not self._pending and self._asked_for is not None:  # an earlier answer may be too old

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Literal, TypeVar
 
 import pykka
 
 import locks
 from locks import Down, MisuseError, Node, OperatingError
+from locks.agent import check_timeout
 from locks.runtime import Gate
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
@@ -106,7 +108,7 @@ class Election:
             MisuseError: It takes part already.
             InvalidOption: An argument of the election is wrong.
         """
-        self._begin(_Part(self, once=False))
+        self._begin(once=False)
 
     def stop(self) -> None:
         """Stop taking part. What `run` runs is told to end, and keeps the leadership until it has.
@@ -137,11 +139,15 @@ class Election:
             OperatingError: The node was stopped meanwhile.
             Exception: What the function raises; the leadership is given up.
         """
+        check_timeout(timeout)
+        if not callable(function):
+            raise MisuseError(f"{function!r} can't be called; run() needs a function")
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            part = _Part(self, once=True)
-            self._begin(part)
+            part = self._begin(once=True)
             try:
-                if not part.decided.wait(timeout):
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not part.decided.wait(left):
                     raise LeaderTimeout(
                         f"this program was not elected in {self.name!r} within {timeout} s",
                         timeout=timeout,
@@ -155,36 +161,39 @@ class Election:
                     return None
             finally:
                 part.end()
+                part.over.wait(5)
 
     def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
         """As a decorator: to call the function is to `run` it."""
 
         @wraps(function)
-        def led(*args: Any) -> R | None:
-            return self.run(function, *args)
+        def led(*args: Any, **options: Any) -> R | None:
+            return self.run(partial(function, **options), *args)
 
         return led
 
-    def _begin(self, part: _Part) -> None:
+    def _begin(self, once: bool) -> _Part:
         if self._part is not None and not self._part.over.is_open:
             raise MisuseError(
                 f"this program takes part in {self.name!r} already; stop it first, or make another "
                 "Election"
             )
-        self._part = part
+        part = self._part = _Part(self, once)
         try:
-            part.instance = start(
-                _Callbacks,
-                part,
-                resource=self.name,
-                policy=self._policy,
-                nodes=self._nodes,
-                node=self._node,
+            part.begin(
+                start(
+                    _Callbacks,
+                    part,
+                    resource=self.name,
+                    policy=self._policy,
+                    nodes=self._nodes,
+                    node=self._node,
+                )
             )
         except BaseException:
             part.over.open()
             raise
-        locks.monitor(part.instance, part.has_ended)
+        return part
 
 
 class _Part:
@@ -199,6 +208,13 @@ class _Part:
         self.instance: pykka.ActorRef[Any] | None = None
         self.stopping = False
         self._reason: object = None
+
+    def begin(self, instance: pykka.ActorRef[Any]) -> None:
+        """It stands for election; or does not any more, if it was stopped in the meantime."""
+        self.instance = instance
+        locks.monitor(instance, self.has_ended)
+        if self.stopping:
+            self.stop()
 
     def elected(self, state: ElectionState) -> None:
         """In the actor: this program leads."""
@@ -233,7 +249,7 @@ class _Part:
     def end(self) -> None:
         """Take part no longer."""
         if self.instance is not None and self.instance.is_alive():
-            self.instance.stop()
+            self.instance.stop(block=False)
 
     def has_ended(self, down: Down) -> None:
         """The actor has ended."""
@@ -246,9 +262,9 @@ class _Part:
     def check_stopped(self) -> None:
         """Raise an error if it has ended for another reason than `stop`."""
         if not self.stopping:
+            why = "the node was stopped" if self._reason == "normal" else self._reason
             raise OperatingError(
-                f"the election {self.election.name!r} has ended before this program was elected: "
-                f"{self._reason}"
+                f"the election {self.election.name!r} has ended before this program was elected: {why}"
             )
 
 

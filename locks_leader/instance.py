@@ -17,12 +17,24 @@ from typing import Any, NamedTuple
 import pykka
 
 import locks
-from locks import Atom, GeventActor, LocksError, MisuseError, Node, Notification, RemoteRef, groups
+from locks import (
+    Atom,
+    GeventActor,
+    LocksError,
+    MisuseError,
+    Node,
+    Notification,
+    RemoteRef,
+    View,
+    groups,
+)
+from locks.runtime import tell
 from locks_leader import messages, wire
 from locks_leader.behaviour import NO_REPLY, Behaviour, NewAndOld, OnlyNew, SurrenderTo
-from locks_leader.errors import LeaderDied, LeadershipLost
+from locks_leader.errors import LeaderDied, LeadershipLost, LeaderTimeout
 from locks_leader.machine import NOTHING, Machine, Outcome, Surrender
 from locks_leader.messages import Effect, Origin, Standing
+from locks_leader.mixed import LOCKS_LEADER, Mixed, is_theirs
 from locks_leader.policy import Policy
 from locks_leader.society import Kind
 from locks_leader.state import Answers, Caller, ElectionState
@@ -31,7 +43,6 @@ __all__ = ["Begin", "Instance"]
 
 logger = logging.getLogger("locks")
 
-LOCKS_LEADER = Atom("locks_leader")
 SYNC = Atom("sync")
 WORKERS = Atom("workers")
 Ref = pykka.ActorRef[Any]
@@ -47,8 +58,8 @@ class _Gone(NamedTuple):
     member: Ref
 
 
-class _MergeGone(NamedTuple):
-    """The transaction of the merge lock has ended."""
+class _AgentGone(NamedTuple):
+    """A transaction of ours has ended."""
 
     agent: Ref
 
@@ -89,10 +100,12 @@ class Instance(GeventActor):
         self._seen = node.alive
         self._electing = False
         self._begun = False
+        self._mixed: Mixed | None = None
         self._groups: dict[Kind, tuple[Any, ...]] = {
             "candidate": (LOCKS_LEADER, list(self.lock_id)),
             "worker": (LOCKS_LEADER, WORKERS, list(self.lock_id)),
         }
+        self._open_calls: dict[Any, _Call] = {}
         self._monitors: list[groups.GroupMonitor] = []
         self._does: dict[type[Any], Callable[[Any], object]] = {
             messages.Contend: self._contend,
@@ -113,13 +126,16 @@ class Instance(GeventActor):
     def _begin(self) -> None:
         self._callbacks.init(*self._args)
         self._begun = True
-        self.node.spawn_agent(self.actor_ref, notify=True, monitor_nodes=True)
+        observer = self.node.spawn_agent(self.actor_ref, notify=True, monitor_nodes=True)
+        # Without its lock server the node can vouch for nothing.
+        locks.monitor(observer, lambda _: self.actor_ref.stop(block=False))
+        self.node.dependents.add(self.actor_ref)
         for kind, group in self._groups.items():
             monitor = groups.monitor(group, self.actor_ref, node=self.node)
             self._monitors.append(monitor)
             self._joined(kind, monitor.members)
         groups.join(self._groups[self.machine.kind], self.actor_ref, node=self.node)
-        self._perform(self.machine.start())
+        self.perform(self.machine.start())
 
     def on_stop(self) -> None:
         """End in good order: the locks are released at once, then `terminate` is called."""
@@ -133,6 +149,9 @@ class Instance(GeventActor):
         for agent in (self._merge, self._agent):
             if agent is not None and agent.is_alive():
                 locks.end_transaction(agent)
+        if self._mixed is not None:
+            self._mixed.end()
+        self.node.dependents.discard(self.actor_ref)
         if self._begun:
             self._begun = False
             self._callbacks.terminate(reason, self.election)
@@ -146,16 +165,21 @@ class Instance(GeventActor):
             self._notified(message)
         elif kind is groups.Joined or kind is groups.Left:
             self._society_changed(message)
+        elif kind is View:
+            if self._mixed is not None:
+                self._mixed.viewed(message)
         elif kind is _Gone:
-            self._perform(self.machine.down(message.member))
-        elif kind is _MergeGone:
-            if message.agent is self._merge:
-                self._merge = None
-                self._perform(self.machine.merge(self._merge_number, held=False))
+            if self._mixed is not None:
+                self._mixed.down(message.member)
+            self.perform(self.machine.down(message.member))
+        elif kind is _AgentGone:
+            self._agent_gone(message.agent)
         elif kind is Begin:
             self._begin()
         elif kind is tuple and message and isinstance(message[0], Atom):
             return self._term(message)
+        elif kind is tuple and is_theirs(message) and self.mixed().receive(message):
+            return None
         else:
             return self._other(message)
         return None
@@ -165,7 +189,10 @@ class Instance(GeventActor):
         if head == wire.TAG and len(term) == 4 and term[1] == wire.CALL:
             self._leader_call(term[2], term[3], self.defer())
         elif head == wire.TAG and len(term) == 3 and term[1] == wire.CANCEL:
-            self._perform(self.machine.cancel(term[2]))
+            call = self._open_calls.get(term[2])
+            if call is not None:
+                self.perform(self.machine.cancel(call))
+                self._reply(messages.Reply(call, LeaderTimeout("the caller has given up")))
         elif head == wire.TAG and len(term) == 3 and term[1] == wire.CAST:
             self._callbacks.handle_cast(term[2], self.election)
         elif head == wire.TAG:
@@ -176,17 +203,20 @@ class Instance(GeventActor):
                 return None
             if isinstance(message, messages.Answer):
                 message = message._replace(value=wire.unpack_outcome(message.value))
-            self._perform(self.machine.receive(sender, self.node_of(sender), message))
+            self.perform(self.machine.receive(sender, self.node_of(sender), message))
+        elif head == LOCKS_LEADER and not self.asked:
+            self.mixed().receive(term)
         elif head == wire.LEADER_CALL and len(term) == 2:
-            self._leader_call(None, term[1], partial(_answer_as_original, self.defer()))
+            answer = partial(_answer_as_original, self.defer())
+            self._leader_call(object(), term[1], answer)
         elif head == wire.LEADER_CAST and len(term) == 2:
-            self._perform(self.machine.leader_cast(term[1]))
+            self.perform(self.machine.leader_cast(term[1]))
         else:
             return self._other(term)
         return None
 
     def _other(self, message: Any) -> Any:
-        if message == wire.INFO:
+        if type(message) is Atom and message == wire.INFO:
             return self.info()
         if not self.asked:
             self._callbacks.handle_info(message, self.election)
@@ -199,13 +229,16 @@ class Instance(GeventActor):
 
     def _leader_call(self, ticket: Any, request: Any, answer: Callable[[Any], None]) -> None:
         call = _Call(ticket, answer)
-        self._perform(self.machine.leader_call(call, request))
+        self._open_calls[ticket] = call
+        self.perform(self.machine.leader_call(call, request))
 
     def _notified(self, news: Notification) -> None:
+        if news.kind == "nodedown":  # it may be back already: what was locked there is gone
+            self._saw_nodes(self._seen - {news.value})
         agent = self._agent
         if self._merge is not None and news.agent == self._merge.id:
             if news.kind == "have_all_locks":
-                self._perform(self.machine.merge(self._merge_number, held=True))
+                self.perform(self.machine.merge(self._merge_number, held=True))
         elif news.kind == "token":
             if agent is not None and news.agent == agent.id:
                 self._tell_token(news.value[1])
@@ -213,22 +246,36 @@ class Instance(GeventActor):
             self._look()
 
     def _tell_token(self, token: Any) -> None:
+        round = self._round
+        self._look()  # the token is good for what is granted now, if it is the last one asked for
         known = None if isinstance(token, Exception) else token
-        self._perform(self.machine.token(self._round, known))
+        self.perform(self.machine.token(round, known))
+
+    def _agent_gone(self, agent: Ref) -> None:
+        if not self.node.running:
+            return
+        if agent is self._merge:
+            self._merge = None
+            self.perform(self.machine.merge(self._merge_number, held=False))
+        elif agent is self._agent:
+            self._agent = None
+            self.perform(self.machine.agent_gone(self._round))
 
     def _look(self) -> None:
         """Tell the machine which nodes are up, and how the contest stands."""
-        alive = self.node.alive
-        if alive != self._seen:
-            self._seen = alive
-            self._perform(self.machine.nodes(alive))
+        self._saw_nodes(self.node.alive)
         agent = self._agent
         if agent is not None and agent.is_alive():
             status = locks.transaction_status(agent).status
             (info,) = locks.lock_info(agent)
             grants = frozenset(zip(info.granted, info.versions, strict=True))
             standing = Standing(grants, held=info.held and status == "have_all_locks")
-            self._perform(self.machine.contest(self._round, standing))
+            self.perform(self.machine.contest(self._round, standing))
+
+    def _saw_nodes(self, alive: frozenset[str]) -> None:
+        if alive != self._seen:
+            self._seen = alive
+            self.perform(self.machine.nodes(alive))
 
     def _society_changed(self, news: groups.Joined | groups.Left) -> None:
         kind: Kind = "candidate" if news.group == self._groups["candidate"] else "worker"
@@ -237,22 +284,25 @@ class Instance(GeventActor):
         else:
             for member in news.members:
                 if member != self.actor_ref:
-                    self._perform(self.machine.down(member))
+                    self.perform(self.machine.down(member))
 
     def _joined(self, kind: Kind, members: Iterable[Ref]) -> None:
         for member in members:
             if member != self.actor_ref:
-                self._perform(self.machine.joined(member, self.node_of(member), kind))
+                self.perform(self.machine.joined(member, self.node_of(member), kind))
+                if kind == "candidate" and self._is_original(member):
+                    self.mixed().met(member)
 
     # --- What the machine wants done ------------------------------------------------------------
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def perform(self, effects: list[Effect]) -> None:
+        """Do what the machine wants done."""
         for effect in effects:
             self._does[type(effect)](effect)
 
     def _contend(self, effect: messages.Contend) -> None:
         self._round = effect.round
-        self._agent = self.node.spawn_agent(self.actor_ref, notify=True, await_nodes=True)
+        self._agent = self._begin_transaction(await_nodes=True)
         self._ask(effect.nodes)
 
     def _include(self, effect: messages.Include) -> None:
@@ -276,10 +326,13 @@ class Instance(GeventActor):
 
     def _take_merge(self, effect: messages.TakeMerge) -> None:
         self._merge_number = effect.number
-        agent = self.node.spawn_agent(self.actor_ref, notify=True, abort_on_deadlock=True)
-        self._merge = agent
-        locks.monitor(agent, lambda _: _tell(self.actor_ref, _MergeGone(agent)))
+        self._merge = agent = self._begin_transaction(abort_on_deadlock=True)
         locks.lock_nowait(agent, self.merge_id, "write", sorted(effect.nodes), "all_alive")
+
+    def _begin_transaction(self, **options: bool) -> locks.Agent:
+        agent = self.node.spawn_agent(self.actor_ref, notify=True, **options)
+        locks.monitor(agent, lambda _: tell(self.actor_ref, _AgentGone(agent)))
+        return agent
 
     def _drop_merge(self, effect: messages.DropMerge) -> None:
         agent, self._merge = self._merge, None
@@ -288,14 +341,32 @@ class Instance(GeventActor):
 
     def _monitor(self, effect: messages.Monitor) -> None:
         member: Any = effect.member
-        locks.monitor(member, lambda _: _tell(self.actor_ref, _Gone(member)))
+        locks.monitor(member, lambda _: tell(self.actor_ref, _Gone(member)))
 
     def _send(self, effect: messages.Send) -> None:
         message = effect.message
         if isinstance(message, messages.Answer):
             message = message._replace(value=wire.pack_outcome(message.value))
         member: Any = effect.member
-        _tell(member, wire.pack(message, self.actor_ref))
+        if self._is_original(member):
+            self.mixed().send(member, message)
+            return
+        try:
+            tell(member, wire.pack(message, self.actor_ref))
+        except LocksError as error:  # there is something in it that Erlang has no term for
+            self._not_sent(member, message, error)
+
+    def _not_sent(self, member: Ref, message: messages.Message, error: LocksError) -> None:
+        """Whose fault it is gets the error: a caller, or our own callback."""
+        if isinstance(message, messages.Answer):
+            answer = message._replace(value=wire.pack_outcome(error))
+            tell(member, wire.pack(answer, self.actor_ref))
+        elif isinstance(message, messages.Forward):
+            self.perform(self.machine.not_sent(message.number, error))
+        elif isinstance(message, messages.LeaderCast):
+            logger.error("%s can't pass on a message to the leader: %s", self, error)
+        else:
+            raise error
 
     def _elect(self, effect: messages.Elect) -> None:
         newcomer: Any = effect.newcomer
@@ -304,7 +375,8 @@ class Instance(GeventActor):
             outcome = self._callbacks.elected(self.election, newcomer)
         finally:
             self._electing = False
-        self._perform(self.machine.elected(_outcome(outcome)))
+        self._look()  # a link may have been lost meanwhile
+        self.perform(self.machine.elected(_outcome(outcome)))
 
     def _call_back(self, effect: messages.CallBack) -> None:
         callback = getattr(self._callbacks, effect.name)
@@ -322,17 +394,18 @@ class Instance(GeventActor):
             answer(value)
 
     def _answer(self, origin: Origin, value: Any) -> None:
-        self._perform(self.machine.reply(origin, value))
+        self.perform(self.machine.reply(origin, value))
 
     def _reply(self, effect: messages.Reply) -> None:
         call: Any = effect.call
-        call.answer(effect.value)
+        if self._open_calls.pop(call.ticket, None) is not None:
+            call.answer(effect.value)
 
     # --- What callbacks want done ---------------------------------------------------------------
 
     def broadcast(self, message: Any, to: Iterable[Ref] | None) -> None:
         """See `ElectionState.broadcast`."""
-        self._perform(self.machine.broadcast(message, to))
+        self.perform(self.machine.broadcast(message, to))
 
     def ensure_leading(self) -> None:
         """See `ElectionState.ensure_leading`; the agent knows of a loss before the machine does."""
@@ -342,9 +415,14 @@ class Instance(GeventActor):
             try:
                 locks.ensure_held(agent, self.lock_id)
                 (info,) = locks.lock_info(agent)
-                if machine.policy.enough(frozenset(info.granted)):
+                now = dict(zip(info.granted, info.versions, strict=True))
+                ground = machine.ground
+                if any(now.get(node, version) != version for node, version in ground):
+                    why = "the lock was lost, and regained since"
+                elif machine.policy.enough(frozenset(node for node, _ in ground if node in now)):
                     return
-                why = f"only {len(info.granted)} of the nodes that count can be reached"
+                else:
+                    why = f"only {len(now)} of the nodes that count can be reached"
             except LocksError as error:
                 why = error
         raise LeadershipLost(f"{self} does not lead {self.lock_id[1]!r} any more: {why}")
@@ -379,6 +457,15 @@ class Instance(GeventActor):
         """The node of an instance."""
         return member.node if isinstance(member, RemoteRef) else self.node.name
 
+    def mixed(self) -> Mixed:
+        """What stands between this instance and those of the original."""
+        if self._mixed is None:
+            self._mixed = Mixed(self)
+        return self._mixed
+
+    def _is_original(self, member: Ref) -> bool:
+        return isinstance(member, RemoteRef) and self.node.runs_original(member.node)
+
     def info(self) -> list[tuple[Atom, Any]]:
         """What there is to know, as the original has it."""
         election = self.election
@@ -393,21 +480,11 @@ class Instance(GeventActor):
         ]
 
 
-class _Call:
+class _Call(NamedTuple):
     """A call for the leader that was made here."""
 
-    __slots__ = ("answer", "ticket")
-
-    def __init__(self, ticket: Any, answer: Callable[[Any], None]) -> None:
-        self.ticket = ticket
-        self.answer = answer
-
-    def __eq__(self, other: object) -> bool:
-        ticket = other.ticket if isinstance(other, _Call) else other
-        return self is other or (self.ticket is not None and self.ticket == ticket)
-
-    def __hash__(self) -> int:
-        return hash(self.ticket)
+    ticket: Any
+    answer: Callable[[Any], None]
 
 
 def _outcome(returned: Any) -> Outcome | Surrender:
@@ -427,11 +504,3 @@ def _answer_as_original(answer: Callable[[Any], None], value: Any) -> None:
         answer(value)
     else:
         answer((wire.LEADER_REPLY, value))
-
-
-def _tell(ref: Ref, message: Any) -> None:
-    """Tell an actor something, unless it has ended."""
-    try:
-        ref.tell(message)
-    except pykka.ActorDeadError:
-        logger.debug("%s has ended, and is not told %r", ref, message)

@@ -129,6 +129,7 @@ class Machine:
         "_calls",
         "_contest",
         "_electing",
+        "_heir",
         "_merge",
         "_out",
         "ground",
@@ -154,6 +155,7 @@ class Machine:
         self._out: list[Effect] = []
         self._calls = Calls(self._out)
         self._electing: Elect | None = None
+        self._heir: Member | None = None  # to whom it has surrendered
         self._contest = Contest(policy, self._alive, self._out)
         self._merge = Merge(self._out)
 
@@ -174,14 +176,23 @@ class Machine:
         self._calls.down(member)
         if self.leader == member:
             self._orphaned()
+        if self._heir == member:
+            self._heir = None
         if known:
             self._out.append(CallBack("handle_down", (member,)))
+        return self._conclude()
+
+    def resync(self, member: Member) -> list[Effect]:
+        """A follower is not sure any more who leads it: if we do, it is to be told again."""
+        self.society.synced.pop(member, None)
         return self._conclude()
 
     def nodes(self, alive: Iterable[str]) -> list[Effect]:
         """The nodes whose lock servers are up now."""
         self._alive = frozenset(alive)
+        self._heir = None
         self._contest.nodes(self._alive)
+        self._merge.nodes(self._alive)
         return self._conclude()
 
     # --- The contest, and the merge lock --------------------------------------------------------
@@ -189,6 +200,12 @@ class Machine:
     def contest(self, round: int, standing: Standing) -> list[Effect]:
         """How the contest stands now; `nodes` has told before which nodes are up."""
         self._contest.told(round, standing)
+        return self._conclude()
+
+    def agent_gone(self, round: int) -> list[Effect]:
+        """The agent of a round has ended by itself, and with it all that it was granted."""
+        if round == self._contest.round and self._contest.contending:
+            self._renew()
         return self._conclude()
 
     def token(self, round: int, token: int | None) -> list[Effect]:
@@ -213,15 +230,18 @@ class Machine:
         if isinstance(outcome, Surrender):
             self._surrender_to(outcome.heir)
             return self._conclude()
-        new = [elect.newcomer]
+        # What was lost during the callback is not led: it may not have been asked for its state.
+        stands = self._stands()
+        new = self.unsynced() if stands else []
         if elect.newcomer is None:
             self._change("elected")
-            new = self.unsynced()
-        elif outcome.old is not NOTHING:
-            self._tell(self.society.synced, FromLeader(self.term, outcome.old))
+        else:
+            new = [member for member in new if member == elect.newcomer]
+            if stands and outcome.old is not NOTHING:
+                self._tell(self.society.synced, FromLeader(self.term, outcome.old))
         self._tell(new, Announce(self.term, outcome.new))
         self.society.synced.update(dict.fromkeys(new))
-        if elect.newcomer is None:
+        if stands:
             self._serve_kept()
         return self._conclude()
 
@@ -247,8 +267,7 @@ class Machine:
             if sender == self.leader:
                 self._orphaned()
         elif isinstance(message, YieldTo):
-            if message.heir != self.me and self._contest.contending:
-                self._renew()
+            self._asked_to_yield(sender, message)
         elif isinstance(message, Forward):
             if self.role == "leader":
                 self._serve(Kept(message.number, message.request), sender)
@@ -277,6 +296,11 @@ class Machine:
         """Somebody sends the leader a message through this instance."""
         self._calls.kept.append(Kept(None, request))
         self._serve_kept()
+        return self._conclude()
+
+    def not_sent(self, number: int, error: Exception) -> list[Effect]:
+        """A call can't be passed on, as there is something in it that can't be sent."""
+        self._calls.not_sent(number, error)
         return self._conclude()
 
     def cancel(self, call: Hashable) -> list[Effect]:
@@ -331,7 +355,7 @@ class Machine:
     def _conclude(self) -> list[Effect]:
         """After each event: contend or not, and go as far as the contest lets it."""
         if self._electing is None:
-            may = self.kind == "candidate" and self._contest.may_contend
+            may = self.kind == "candidate" and self._contest.may_contend and self._heir is None
             if may != self._contest.contending:
                 self._contest.contend() if may else self._withdraw()
             self._strive()
@@ -423,8 +447,16 @@ class Machine:
             )
         if self.role != "leader":
             self._change("elected")
-        self._tell([m for m in self.society.those("candidate") if m != heir], YieldTo(heir))
-        self._renew()
+        others = [m for m in self.society.those("candidate") if m != heir]
+        self._tell(others, YieldTo(self.term, heir))
+        self._withdraw()
+        self._heir = heir  # it contends again if the heir does not lead as things are
+
+    def _asked_to_yield(self, sender: Member, message: YieldTo) -> None:
+        if message.term < self.term or self.leader not in (None, sender):
+            return  # of an election that is over
+        if self._contest.contending:
+            self._renew()
 
     def _announced(self, sender: Member, node: str, message: Announce) -> None:
         if message.term < self.term or (message.term == self.term and self.leader == self.me):
@@ -433,6 +465,7 @@ class Machine:
         if self.role == "leader":
             self._step_down()
         self._change("announced")
+        self._heir = None
         self.leader = sender
         self.term = message.term
         self._out.append(CallBack("surrendered", (message.payload,)))

@@ -35,6 +35,11 @@ class Merge:
             self._out.append(TakeMerge(self._number, nodes))
         return self._held
 
+    def nodes(self, alive: frozenset[str]) -> None:
+        """Nodes have come up, or gone with what was locked there: it must be taken there anew."""
+        if self._nodes is not None:
+            self._nodes &= alive
+
     def told(self, number: int, held: bool) -> None:
         """The lock was taken, or its transaction was aborted."""
         if number == self._number and self._nodes is not None:

@@ -72,8 +72,9 @@ class Resign(NamedTuple):
 
 
 class YieldTo(NamedTuple):
-    """The leader gives its place to `heir`: everybody else stands last behind it."""
+    """The leader of this term gives its place to `heir`: everybody else stands last behind it."""
 
+    term: int
     heir: Member
 
 

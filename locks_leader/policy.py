@@ -61,14 +61,18 @@ def policy_of(policy: str | Policy, nodes: Iterable[str] | None) -> Policy:
 
     Args:
         policy: `"island"`, `"majority"`, or what `quorum` returns.
-        nodes: The nodes that count; needed for a majority.
+        nodes: The nodes that count; needed for a majority. Where they are given, it takes more than
+            half of them to lead, for instances on other nodes may see both of two leaders.
 
     Raises:
         InvalidOption: There is no such policy, or the nodes do not fit it.
     """
     electorate = None if nodes is None else frozenset(nodes)
-    if isinstance(nodes, str) or electorate == frozenset():
-        raise InvalidOption(f"nodes={nodes!r}: give the names of the nodes that count, as a list")
+    wrong = isinstance(nodes, str) or electorate == frozenset()
+    if wrong or not all(isinstance(n, str) and n.count("@") == 1 for n in electorate or ()):
+        raise InvalidOption(
+            f"nodes={nodes!r}: give the names of the nodes that count, name@host, as a list"
+        )
     if policy == "majority":
         if electorate is None:
             raise InvalidOption(
@@ -82,8 +86,9 @@ def policy_of(policy: str | Policy, nodes: Iterable[str] | None) -> Policy:
         raise InvalidOption(
             f'there is no policy {policy!r}; use "island", "majority" with nodes=[...], or quorum(n)'
         )
-    if electorate is not None and len(electorate) < policy.quorum:
+    if electorate is not None and not len(electorate) // 2 < policy.quorum <= len(electorate):
         raise InvalidOption(
-            f"a quorum of {policy.quorum} can't be reached with {len(electorate)} nodes"
+            f"{policy.quorum} of {len(electorate)} nodes is no quorum: with nodes=[...] it takes more "
+            "than half of them, so that there are never two leaders, and no more than all"
         )
     return policy._replace(electorate=electorate)

@@ -65,7 +65,16 @@ KINDS: dict[Atom, type[Any]] = {
     Atom("leader_cast"): LeaderCast,
 }
 NAMES = {kind: name for name, kind in KINDS.items()}
-NUMBERS = (Announce, FromLeader, Affirm, Resign, Forward, Answer, NotTheLeader)  # begin with one
+NUMBERS = (
+    Announce,
+    FromLeader,
+    Affirm,
+    Resign,
+    YieldTo,
+    Forward,
+    Answer,
+    NotTheLeader,
+)  # begin with one
 
 
 def pack(message: Message, sender: pykka.ActorRef[Any]) -> tuple[Any, ...]:
@@ -86,7 +95,7 @@ def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
         or not isinstance(term[2], pykka.ActorRef)
         or len(fields) != len(kind._fields)
         or (kind in NUMBERS and type(fields[0]) is not int)
-        or (kind is YieldTo and not isinstance(fields[0], pykka.ActorRef))
+        or (kind is YieldTo and not isinstance(fields[1], pykka.ActorRef))
     ):
         raise MisuseError(f"{term!r:.200} is no message of an election", value=f"{term!r:.200}")
     return term[2], kind(*fields)

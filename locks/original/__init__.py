@@ -24,7 +24,7 @@ from locks.original.forms import (
     ToLockServer,
     watcher_request,
 )
-from locks.original.servers import OriginalServers, cannot_unlock
+from locks.original.servers import OriginalServers, cannot_unlock, is_election
 
 __all__ = [
     "CastServer",
@@ -38,5 +38,6 @@ __all__ = [
     "ToLockServer",
     "around",
     "cannot_unlock",
+    "is_election",
     "watcher_request",
 ]

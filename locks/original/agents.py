@@ -15,6 +15,10 @@ head to be in the way of each entry behind it:
 * All that is granted is the head. If several are in its way, they are told as readers, for of several
   writers it would think that none is in its way.
 
+The client of an entry counts: the original's candidates for leadership (`locks_leader`) take each for
+another candidate, unless it is themselves. Who the client of an agent of a third node is, is not known
+here. Then the receiver's own client stands for it, as nobody can mistake that for somebody else.
+
 All requests on exactly the id are always in it: an agent passes what it is told on to others that it
 does not find in the queue, and these must not find themselves missing.
 
@@ -97,13 +101,20 @@ class OriginalAgents:
     Args:
         server: The pid of our lock server.
         pid: The pid of an agent, of this node or another.
+        client: The pid of the client of an agent of ours, or `None` if that is not known.
 
     Every method returns what is to be done, in this order.
     """
 
-    def __init__(self, server: Pid, pid: Callable[[AgentId], Pid]) -> None:
+    def __init__(
+        self,
+        server: Pid,
+        pid: Callable[[AgentId], Pid],
+        client: Callable[[AgentId], Pid | None],
+    ) -> None:
         self._server = server
         self._pid = pid
+        self._client = client
         self._interests: dict[Pid, dict[LockId, _Interest]] = {}
         self._watching: dict[LockId, dict[Pid, None]] = {}
         self._processes: dict[AgentId, tuple[Pid, Pid]] = {}  # of each agent, and of its client
@@ -238,7 +249,7 @@ class OriginalAgents:
     def resolved(self, report: Deadlock) -> None:
         """A deadlock with an agent of the original was resolved; the next infos say so."""
         if report.action == "surrendered":
-            self._note(report.lock_id, self._pid_of(report.agent)[0], 0)
+            self._note(report.lock_id, self._pid_of(report.agent), 0)
 
     def told(self, watcher: OriginalWatcher, view: View) -> list[Command]:
         """Our lock server tells a process of the original the view of a lock id."""
@@ -251,7 +262,8 @@ class OriginalAgents:
         agent = agent_of(pid) if interest.modes else None
         if agent is None and first:
             return self._tell_held(interest, pid) if view.requests else []
-        queue = self._queue(view, agent)
+        me = self._processes[agent][1] if agent is not None else pid
+        queue = self._queue(view, agent, me)
         if agent is not None and not any(e.pid == pid for group in queue for e in group.entries):
             return []  # it is about to be removed, and could not cope with that
         watchers = self._watching.get(lock_id, ())
@@ -274,8 +286,14 @@ class OriginalAgents:
                 if related(lock_id, other):
                     interest.note = (SURRENDER, agent, version)
 
-    def _queue(self, view: View, me: AgentId | None) -> list[Group]:
-        """A view as the queue that an agent is told, or somebody who only watches."""
+    def _queue(self, view: View, me: AgentId | None, client: Pid) -> list[Group]:
+        """A view as the queue that an agent is told, or somebody who only watches.
+
+        Args:
+            view: The view.
+            me: The agent.
+            client: Its client, or the one who watches.
+        """
         shown = list(view.requests)
         if me is not None:
             own = [c for c in shown if c.agent == me and c.lock_id == view.lock_id]
@@ -291,7 +309,7 @@ class OriginalAgents:
             agents = {c.agent for c in granted}
             writes = any(c.mode == "write" for c in granted)
             as_readers = not writes or (len(agents) > 1 and me is not None)
-            queue.append(self._group("read" if as_readers else "write", granted, view))
+            queue.append(self._group("read" if as_readers else "write", granted, view, client))
         readers: list[Contender] = []
         for contender in shown:
             if contender.granted:
@@ -300,34 +318,32 @@ class OriginalAgents:
                 readers.append(contender)
                 continue
             if readers:
-                queue.append(self._group("read", readers, view))
+                queue.append(self._group("read", readers, view, client))
                 readers = []
-            queue.append(self._group("write", [contender], view))
+            queue.append(self._group("write", [contender], view, client))
         if readers:
-            queue.append(self._group("read", readers, view))
+            queue.append(self._group("read", readers, view, client))
         return queue
 
-    def _group(self, mode: Mode, members: list[Contender], view: View) -> Group:
+    def _group(self, mode: Mode, members: list[Contender], view: View, client: Pid) -> Group:
         """A group; an agent is in it once, with that which most others wait for."""
         strongest: dict[AgentId, Contender] = {}
         for contender in members:
-            known = strongest.get(contender.agent)
-            if known is None or _strength(contender, view) > _strength(known, view):
+            rival = strongest.get(contender.agent)
+            if rival is None or _strength(contender, view) > _strength(rival, view):
                 strongest[contender.agent] = contender
         entries = []
         for contender in strongest.values():
-            pid, client = self._pid_of(contender.agent)
+            agent = contender.agent
+            known = self._processes.get(agent)
+            whose = known[1] if known is not None else self._client(agent) or client
             direct = contender.lock_id == view.lock_id
-            entries.append(Entry(pid, client, self._pack(contender), direct))
+            entries.append(Entry(self._pid_of(agent), whose, self._pack(contender), direct))
         return Group(mode, tuple(entries))
 
-    def _pid_of(self, agent: AgentId) -> tuple[Pid, Pid]:
-        """The pids of an agent and its client; our agents stand for their clients."""
+    def _pid_of(self, agent: AgentId) -> Pid:
         known = self._processes.get(agent)
-        if known is not None:
-            return known
-        pid = self._pid(agent)
-        return (pid, pid)
+        return self._pid(agent) if known is None else known[0]
 
     def _pack(self, contender: Contender) -> int:
         packed = self._packed.get(contender)

@@ -22,7 +22,9 @@ What the original does not have is made up for as far as it can be:
   surrender, each undoing what the other one does. Who does so often is answered later.
 * It forgets an upgrade that waits when its agent surrenders; it is asked for again.
 * It has no unlock. What is given up stays until the transaction ends, and `Released` says so.
-* It has no fencing tokens, and its versions may go back: `Raise` is never confirmed.
+* It has no fencing tokens, and its versions may go back: `Raise` is never confirmed. The lock of an
+  election (`is_election`) is an exception. Its token puts those of our candidates in an order who have
+  had the lock on the same Python node, so it needs the confirmation of Python nodes only.
 
 Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the original.
 """
@@ -64,7 +66,7 @@ from locks.otp.terms import Atom, Pid
 from locks.wait_graph import Exploration
 from locks.wire import BadMessage, agent_of
 
-__all__ = ["OriginalServers"]
+__all__ = ["OriginalServers", "cannot_unlock", "is_election"]
 
 LOCK_INFO = Atom("lock_info")
 OFTEN = 5  # surrenders of one lock between two interviews; then the answer waits for the next one
@@ -202,7 +204,8 @@ class OriginalServers:
 
     def _raise(self, ours: Ours, node: str, message: Raise) -> list[Command]:
         _, lock_id, since, version = message
-        return [ToAgent(ours.id, Raised(node, lock_id, since, version, False))]
+        done = is_election(lock_id)
+        return [ToAgent(ours.id, Raised(node, lock_id, since, version, done))]
 
     def _tell_all(self, ours: Ours, node: str) -> list[Command]:
         """What is known of the locks there that somebody waits for."""
@@ -439,6 +442,11 @@ class OriginalServers:
             if gone:
                 commands.append(ToAgent(ours.id, Knowledge(ours.teller, tuple(gone))))
         return commands
+
+
+def is_election(lock_id: LockId) -> bool:
+    """Whether a lock is that of an election: `[locks_leader, Resource]`, as the original has it."""
+    return len(lock_id) == 2 and is_atom(lock_id[0], "locks_leader")
 
 
 def cannot_unlock(lock_id: LockId, node: str) -> MisuseError:

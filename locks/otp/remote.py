@@ -31,7 +31,7 @@ from locks.otp.processes import (
     parse_cast,
 )
 from locks.otp.terms import Atom, Pid, Reference
-from locks.runtime import Client, GeventFuture, Monitor, monitor
+from locks.runtime import Client, GeventFuture, Monitor, monitor, tell
 from locks.runtime.inline import OwnReference
 from locks.runtime.monitor import DeathWatch
 
@@ -262,7 +262,7 @@ class Remotes:
                 return
             call = parse_call(message)
             if call is None:
-                self.home.run_soon(subject.tell, self.values(parse_cast(message)))
+                self.home.run_soon(tell, subject, self.values(parse_cast(message)))
             else:
                 caller, tag, request = call
                 self.home.run_soon(self._ask, subject, self.values(request), caller, tag)

@@ -4,7 +4,7 @@ It knows Pykka and gevent and nothing of locks. Nothing is patched, and no hub a
 made, by importing it.
 """
 
-from locks.runtime.actor import GeventActor, GeventFuture, kill
+from locks.runtime.actor import GeventActor, GeventFuture, kill, tell
 from locks.runtime.home import Home
 from locks.runtime.monitor import (
     Client,
@@ -32,4 +32,5 @@ __all__ = [
     "exit_client",
     "kill",
     "monitor",
+    "tell",
 ]

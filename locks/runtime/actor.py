@@ -352,6 +352,14 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
     inbox.kill(reason)
 
 
+def tell(ref: pykka.ActorRef[Any], message: object) -> None:
+    """Tell an actor something, unless it has ended: then there is nobody to be told."""
+    try:
+        ref.tell(message)
+    except ActorDeadError:
+        logger.debug("%s has ended, and is not told %r", ref, message)
+
+
 def _refuse(actor: str, envelope: Envelope[Any]) -> None:
     """Answer a message that a dead actor will not handle, as Pykka does for a stopped one."""
     reply_to = envelope.reply_to

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent
 from gevent import monkey
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Home"]
 
 logger = logging.getLogger("locks")
+
+T = TypeVar("T")
 
 
 class Home:
@@ -85,6 +87,32 @@ class Home:
         if self._stopping:
             raise RuntimeError("this home was stopped")
         self._work.send((function, args))
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function in the hub, from any thread, and return what it returns.
+
+        Raises:
+            RuntimeError: after `stop`.
+        """
+        if get_hub_if_exists() is self.hub:
+            return function(*args)
+        outcome: list[T | BaseException] = []
+        waiter = Waiter()
+
+        def work() -> None:
+            try:
+                outcome.append(function(*args))
+            except BaseException as error:
+                outcome.append(error)
+            finally:
+                waiter.wake()
+
+        self.run_soon(work)
+        waiter.wait()
+        (result,) = outcome
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
     def stop(self, timeout: float | None = None) -> bool:
         """Do what is queued, then end the worker and the thread, if it has one.

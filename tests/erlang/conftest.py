@@ -48,9 +48,10 @@ def mapper() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the compiled driver."""
+    """The folder with the compiled driver, and a callback module for the original's candidates."""
     folder = tmp_path_factory.mktemp("driver")
-    subprocess.run(["erlc", "-o", str(folder), str(HERE / "driver.erl")], check=True)
+    sources = [str(HERE / "driver.erl"), str(HERE / "candidate.erl")]
+    subprocess.run(["erlc", "-o", str(folder), *sources], check=True)
     return folder
 
 

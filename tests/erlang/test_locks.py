@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pykka
 import pytest
 
 import locks
@@ -207,6 +208,50 @@ def test_a_wish_given_up_at_the_original_goes_with_the_transaction(
     locks.end_transaction(agent)
     eventually_queued(erlang, lock_id, ERLANG, 0)
     eventually_queued(erlang, other, ERLANG, 0)
+
+
+def test_each_side_sees_the_clients_of_the_other(
+    node: locks.Node, erlang: Erlang, fresh: Fresh
+) -> None:
+    """In a queue, the client of a Python agent is the actor that asks, on both kinds of servers."""
+    lock_id = fresh()
+    told: list[Any] = []
+    mine = Keeper.start(told)
+    agent = locks.spawn_agent(client=mine)
+    mine.ask(lambda: locks.lock(agent, lock_id, "write", [PYTHON, ERLANG], timeout=5))
+    theirs = ErlangClient(erlang, "theirs")
+    wanted = theirs.ask(lock_id, "write", PYTHON, ERLANG)
+    eventually_queued(erlang, lock_id, ERLANG, 2)
+    eventually_queued(erlang, lock_id, PYTHON, 2)
+    eventually(lambda: len(clients_known_to(erlang, theirs)) == 4)
+    (client,) = {pid for pid in clients_known_to(erlang, theirs) if pid.node == PYTHON}
+    assert client.number != agent.id.created
+    erlang.call("main", "driver", "send", client, "are you the client?")
+    eventually(lambda: told == ["are you the client?"])
+    mine.stop()
+    wanted.get()
+    theirs.end()
+
+
+def clients_known_to(erlang: Erlang, client: ErlangClient) -> list[Pid]:
+    """The clients in all queues that the agent of an Erlang client was told."""
+    _, rows = erlang.call("looks", "locks_agent", "lock_info", client.agent)
+    return [entry[2] for row in rows for group in row[4] for entry in group[1]]
+
+
+class Keeper(pykka.ThreadingActor):
+    """Keeps what it is told, and does what it is asked."""
+
+    def __init__(self, told: list[Any]) -> None:
+        super().__init__()
+        self.told = told
+
+    def on_receive(self, message: Any) -> Any:
+        """Keep text; call anything else."""
+        if isinstance(message, str):
+            self.told.append(message)
+            return None
+        return message()
 
 
 # --- Who is no more

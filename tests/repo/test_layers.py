@@ -102,10 +102,19 @@ LEADER_SHELL = [
     "locks_leader.demo*",
     "locks_leader.election",
     "locks_leader.instance",
+    "locks_leader.mixed",
     "locks_leader.state",
     "locks_leader.wire",
 ]
-PUBLIC = ["locks", "locks.groups", "locks.program", "locks.runtime", "locks.runtime.[A-Z]*"]
+PUBLIC = [
+    "locks",
+    "locks.agent",
+    "locks.groups",
+    "locks.program",
+    "locks.runtime",
+    "locks.runtime.[A-Z]*",
+    "locks.runtime.tell",
+]
 
 MAY_PRINT = ["locks.__main__", "locks.cli*", "locks.demo*", "locks.sim.cli*"]
 MAY_PRINT += ["locks_leader.demo*", "locks_leader.sim.cli*", "locks_leader.sim.__main__"]

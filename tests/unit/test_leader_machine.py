@@ -276,11 +276,10 @@ def test_surrender_to_another_candidate() -> None:
     m.joined("y", A, "candidate")
     m.merge(2, held=True)
     assert m.elected(Surrender("y")) == [
-        Send("x", YieldTo("y")),
+        Send("x", YieldTo(10, "y")),
         DropMerge(2),
         CallBack("stepped_down"),
         Withdraw(1),
-        Contend(2, frozenset({A})),
     ]
     other = leader(A)
     other.joined("w", A, "worker")
@@ -293,9 +292,38 @@ def test_asked_to_yield() -> None:
     """The heir keeps its place, everybody else stands last."""
     m = machine(A)
     m.start()
-    assert m.receive("x", A, YieldTo("me")) == []
-    assert m.receive("x", A, YieldTo("y")) == [Withdraw(1), Contend(2, frozenset({A}))]
+    m.receive("x", A, Announce(5, "s"))
+    assert m.receive("x", A, YieldTo(4, "y")) == [], "of an earlier term"
+    assert m.receive("z", A, YieldTo(5, "y")) == [], "not the leader"
+    assert m.receive("x", A, YieldTo(5, "y")) == [Withdraw(1), Contend(2, frozenset({A}))]
     assert m.contest(1, Standing(grants(a=1), held=True)) == [], "the first round is over"
+    assert leader(A).receive("x", A, YieldTo(99, "y")) == [], "it leads itself"
+
+
+def test_whoever_surrenders_waits_for_the_heir() -> None:
+    """Until somebody leads, the heir is down, or other nodes are up.
+
+    So nobody is elected again and again in vain if the heir can't lead as things are.
+    """
+    for ends in (
+        lambda m: m.down("y"),
+        lambda m: m.receive("x", A, Announce(11, "s")),
+        lambda m: m.nodes([A, B]),
+    ):
+        m = leader(A)
+        m.joined("y", A, "candidate")
+        m.merge(2, held=True)
+        m.elected(Surrender("y"))
+        assert m.joined("z", A, "candidate") == [Monitor("z")]
+        assert Contend(2, frozenset({A})) in ends(m)
+
+
+def test_an_agent_that_ends_by_itself() -> None:
+    """What it was granted is gone: a leader steps down, and there is a new round."""
+    m = leader(A)
+    assert m.agent_gone(7) == []
+    effects = m.agent_gone(1)
+    assert effects == [CallBack("stepped_down"), Withdraw(1), Contend(2, frozenset({A}))]
 
 
 # --- Following ----------------------------------------------------------------------------------

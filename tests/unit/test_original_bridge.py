@@ -10,7 +10,7 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 from locks.messages import Request, ServerMessage, Surrender, ToWatcher
-from locks.model import Contender, Deadlock, LockId
+from locks.model import AgentId, Contender, Deadlock, LockId
 from locks.original import (
     DemonitorPid,
     MonitorPid,
@@ -42,13 +42,17 @@ class World:
     """Our lock server, and processes of the original that have to do with it.
 
     Attributes:
+        clients: The pids of the clients of our agents, as far as they are known.
         infos: What each process was told last of each lock.
         sent: All that was sent.
     """
 
     def __init__(self) -> None:
         self.machine = ServerMachine(P, 1000)
-        self.agents = OriginalAgents(Pid(5, P, 3), lambda agent: pid_of(agent, 3))
+        self.clients: dict[AgentId, Pid] = {}
+        self.agents = OriginalAgents(
+            Pid(5, P, 3), lambda agent: pid_of(agent, 3), lambda agent: self.clients.get(agent)
+        )
         self.infos: dict[tuple[Pid, LockId], Info] = {}
         self.sent: list[SendTerm] = []
         self.monitored: set[Pid] = set()
@@ -95,6 +99,11 @@ class World:
             )
             for group in self.infos[agent, lock_id].queue
         ]
+
+    def clients_in(self, agent: Pid, *lock_id: Any) -> list[Pid]:
+        """The clients in the queue that somebody was told."""
+        groups = self.infos[agent, lock_id].queue
+        return [entry.client for group in groups for entry in group.entries]
 
     def believes(self, agent: Pid, lock_id: LockId, mode: str) -> bool:
         """Whether an agent of the original thinks that it has a lock, after what it was told."""
@@ -149,6 +158,29 @@ def test_our_agents_have_their_pids(world: World) -> None:
     world.cast(*lock(ONE, ["a"]))
     head = world.infos[ONE, ("a",)].queue[0]
     assert [entry.pid for entry in head.entries] == [Pid(OURS.created, P, 3)]
+
+
+def test_clients_are_told_by_their_own_pids(world: World) -> None:
+    """The client of an entry is the process that began the transaction, not its agent."""
+    mine = world.clients[OURS] = Pid(77, P, 3)
+    world.serve(Request(OURS, "mine", ("a",), "write"))
+    world.cast(*lock(ONE, ["a"]))
+    assert world.clients_in(ONE, "a") == [mine, CLIENT]
+    world.cast(Atom("watch"), ["a"], THREE)
+    world.cast(*lock(TWO, ["a"]))
+    assert world.clients_in(THREE, "a") == [mine, CLIENT, CLIENT]
+
+
+def test_a_client_that_is_not_known_is_taken_for_no_other(world: World) -> None:
+    """Who is told sees its own client there, or itself if it only watches: nobody new."""
+    world.serve(Request(OURS, "somebody elsewhere", ("a",), "write"))
+    world.cast(Atom("watch"), ["a"], THREE)
+    other = Pid(98, E, 7)
+    world.cast(Atom("lock"), ["a"], ONE, CLIENT, WRITE)
+    world.cast(Atom("lock"), ["a"], TWO, other, WRITE)
+    assert world.clients_in(ONE, "a") == [CLIENT, CLIENT, other]
+    assert world.clients_in(TWO, "a") == [other, CLIENT, other]
+    assert world.clients_in(THREE, "a") == [THREE, CLIENT, other]
 
 
 def test_tables_and_rows(world: World) -> None:

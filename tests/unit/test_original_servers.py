@@ -251,6 +251,9 @@ def test_tokens_and_watching_are_refused(world: World) -> None:
     """Versions are never confirmed there, and our views can't be asked for."""
     (told,) = world.servers.send(ME, E, Raise(ME, A, 5, 6))
     assert told == ToAgent(ME, Raised(E, A, 5, 6, False))
+    election = (Atom("locks_leader"), "r")  # only Python nodes count for its token
+    (told,) = world.servers.send(ME, E, Raise(ME, election, 5, 6))
+    assert told == ToAgent(ME, Raised(E, election, 5, 6, True))
     with pytest.raises(MisuseError, match="runs the original"):
         world.servers.send(ME, E, Watch("me", A))
     assert "until the transaction ends" in str(cannot_unlock(A, E))

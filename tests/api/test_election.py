@@ -1,0 +1,425 @@
+"""The simple face of elections, and one behaviour in one program, with callers of every kind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pykka
+import pytest
+
+import locks
+import locks_leader
+from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo
+from tests.api.clients import Run
+from tests.helpers import eventually
+
+
+class Failure(Exception):
+    """What goes wrong on purpose."""
+
+
+# --- Election -----------------------------------------------------------------------------------
+
+
+def test_run_leads_and_gives_back(run: Run) -> None:
+    """The function runs while leading, with a term; its value is returned, and the next one leads."""
+    clients = [run.client() for _ in range(4)]
+    leading: list[Leadership] = []
+    most = 0
+
+    def work(leadership: Leadership, number: int) -> int:
+        nonlocal most
+        leading.append(leadership)
+        most = max(most, sum(not each.lost.is_open for each in leading))
+        leadership.ensure_leading()
+        run.pause()
+        return number
+
+    answers = [c.do(Election("report").run, work, number) for number, c in enumerate(clients)]
+    assert [answer.get() for answer in answers] == [0, 1, 2, 3]
+    terms = [each.term for each in leading]
+    assert terms == sorted(set(terms))
+    eventually(lambda: all(each.lost.is_open for each in leading))
+
+
+def test_an_exception_steps_down(run: Run) -> None:
+    """It goes to the caller of `run`, and the next one leads."""
+    one, two = run.client(), run.client()
+
+    def fail(_: Leadership) -> None:
+        raise Failure
+
+    with pytest.raises(Failure):
+        one.call(Election("report").run, fail)
+    assert two.call(Election("report").run, lambda _: "done") == "done"
+
+
+def test_as_a_decorator(run: Run) -> None:
+    """To call the function is to run it, with the leadership before its arguments."""
+
+    @Election("report")
+    def report(leadership: Leadership, day: str) -> tuple[int, str]:
+        return leadership.term, day
+
+    term, day = run.client().call(report, "monday")
+    assert term > 0
+    assert day == "monday"
+
+
+def test_stop_while_waiting(run: Run) -> None:
+    """Who waits for the leadership gets nothing, and takes part no longer."""
+    one, two = run.client(), run.client()
+    first, second = Election("report"), Election("report")
+    until_lost = one.do(first.run, lambda leadership: leadership.lost.wait())
+    eventually(lambda: first.leadership)
+    waiting = two.do(second.run, lambda _: "led")
+    eventually(lambda: locks.statistics().agents >= 4)
+    second.stop()
+    assert waiting.get() is None
+    assert not until_lost.ready
+    first.stop()
+    assert until_lost.get() is True
+
+
+def test_stop_while_leading(run: Run) -> None:
+    """The function is told; the leadership is given back when it has returned, and not before."""
+    one, two = run.client(), run.client()
+    first, second = Election("report"), Election("report")
+    told = threading.Event()
+    go = locks.runtime.Gate()
+
+    def work(leadership: Leadership) -> str:
+        leadership.lost.wait()
+        told.set()
+        go.wait()
+        return "done"
+
+    ending = one.do(first.run, work)
+    leadership = eventually(lambda: first.leadership)
+    next_one = two.do(second.run, lambda _: "led")
+    first.stop()
+    eventually(told.is_set)
+    with pytest.raises(locks_leader.LeadershipLost, match="over"):
+        leadership.ensure_leading()
+    run.pause()
+    assert not next_one.ready
+    go.open()
+    assert ending.get() == "done"
+    assert next_one.get() == "led"
+
+
+def test_a_time_limit(run: Run) -> None:
+    """Who is not elected in time takes part no longer."""
+    one, two = run.client(), run.client()
+    first = Election("report")
+    ending = one.do(first.run, lambda leadership: leadership.lost.wait())
+    eventually(lambda: first.leadership)
+    with pytest.raises(locks_leader.LeaderTimeout, match=r"report.* 0.05 s"):
+        two.call(Election("report").run, lambda _: None, timeout=0.05)
+    first.stop()
+    ending.get()
+
+
+def test_callbacks_tell_of_elections() -> None:
+    """`on_elected` and `on_lost` get the same leadership, and take turns."""
+    log: list[tuple[str, Leadership]] = []
+
+    def candidate(name: str) -> Election:
+        return Election(
+            "report",
+            on_elected=lambda leadership: log.append((f"{name} leads", leadership)),
+            on_lost=lambda leadership: log.append((f"{name} has led", leadership)),
+        )
+
+    one, two = candidate("one"), candidate("two")
+    one.start()
+    eventually(lambda: log)
+    two.start()
+    one.stop()
+    eventually(lambda: len(log) == 3)
+    two.stop()
+    eventually(lambda: len(log) == 4)
+    told = [text for text, _ in log]
+    assert sorted(told[1:3]) == ["one has led", "two leads"]
+    assert (told[0], told[3]) == ("one leads", "two has led")
+    assert {id(leadership) for _, leadership in log} == {id(one_s) for _, one_s in (log[0], log[3])}
+
+
+def test_an_exception_in_a_callback_ends_the_part() -> None:
+    """Somebody else leads then."""
+
+    def fail(_: Leadership) -> None:
+        raise Failure
+
+    one, two = Election("report", on_elected=fail), Election("report")
+    one.start()
+    two.start()
+    eventually(lambda: two.leadership)
+    assert one.leadership is None
+    two.stop()
+
+
+def test_misuse() -> None:
+    """What is wrong is said, and nothing is begun."""
+    election = Election("report")
+    election.start()
+    with pytest.raises(locks.MisuseError, match=r"takes part.*already"):
+        election.run(lambda _: None)
+    election.stop()
+    with pytest.raises(locks.InvalidOption, match="needs nodes="):
+        Election("report", policy="majority").run(lambda _: None)
+    with pytest.raises(locks.InvalidOption, match="a quorum is"):
+        locks_leader.quorum(0)
+    with pytest.raises(locks.InvalidOption, match="Behaviour"):
+        locks_leader.start(object)  # type: ignore[arg-type]
+    with pytest.raises(locks.InvalidOption, match="role='boss'"):
+        locks_leader.start(Behaviour, role="boss")  # type: ignore[arg-type]
+
+
+def test_a_node_that_is_stopped_ends_the_wait(run: Run) -> None:
+    """Who waits is told why it will not be elected any more."""
+    one, two = run.client(), run.client()
+    first = Election("report")
+    leading = one.do(first.run, lambda leadership: leadership.lost.wait())
+    eventually(lambda: first.leadership)
+    waiting = two.do(Election("report").run, lambda _: None)
+    eventually(lambda: locks.statistics().agents >= 4)
+    locks.stop()
+    assert leading.get() is True
+    with pytest.raises(locks.OperatingError, match="ended before"):
+        waiting.get()
+
+
+# --- A behaviour --------------------------------------------------------------------------------
+
+
+class Notes(Behaviour):
+    """Keeps notes, in the leader and in all that follow."""
+
+    def init(self, name: str) -> None:
+        self.name = name
+        self.notes: list[str] = []
+        self.log: list[str] = []
+        self.later: list[locks_leader.Caller] = []
+
+    def elected(self, election: locks_leader.ElectionState, newcomer: Any) -> Any:
+        self.log.append("elected" if newcomer is None else "newcomer")
+        of = None if newcomer is None else [newcomer]
+        for _, notes in election.ask_candidates("notes", of).replies:
+            self.notes += [note for note in notes if note not in self.notes]
+        return OnlyNew(tuple(self.notes))
+
+    def surrendered(self, message: Any, election: locks_leader.ElectionState) -> None:
+        self.log.append("surrendered")
+        self.notes = list(message)
+
+    def stepped_down(self, election: locks_leader.ElectionState) -> None:
+        self.log.append("stepped down")
+
+    def handle_leader_call(
+        self, request: Any, caller: locks_leader.Caller, election: locks_leader.ElectionState
+    ) -> Any:
+        if request == "fail":
+            raise Failure("on purpose")
+        if request == "later":
+            self.later.append(caller)
+            return locks_leader.NO_REPLY
+        self.notes.append(request)
+        election.broadcast(request)
+        return self.name
+
+    def handle_leader_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
+        if message == "answer":
+            locks_leader.leader_reply(self.later.pop(), "at last")
+        else:
+            raise Failure(message)
+
+    def from_leader(self, message: Any, election: locks_leader.ElectionState) -> None:
+        self.notes.append(message)
+
+    def handle_call(
+        self, request: Any, caller: locks_leader.Caller, election: locks_leader.ElectionState
+    ) -> Any:
+        if request == "broadcast":
+            election.broadcast("x")
+        if request == "ask":
+            election.ask_candidates("notes")
+        return list(self.log if request == "log" else self.notes)
+
+    def handle_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
+        self.notes.append(f"cast {message}")
+
+    def handle_info(self, message: Any, election: locks_leader.ElectionState) -> None:
+        self.notes.append(f"info {message}")
+
+
+@contextmanager
+def three_candidates() -> Iterator[list[pykka.ActorRef[Any]]]:
+    """Three candidates in one program; the first one leads."""
+    refs = [locks_leader.start(Notes, name) for name in ("one", "two", "three")]
+    settled(refs)
+    assert locks_leader.info(refs[0]).role == "leader"
+    try:
+        yield refs
+    finally:
+        for ref in refs:
+            ref.stop()
+
+
+def settled(refs: list[pykka.ActorRef[Any]]) -> pykka.ActorRef[Any]:
+    """Wait until all of them agree on a leader, and return it."""
+
+    def leader() -> Any:
+        known = [locks_leader.info(ref) for ref in refs]
+        agreed = len({(each.leader, each.term) for each in known}) == 1
+        return agreed and known[0].leader in refs and known[0].leader
+
+    return eventually(leader)
+
+
+def test_three_candidates_in_one_node(run: Run) -> None:
+    """The original's first case: they agree, and what one writes all of them have."""
+    with three_candidates() as three:
+        client = run.client()
+        assert client.call(locks_leader.leader_call, three[2], "hello") == "one"
+        eventually(lambda: [locks_leader.call(ref, "notes") for ref in three] == [["hello"]] * 3)
+        info = client.call(locks_leader.info, three[1])
+        assert info.leader == three[0]
+        assert info.role == "following"
+        assert set(info.candidates) == {three[0], three[2]}
+
+
+def test_the_next_leader_has_the_state(run: Run) -> None:
+    """Whether the leader stops or crashes; calls through any instance go on."""
+    with three_candidates() as three:
+        client = run.client()
+        client.call(locks_leader.leader_call, three[1], "first")
+        three.pop(0).stop()
+        assert client.call(locks_leader.leader_call, three[1], "second") in ("two", "three")
+        leader = settled(three)
+        locks_leader.leader_cast(three[0], "crash")
+        eventually(lambda: not leader.is_alive())
+        three.remove(leader)
+        assert client.call(locks_leader.leader_call, three[0], "third") in ("two", "three")
+        assert locks_leader.call(three[0], "notes") == ["first", "second", "third"]
+        log = locks_leader.call(three[0], "log")
+        assert log[-1] == "elected"
+        assert "stepped down" not in log
+
+
+def test_workers_follow_and_do_not_lead(run: Run) -> None:
+    """A worker learns of each leader, passes calls on, and waits while there is none."""
+    client = run.client()
+    worker = locks_leader.start(Notes, "worker", role="worker")
+    waiting = client.do(locks_leader.leader_call, worker, "early")
+    assert locks_leader.info(worker).leader is None
+    one = locks_leader.start(Notes, "one")
+    assert waiting.get() == "one"
+    two = locks_leader.start(Notes, "two")
+    settled([one, two, worker])
+    assert locks_leader.info(one).workers == [worker]
+    one.stop()
+    assert client.call(locks_leader.leader_call, worker, "late") == "two"
+    assert locks_leader.call(worker, "notes") == ["early", "late"]
+    for ref in (two, worker):
+        ref.stop()
+
+
+def test_errors_of_calls(run: Run) -> None:
+    """What the leader raises goes to the caller, and harms nobody else."""
+    with three_candidates() as three:
+        client = run.client()
+        for through in three[:1]:
+            with pytest.raises(Failure, match="on purpose"):
+                client.call(locks_leader.leader_call, through, "fail")
+        with pytest.raises(locks.RemoteError, match="Failure: on purpose"):
+            client.call(locks_leader.leader_call, three[2], "fail")
+        with pytest.raises(locks_leader.NotLeader, match="following"):
+            client.call(locks_leader.call, three[1], "broadcast")
+        with pytest.raises(locks.MisuseError, match=r"within elected\(\) only"):
+            client.call(locks_leader.call, three[0], "ask")
+        assert all(ref.is_alive() for ref in three)
+
+
+def test_the_leader_dies_before_it_answers(run: Run) -> None:
+    """The caller gets `LeaderDied`, whether it called the leader itself or through another one."""
+    with three_candidates() as three:
+        clients = [run.client(), run.client()]
+        waiting = [
+            client.do(locks_leader.leader_call, through, "later", timeout=None)
+            for client, through in zip(clients, three, strict=False)
+        ]
+        eventually(lambda: locks_leader.call(three[0], "notes") == [])
+        run.pause()
+        three.pop(0).stop()
+        for answer in waiting:
+            with pytest.raises(locks_leader.LeaderDied, match="may have"):
+                answer.get()
+
+
+def test_a_late_answer(run: Run) -> None:
+    """`NO_REPLY` now, `leader_reply` later; a caller may give up meanwhile."""
+    with three_candidates() as three:
+        one, two = run.client(), run.client()
+        waiting = one.do(locks_leader.leader_call, three[1], "later", timeout=None)
+        worker = locks_leader.start(Notes, "alone", role="worker", resource="nobody")
+        with pytest.raises(locks_leader.LeaderTimeout, match="no leader answered 'never'"):
+            two.call(locks_leader.leader_call, worker, "never", timeout=0.05)
+        worker.stop()
+        assert not waiting.ready
+        locks_leader.leader_cast(three[2], "answer")
+        assert waiting.get() == "at last"
+
+
+def test_a_call_that_was_given_up_is_not_carried_out(run: Run) -> None:
+    """Its caller may have called again."""
+    client = run.client()
+    worker = locks_leader.start(Notes, "worker", role="worker")
+    with pytest.raises(locks_leader.LeaderTimeout):
+        client.call(locks_leader.leader_call, worker, "ghost", timeout=0.02)
+    one = locks_leader.start(Notes, "one")
+    client.call(locks_leader.leader_call, worker, "real")
+    assert locks_leader.call(one, "notes") == ["real"]
+    for ref in (one, worker):
+        ref.stop()
+
+
+def test_messages_to_one_instance() -> None:
+    """Casts and anything else it is told have callbacks of their own."""
+    with three_candidates() as three:
+        locks_leader.cast(three[1], "a")
+        three[1].tell(("some", "thing"))
+        assert locks_leader.call(three[1], "notes") == ["cast a", "info ('some', 'thing')"]
+
+
+class Modest(Notes):
+    """Gives the leadership to the first that comes."""
+
+    def elected(self, election: locks_leader.ElectionState, newcomer: Any) -> Any:
+        super().elected(election, newcomer)
+        return "state" if newcomer is None else SurrenderTo(newcomer)
+
+
+def test_surrender_to_a_named_candidate() -> None:
+    """It leads next, before others that have waited for longer; who surrendered follows it."""
+    modest = locks_leader.start(Modest, "modest", resource="r")
+    eventually(lambda: locks_leader.info(modest).role == "leader")
+    heir = locks_leader.start(Notes, "heir", resource="r")
+    assert settled([modest, heir]) == heir
+    eventually(
+        lambda: (
+            locks_leader.call(modest, "log")
+            == ["elected", "newcomer", "stepped down", "surrendered"]
+        )
+    )
+    for ref in (modest, heir):
+        ref.stop()
+
+
+def test_init_that_fails() -> None:
+    """The exception goes to the caller of `start`, and nothing is left."""
+    with pytest.raises(TypeError, match="init"):
+        locks_leader.start(Notes)
