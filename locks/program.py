@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+import pykka
+
 from locks.errors import AgentEnded, MisuseError
 from locks.node import Node, Trace
 from locks.otp.options import TLS, Address, Options, check_node_name
@@ -125,6 +127,9 @@ def _forget_node() -> None:
     if node is not None:
         node.running = False
         node.turn.reset()
+        for ref in node.dependents:
+            ref.actor_stopped.set()
+            pykka.ActorRegistry.unregister(ref)
         if node.cluster is not None:
             node.cluster.distribution.abandon()
         for agent in list(node.agents.values()):

@@ -108,14 +108,17 @@ class Contest:
             elif not self._asked & self._alive:
                 self._include({min(self._alive)})
 
-    def told(self, round: int, standing: Standing) -> None:
-        """How it stands now."""
+    def told(self, round: int, standing: Standing) -> bool:
+        """How it stands now; returns whether it had to give up something to resolve a deadlock."""
+        gave_way = False
         if round == self.round and self.contending:
+            gave_way = not self.standing.grants <= standing.grants
             self.standing = standing
             self._refused = False
             if standing.held and not self._passed:
                 self._passed = True
                 self._include(self._alive - self._asked)
+        return gave_way
 
     def told_token(self, round: int, token: int | None) -> None:
         """The answer to `AskTerm`."""

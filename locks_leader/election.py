@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+import weakref
 from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any, Literal, TypeVar
@@ -22,6 +24,7 @@ from locks_leader.state import ElectionState
 __all__ = ["Election", "Leadership"]
 
 R = TypeVar("R")
+_elections: weakref.WeakSet[Election] = weakref.WeakSet()
 
 
 class Leadership:
@@ -91,6 +94,7 @@ class Election:
         self._nodes = None if nodes is None else list(nodes)
         self._node = node
         self._part: _Part | None = None
+        _elections.add(self)
 
     def __repr__(self) -> str:
         return f"<Election {self.name!r}{' leading' if self.leadership else ''}>"
@@ -173,7 +177,8 @@ class Election:
         return led
 
     def _begin(self, once: bool) -> _Part:
-        if self._part is not None and not self._part.over.is_open:
+        part = self._part
+        if part is not None and not (part.ending or part.over.is_open):
             raise MisuseError(
                 f"this program takes part in {self.name!r} already; stop it first, or make another "
                 "Election"
@@ -207,6 +212,7 @@ class _Part:
         self.over = Gate()
         self.instance: pykka.ActorRef[Any] | None = None
         self.stopping = False
+        self.ending = False
         self._reason: object = None
 
     def begin(self, instance: pykka.ActorRef[Any]) -> None:
@@ -248,6 +254,7 @@ class _Part:
 
     def end(self) -> None:
         """Take part no longer."""
+        self.ending = True
         if self.instance is not None and self.instance.is_alive():
             self.instance.stop(block=False)
 
@@ -284,3 +291,12 @@ class _Callbacks(Behaviour):
     def terminate(self, reason: object, election: ElectionState) -> None:
         if self.part.leadership is not None and not self.part.once:
             self.part.stepped_down(election)
+
+
+def _forget_parts() -> None:
+    """In a forked child nobody takes part: the actors are in the parent."""
+    for election in list(_elections):
+        election._part = None
+
+
+os.register_at_fork(after_in_child=_forget_parts)

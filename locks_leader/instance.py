@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import pykka
@@ -107,9 +108,9 @@ class Instance(GeventActor):
         }
         self._open_calls: dict[Any, _Call] = {}
         self._monitors: list[groups.GroupMonitor] = []
+        self._watched: dict[Ref, locks.Monitor] = {}
         self._does: dict[type[Any], Callable[[Any], object]] = {
             messages.Contend: self._contend,
-            messages.Include: self._include,
             messages.Withdraw: self._withdraw,
             messages.AskTerm: self._ask_term,
             messages.TakeMerge: self._take_merge,
@@ -152,6 +153,9 @@ class Instance(GeventActor):
         if self._mixed is not None:
             self._mixed.end()
         self.node.dependents.discard(self.actor_ref)
+        for monitor in self._watched.values():  # or the others would keep it in memory
+            monitor.cancel()
+        self._watched.clear()
         if self._begun:
             self._begun = False
             self._callbacks.terminate(reason, self.election)
@@ -169,6 +173,7 @@ class Instance(GeventActor):
             if self._mixed is not None:
                 self._mixed.viewed(message)
         elif kind is _Gone:
+            self._watched.pop(message.member, None)
             if self._mixed is not None:
                 self._mixed.down(message.member)
             self.perform(self.machine.down(message.member))
@@ -297,16 +302,17 @@ class Instance(GeventActor):
 
     def perform(self, effects: list[Effect]) -> None:
         """Do what the machine wants done."""
-        for effect in effects:
-            self._does[type(effect)](effect)
+        for kind, several in groupby(effects, type):
+            if kind is messages.Include:  # all at once: that takes one turn, and fewer messages
+                self._ask([each.node for each in several if isinstance(each, messages.Include)])
+            else:
+                for effect in several:
+                    self._does[kind](effect)
 
     def _contend(self, effect: messages.Contend) -> None:
         self._round = effect.round
         self._agent = self._begin_transaction(await_nodes=True)
         self._ask(effect.nodes)
-
-    def _include(self, effect: messages.Include) -> None:
-        self._ask((effect.node,))
 
     def _ask(self, nodes: Iterable[str]) -> None:
         assert self._agent is not None
@@ -341,7 +347,11 @@ class Instance(GeventActor):
 
     def _monitor(self, effect: messages.Monitor) -> None:
         member: Any = effect.member
-        locks.monitor(member, lambda _: tell(self.actor_ref, _Gone(member)))
+        told = partial(self._tell_gone, member)
+        self._watched[member] = locks.monitor(member, told)
+
+    def _tell_gone(self, member: Ref, down: locks.Down) -> None:
+        tell(self.actor_ref, _Gone(member))
 
     def _send(self, effect: messages.Send) -> None:
         message = effect.message

@@ -199,7 +199,10 @@ class Machine:
 
     def contest(self, round: int, standing: Standing) -> list[Effect]:
         """How the contest stands now; `nodes` has told before which nodes are up."""
-        self._contest.told(round, standing)
+        gave_way = self._contest.told(round, standing)
+        if gave_way and self.role != "leader" and self._electing is None:
+            # Wait at the gate again: waiting on all nodes, it would be in everybody's next deadlock.
+            self._renew()
         return self._conclude()
 
     def agent_gone(self, round: int) -> list[Effect]:

@@ -146,7 +146,7 @@ def test_without_a_term_it_waits_for_news_of_the_contest() -> None:
     m.contest(1, Standing(grants(a=3), held=True))
     m.merge(1, held=True)
     assert m.token(1, None) == []
-    assert m.contest(1, Standing(grants(a=5), held=True)) == [AskTerm(1)]
+    assert m.contest(1, Standing(grants(a=3), held=True)) == [AskTerm(1)]
 
 
 def test_an_aborted_merge_is_begun_anew() -> None:
@@ -159,12 +159,38 @@ def test_an_aborted_merge_is_begun_anew() -> None:
 
 
 def test_losing_while_syncing() -> None:
-    """It gives the merge lock back and is a candidate again."""
+    """It gives the merge lock back, and is a candidate again that waits at the gate."""
     m = machine(A)
     m.start()
     m.contest(1, Standing(grants(a=3), held=True))
-    assert m.contest(1, Standing(grants(), held=False)) == [DropMerge(1)]
+    effects = m.contest(1, Standing(grants(), held=False))
+    assert effects == [DropMerge(1), Withdraw(1), Contend(2, frozenset({A}))]
     assert m.role == "candidate"
+
+
+def test_giving_way_in_a_deadlock() -> None:
+    """Who has passed the gate and gives a lock up waits there again, and on no other node."""
+    m = machine(A, B)
+    m.start()
+    assert m.contest(1, Standing(grants(a=3), held=True)) == [Include(1, B)]
+    assert m.contest(1, Standing(grants(a=3), held=False)) == []
+    effects = m.contest(1, Standing(grants(), held=False))
+    assert effects == [Withdraw(1), Contend(2, frozenset({A}))]
+    assert m.contest(1, Standing(grants(b=4), held=False)) == [], "news of an earlier round"
+
+
+def test_what_is_lost_while_it_is_elected() -> None:
+    """A node lost and found again during `elected` was perhaps not asked: nobody is told; it steps down."""
+    m = machine(A, B)
+    m.joined("x", B, "candidate")
+    win(m, a=3, b=4)
+    m.contest(1, Standing(grants(a=3), held=True))
+    m.leader_call("call", "request")
+    effects = m.elected(Outcome("state"))
+    assert [effect for effect in effects if isinstance(effect, Send)] == []
+    assert CallBack("stepped_down") in effects
+    assert not any(type(e) is CallBack and e.name == "handle_leader_call" for e in effects)
+    assert (m.role, m.leader) == ("candidate", None)
 
 
 def test_all_on_its_ground_are_told() -> None:
