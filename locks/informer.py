@@ -158,11 +158,9 @@ class Informer:
         """Tell those who know of an entry, and still wait, how it is now."""
         told_to = entry.told_to
         assert told_to is not None
-        for asker, turned in list(told_to.items()):
-            if asker.waits and asker.turned == turned:
-                self._tell(asker, entry, news)
-            else:  # it has forgotten it
-                del told_to[asker]
+        _drop_forgotten(told_to)
+        for asker in told_to:
+            self._tell(asker, entry, news)
 
     def _look_for_cycle(self, start: Asker, news: News) -> bool:
         """Tell the edges of a cycle through `start`; whether there is one."""
@@ -251,10 +249,14 @@ class Informer:
         if entry.told_to is None:
             entry.told_to = {}
         if entry.told_to.get(asker) != asker.turned:
+            size = len(entry.told_to)
+            if size >= FEW and not size & (size - 1):  # now and then, or a lock held for long grows
+                _drop_forgotten(entry.told_to)
             entry.told_to[asker] = asker.turned
             self._tell(asker, entry, news)
 
 
+FEW = 16
 # Stands for all that goes on at other nodes.
 _ELSEWHERE = Asker(AgentId(0, "elsewhere", 0), "elsewhere")
 
@@ -270,3 +272,10 @@ def _may_be_waited_for(asker: Asker) -> bool:
         if any(above.waiting() for above in slot.path() if above is not slot):
             return True
     return False
+
+
+def _drop_forgotten(told_to: dict[Asker, int]) -> None:
+    """Take out those who are gone, or do not wait any more, or do so anew: they have forgotten it."""
+    for asker, turned in list(told_to.items()):
+        if not asker.total or not asker.waits or asker.turned != turned:
+            del told_to[asker]

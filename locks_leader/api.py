@@ -90,6 +90,7 @@ def start(
 
     Raises:
         InvalidOption: An argument is wrong; nothing was started.
+        MisuseError: The name is taken, or the node was started to be alone.
         NodeNotRunning: The node was stopped.
     """
     if not (isinstance(behaviour, type) and issubclass(behaviour, Behaviour)):
@@ -105,9 +106,9 @@ def start(
     node.check_running()
     ref = node.home.call(Instance.start, behaviour, args, resource, role, checked, node)
     try:
-        ref.ask(Begin())
         if name is not None:
             node.register(name, ref)
+        ref.ask(Begin())
     except BaseException:
         ref.stop(block=False)
         raise

@@ -97,16 +97,19 @@ class Contest:
         self.token = self._asked_for = None
         self._refused = False
 
-    def nodes(self, alive: frozenset[str]) -> None:
-        """Nodes have come up, or gone with what was locked there."""
+    def nodes(self, alive: frozenset[str]) -> bool:
+        """Nodes have come up, or gone with what was locked there.
+
+        Returns:
+            Whether a new round is to be begun, as the gate is gone. If it were asked for at another
+            one in this round, it would be asked for at the old gate as well when that comes back.
+        """
         before, self._alive = self._alive, self._policy.asked(alive)
         grants, held = self.standing
         self.standing = Standing(frozenset(g for g in grants if g[0] in self._alive), held)
-        if self.contending and self._alive:
-            if self._passed:
-                self._include(self._alive - before)  # whoever was asked before is asked again
-            elif not self._asked & self._alive:
-                self._include({min(self._alive)})
+        if self.contending and self._passed:
+            self._include(self._alive - before)  # whoever was asked before is asked again
+        return self.contending and not self._passed and not self._asked & self._alive
 
     def told(self, round: int, standing: Standing) -> bool:
         """How it stands now; returns whether it had to give up something to resolve a deadlock."""

@@ -30,20 +30,28 @@ _elections: weakref.WeakSet[Election] = weakref.WeakSet()
 class Leadership:
     """What one who leads has in hand, from being elected to losing the leadership.
 
+    Pass its term along with what you do: it is larger than that of each leader before, on the same
+    nodes. Whoever carries it out refuses a term smaller than one it has seen.
+
     Attributes:
-        term: A number larger than that of each leader before, on the same nodes. Pass it along with
-            what you do; whoever carries it out refuses a term smaller than one it has seen.
         lost: Opens when the leadership is lost, or is to be given back because the election was
             stopped: `lost.is_open`, `lost.wait(timeout)`.
     """
 
     def __init__(self, state: ElectionState) -> None:
-        self.term = state.term
         self.lost = Gate()
+        self._term = state.term
         self._state = state
 
     def __repr__(self) -> str:
         return f"<Leadership of term {self.term}{', lost' if self.lost.is_open else ''}>"
+
+    @property
+    def term(self) -> int:
+        """The leader's term; it may rise while it leads, when it takes over further nodes."""
+        if not self.lost.is_open:
+            self._term = max(self._term, self._state.own_term)
+        return self._term
 
     def ensure_leading(self) -> None:
         """Make sure, as far as this node knows, that nobody else leads.

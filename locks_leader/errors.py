@@ -15,7 +15,7 @@ class LeaderDied(OperatingError):
     """The leader died, or was cut off, before it answered: it may have carried the call out or not."""
 
 
-class LeaderTimeout(OperatingError):
+class LeaderTimeout(OperatingError, TimeoutError):
     """No leader answered in time.
 
     Attributes:

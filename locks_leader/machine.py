@@ -191,8 +191,9 @@ class Machine:
         """The nodes whose lock servers are up now."""
         self._alive = frozenset(alive)
         self._heir = None
-        self._contest.nodes(self._alive)
         self._merge.nodes(self._alive)
+        if self._contest.nodes(self._alive) and self._contest.may_contend:
+            self._renew()
         return self._conclude()
 
     # --- The contest, and the merge lock --------------------------------------------------------
@@ -450,15 +451,16 @@ class Machine:
             )
         if self.role != "leader":
             self._change("elected")
-        others = [m for m in self.society.those("candidate") if m != heir]
-        self._tell(others, YieldTo(self.term, heir))
+        self._tell(self.society.those("candidate"), YieldTo(self.term, heir))
         self._withdraw()
         self._heir = heir  # it contends again if the heir does not lead as things are
 
     def _asked_to_yield(self, sender: Member, message: YieldTo) -> None:
         if message.term < self.term or self.leader not in (None, sender):
             return  # of an election that is over
-        if self._contest.contending:
+        if sender == self._heir:
+            self._heir = None  # else two that surrender to each other would both wait
+        if message.heir != self.me and self._contest.contending:
             self._renew()
 
     def _announced(self, sender: Member, node: str, message: Announce) -> None:

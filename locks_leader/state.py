@@ -84,6 +84,12 @@ class ElectionState:
         return self._instance.machine.term
 
     @property
+    def own_term(self) -> int:
+        """The term of this instance if it leads; 0 if it does not."""
+        machine = self._instance.machine
+        return machine.term if machine.leader == self.me else 0
+
+    @property
     def candidates(self) -> list[Ref]:
         """The other candidates."""
         return self._known(self._instance.machine.society.those("candidate"))

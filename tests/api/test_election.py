@@ -13,12 +13,25 @@ import pytest
 import locks
 import locks_leader
 from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo
-from tests.api.clients import Run
+from tests.api.clients import Answer, Client, Run
 from tests.helpers import eventually
 
 
 class Failure(Exception):
     """What goes wrong on purpose."""
+
+
+def lead(client: Client, election: Election) -> Answer:
+    """Let a client lead until the leadership is lost; it does when this returns."""
+    begun = threading.Event()
+
+    def work(leadership: Leadership) -> bool:
+        begun.set()
+        return leadership.lost.wait()
+
+    answer = client.do(election.run, work)
+    eventually(begun.is_set)
+    return answer
 
 
 # --- Election -----------------------------------------------------------------------------------
@@ -73,8 +86,7 @@ def test_stop_while_waiting(run: Run) -> None:
     """Who waits for the leadership gets nothing, and takes part no longer."""
     one, two = run.client(), run.client()
     first, second = Election("report"), Election("report")
-    until_lost = one.do(first.run, lambda leadership: leadership.lost.wait())
-    eventually(lambda: first.leadership)
+    until_lost = lead(one, first)
     waiting = two.do(second.run, lambda _: "led")
     eventually(lambda: locks.statistics().agents >= 4)
     second.stop()
@@ -88,17 +100,20 @@ def test_stop_while_leading(run: Run) -> None:
     """The function is told; the leadership is given back when it has returned, and not before."""
     one, two = run.client(), run.client()
     first, second = Election("report"), Election("report")
-    told = threading.Event()
+    begun, told = threading.Event(), threading.Event()
     go = locks.runtime.Gate()
 
     def work(leadership: Leadership) -> str:
+        begun.set()
         leadership.lost.wait()
         told.set()
         go.wait()
         return "done"
 
     ending = one.do(first.run, work)
-    leadership = eventually(lambda: first.leadership)
+    eventually(begun.is_set)
+    leadership = first.leadership
+    assert leadership is not None
     next_one = two.do(second.run, lambda _: "led")
     first.stop()
     eventually(told.is_set)
@@ -115,8 +130,7 @@ def test_a_time_limit(run: Run) -> None:
     """Who is not elected in time takes part no longer."""
     one, two = run.client(), run.client()
     first = Election("report")
-    ending = one.do(first.run, lambda leadership: leadership.lost.wait())
-    eventually(lambda: first.leadership)
+    ending = lead(one, first)
     with pytest.raises(locks_leader.LeaderTimeout, match=r"report.* 0.05 s"):
         two.call(Election("report").run, lambda _: None, timeout=0.05)
     first.stop()
@@ -183,8 +197,7 @@ def test_a_node_that_is_stopped_ends_the_wait(run: Run) -> None:
     """Who waits is told why it will not be elected any more."""
     one, two = run.client(), run.client()
     first = Election("report")
-    leading = one.do(first.run, lambda leadership: leadership.lost.wait())
-    eventually(lambda: first.leadership)
+    leading = lead(one, first)
     waiting = two.do(Election("report").run, lambda _: None)
     eventually(lambda: locks.statistics().agents >= 4)
     locks.stop()

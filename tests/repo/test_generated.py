@@ -18,16 +18,21 @@ import contextlib
 import io
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from locks.__main__ import main
+from locks_leader.sim import cli_diagrams
 
 ROOT = Path(__file__).parents[2]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PREFIX = "python -m locks "
+PROGRAMS: dict[str, Callable[[list[str]], int]] = {
+    "python -m locks ": main,
+    "python -m locks_leader.sim.cli_diagrams ": cli_diagrams.main,
+}
 
 BLOCK = re.compile(
     r"(?P<head>^<!-- *generated: *(?P<command>\S.*?) *-->\n\n?```\w+\n)(?P<body>.*?)(?P<tail>^```$)",
@@ -49,10 +54,11 @@ def generated(text: str) -> list[Generated]:
 
 def output(command: str) -> str:
     """Return what a command prints; a violation that it finds (status 1) is no failure."""
-    assert command.startswith(PREFIX), f"{command!r} does not begin with {PREFIX!r}"
+    prefix = next((prefix for prefix in PROGRAMS if command.startswith(prefix)), None)
+    assert prefix is not None, f"{command!r} begins with none of {list(PROGRAMS)}"
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        status = main(shlex.split(command.removeprefix(PREFIX)))
+        status = PROGRAMS[prefix](shlex.split(command.removeprefix(prefix)))
     assert status in (0, 1), f"{command} ends with status {status}"
     return printed.getvalue().rstrip("\n") + "\n"
 

@@ -96,10 +96,15 @@ def test_the_lock_is_asked_for_at_one_gate_first() -> None:
 
 
 def test_when_the_gate_is_gone_the_next_node_is_the_gate() -> None:
-    """Who waits at a node that goes down asks at another one."""
+    """Who waits at a node that goes down asks at another one, with a new agent.
+
+    The old one would ask at the old gate as well when that is back, and being older than who leads by
+    then, could take the leadership from it.
+    """
     m = machine(A, B, C)
     m.start()
-    assert m.nodes([B, C]) == [Include(1, B)]
+    assert m.nodes([B, C]) == [Withdraw(1), Contend(2, frozenset({B}))]
+    assert m.nodes([A, B, C]) == []
 
 
 def test_one_that_has_passed_asks_each_node_that_comes_up() -> None:
@@ -303,6 +308,7 @@ def test_surrender_to_another_candidate() -> None:
     m.merge(2, held=True)
     assert m.elected(Surrender("y")) == [
         Send("x", YieldTo(10, "y")),
+        Send("y", YieldTo(10, "y")),
         DropMerge(2),
         CallBack("stepped_down"),
         Withdraw(1),
@@ -342,6 +348,15 @@ def test_whoever_surrenders_waits_for_the_heir() -> None:
         m.elected(Surrender("y"))
         assert m.joined("z", A, "candidate") == [Monitor("z")]
         assert Contend(2, frozenset({A})) in ends(m)
+
+
+def test_two_that_surrender_to_each_other_do_not_both_wait() -> None:
+    """Whose heir surrenders in turn contends again."""
+    m = leader(A)
+    m.joined("y", A, "candidate")
+    m.merge(2, held=True)
+    m.elected(Surrender("y"))
+    assert m.receive("y", A, YieldTo(11, "me")) == [Contend(2, frozenset({A}))]
 
 
 def test_an_agent_that_ends_by_itself() -> None:

@@ -1,0 +1,31 @@
+"""The command line: `python -m locks_leader demo`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from locks_leader import demo
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status.
+
+    Args:
+        arguments: The arguments; those of the process by default.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m locks_leader", description="Leader election with state hand-over."
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    demo.add_command(commands)
+    options = parser.parse_args(arguments)
+    status: int = options.run(options)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
