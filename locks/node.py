@@ -40,7 +40,7 @@ from locks.model import AgentId, LockId, View, show
 from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
-from locks.runtime import Client, Home, Waiter, current_client, interrupts, monitor, tell
+from locks.runtime import Client, Home, current_client, end_all, interrupts, tell
 from locks.runtime.inline import Turn
 from locks.server import Server
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
@@ -179,7 +179,7 @@ class Node:
         if self.running:
             self.running = False
             self.turn.run(self._leave)
-            self._end_dependents()
+            end_all(self.dependents)
         if self.server.is_alive():
             if self._shielded:
                 interrupts.uninstall()
@@ -188,16 +188,6 @@ class Node:
                 self.home.run_soon(watch.fire, self.server, "normal")
             self.turn.run(self._end_scopes)
             self.home.stop(timeout=5)
-
-    def _end_dependents(self, timeout: float = 2) -> None:
-        """Let actors that live by this node end in good order, while its hub still runs."""
-        deadline = time.monotonic() + timeout
-        for ref in list(self.dependents):
-            gone = Waiter()
-            monitor(ref, lambda _, gone=gone: gone.wake())  # type: ignore[misc]
-            ref.stop(block=False)
-            if current_client() != ref:
-                gone.wait(max(0.0, deadline - time.monotonic()))
 
     def _leave(self) -> None:
         # In one turn: what is released here is granted to nobody of another node any more.

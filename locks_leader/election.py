@@ -174,6 +174,7 @@ class Election:
             finally:
                 part.end()
                 part.over.wait(5)
+            part.check_failed()
 
     def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
         """As a decorator: to call the function is to `run` it."""
@@ -236,7 +237,7 @@ class _Part:
         if self.stopping:
             self.leadership.lost.open()
         self.decided.open()
-        if self.election.on_elected is not None:
+        if not self.once and self.election.on_elected is not None:
             self.election.on_elected(self.leadership)
 
     def stepped_down(self, state: ElectionState) -> None:
@@ -246,7 +247,7 @@ class _Part:
             self.leadership = leadership if self.once else None
             was_told = not leadership.lost.is_open or self.stopping
             leadership.lost.open()
-            if was_told and self.election.on_lost is not None:
+            if was_told and not self.once and self.election.on_lost is not None:
                 self.election.on_lost(leadership)
         if self.once:
             state.stop()  # it must not be elected again while the function still runs
@@ -273,6 +274,11 @@ class _Part:
             self.leadership.lost.open()
         self.over.open()
         self.decided.open()
+
+    def check_failed(self) -> None:
+        """Raise the exception that has ended it, if one has."""
+        if isinstance(self._reason, Exception):
+            raise self._reason
 
     def check_stopped(self) -> None:
         """Raise an error if it has ended for another reason than `stop`."""

@@ -345,11 +345,13 @@ class Machine:
         return self.society.unsynced(self._is_ground)
 
     def askable(self) -> list[Member]:
-        """The candidates that the leader may ask for their state, and wait for the answer."""
-        return [m for m in self.society.those("candidate") if self._is_ground(self._node_of(m))]
+        """The candidates that the leader may ask for their state, and wait for the answer.
 
-    def _node_of(self, member: Member) -> str:
-        return self.society.seats[member].node
+        They are on nodes where it has the merge lock, so none of them asks it at the same time.
+        """
+        nodes = nodes_of(self.ground)
+        seats = self.society.seats
+        return [m for m in self.society.those("candidate") if seats[m].node in nodes]
 
     def _is_ground(self, node: str) -> bool:
         return self.policy.announced_on(node, nodes_of(self.ground))

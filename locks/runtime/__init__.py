@@ -4,7 +4,7 @@ It knows Pykka and gevent and nothing of locks. Nothing is patched, and no hub a
 made, by importing it.
 """
 
-from locks.runtime.actor import GeventActor, GeventFuture, kill, tell
+from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
 from locks.runtime.home import Home
 from locks.runtime.monitor import (
     Client,
@@ -29,6 +29,7 @@ __all__ = [
     "Monitor",
     "Waiter",
     "current_client",
+    "end_all",
     "exit_client",
     "kill",
     "monitor",

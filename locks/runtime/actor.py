@@ -43,11 +43,20 @@ import pykka
 from pykka import ActorDeadError, ActorRegistry
 from pykka.messages import _ActorStop
 
-from locks.runtime.monitor import ACTOR_REF, DeathWatch, Killed, Mortal, end_reason, kill_greenlet
-from locks.runtime.waiter import Channel, Waiter
+from locks.runtime.monitor import (
+    ACTOR_REF,
+    DeathWatch,
+    Killed,
+    Mortal,
+    current_client,
+    end_reason,
+    kill_greenlet,
+    monitor,
+)
+from locks.runtime.waiter import Channel, Gate, Waiter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
 
     from pykka._actor import ActorInbox
@@ -55,7 +64,7 @@ if TYPE_CHECKING:
     from pykka._future import GetHookFunc
     from pykka._types import OptExcInfo
 
-__all__ = ["GeventActor", "GeventFuture", "kill"]
+__all__ = ["GeventActor", "GeventFuture", "end_all", "kill"]
 
 T = TypeVar("T")
 
@@ -350,6 +359,29 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
     if not (isinstance(inbox, Mortal) and inbox.for_users):
         raise TypeError(f"only a GeventActor can be killed: {ref!r}")
     inbox.kill(reason)
+
+
+def end_all(refs: Iterable[pykka.ActorRef[Any]], timeout: float = 1) -> None:
+    """Stop actors, and kill those that have not ended in time; but for the caller itself.
+
+    Args:
+        refs: Which ones; `GeventActor`s.
+        timeout: Seconds to wait for them to stop, and once more after they were killed.
+    """
+    ending = [ref for ref in refs if ref != current_client()]
+    for end in (_stop_soon, kill):
+        deadline = time.monotonic() + timeout
+        for ref in ending:
+            end(ref)
+        while ending and time.monotonic() < deadline:
+            gone = Gate()
+            monitor(ending[0], lambda _, gone=gone: gone.open())  # type: ignore[misc]
+            gone.wait(deadline - time.monotonic())
+            ending = [ref for ref in ending if ref.is_alive()]
+
+
+def _stop_soon(ref: pykka.ActorRef[Any]) -> None:
+    ref.stop(block=False)
 
 
 def tell(ref: pykka.ActorRef[Any], message: object) -> None:

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 FIGURES = {
     *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
     *("remote", "quorum", "crowd"),
+    *("candidates", "leader"),
 }
 
 

@@ -1,22 +1,33 @@
-"""The examples are programs that run."""
+"""The examples, and the demo of an election, are programs that run."""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import queue
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
+
+import locks
+import locks_leader
+from tests.helpers import eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-def check(path: Path) -> None:
+def check(*command: str | Path) -> str:
     """Run the program in a process of its own; fail unless it ends well and says something."""
     done = subprocess.run(
-        [sys.executable, str(path)],
+        [sys.executable, *map(str, command)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
@@ -24,13 +35,28 @@ def check(path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.strip(), f"{path.name} printed nothing"
+    assert done.stdout.strip(), f"{command} printed nothing"
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(path: Path) -> None:
-    """Each example ends with exit status 0 within a minute and prints something."""
-    check(path)
+@pytest.fixture(scope="module")
+def outputs() -> dict[str, str]:
+    """What the examples that have run have printed."""
+    return {}
+
+
+def output(outputs: dict[str, str], name: str) -> str:
+    """What an example prints; it is run once."""
+    if name not in outputs:
+        outputs[name] = check(ROOT / "examples" / name)
+    return outputs[name]
+
+
+@pytest.mark.parametrize("name", [path.name for path in EXAMPLES])
+def test_example_runs(name: str, outputs: dict[str, str]) -> None:
+    """Each example ends with exit status 0 within a minute, prints something, and no traceback."""
+    output(outputs, name)
 
 
 @pytest.mark.parametrize("program", ["print('hello'); raise SystemExit(1)", "pass"])
@@ -40,3 +66,193 @@ def test_check_can_fail(program: str, tmp_path: Path) -> None:
     path.write_text(program, encoding="utf-8")
     with pytest.raises(AssertionError):
         check(path)
+
+
+# --- The shared dictionary ------------------------------------------------------------------------
+
+
+def load(name: str) -> ModuleType:
+    """Import an example."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", ROOT / f"examples/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def node() -> Iterator[locks.Node]:
+    """This program's node, with a cookie: it can have named actors."""
+    yield locks.start("examples@127.0.0.1", cookie="cookie-of-the-examples")
+    locks.stop()
+
+
+def test_gdict_survives_its_leader_and_a_split(outputs: dict[str, str]) -> None:
+    """Nothing written is lost with the leader; after a split all have what both parts wrote."""
+    copies = [json.loads(line) for line in re.findall(r" has ({.*)", output(outputs, "gdict.py"))]
+    written = {"greeting": "hello", "guests": ["ann", "bob", "eve"], "visits": 6}
+    assert copies[0] == written
+    assert copies[1] == copies[2] == {**written, "visits": 7}
+    one, other, *whole = copies[3:]
+    assert (one["greeting"], other["greeting"]) == ("good day", "good night")
+    assert "written by 2" not in one
+    assert "written by 1" not in other
+    assert len(whole) == 3
+    assert all(copy == whole[0] for copy in whole)
+    assert whole[0] | {"greeting": ""} == {**one, **other, "greeting": ""}
+    assert whole[0]["greeting"] in ("good day", "good night")
+
+
+def test_gdict_has_the_operations_of_the_original(node: locks.Node) -> None:
+    """Each operation does what the original's does; one that fails changes nothing."""
+    gdict = load("gdict")
+    shared, other = gdict.GDict(), gdict.GDict()
+    shared.store("a", 1)
+    shared.store("b", 2)
+    other.erase("b")
+    other.erase("never there")
+    other.append("list", 1)
+    other.append_list("list", [2, 3])
+    other.update("a", "multiply", 10)
+    other.update_or_store("a", 0, "add", 5)
+    other.update_or_store("new", 7, "add", 5)
+    other.update_counter("count", 2)
+    other.update_counter("count", -5)
+    expected = {"a": 15, "list": [1, 2, 3], "new": 7, "count": -3}
+    assert other.to_dict() == expected
+    eventually(lambda: shared.to_dict() == expected)
+    with pytest.raises((KeyError, locks.RemoteError)):
+        shared.update("absent", "add", 1)
+    with pytest.raises((KeyError, locks.RemoteError)):
+        shared.update("a", "unknown", 1)
+    with pytest.raises((TypeError, locks.RemoteError)):
+        shared.update_counter("list", 1)
+    assert shared.to_dict() == other.to_dict() == expected
+
+    assert shared.fetch("a") == 15
+    with pytest.raises(KeyError):
+        shared.fetch("b")
+    assert shared.find("b") is None
+    assert shared.find("b", "none") == "none"
+    assert (shared.is_key("a"), shared.is_key("b")) == (True, False)
+    assert sorted(shared.fetch_keys()) == sorted(expected)
+    assert dict(shared.to_list()) == expected
+    assert shared.filter(lambda key, value: value == 7) == {"new": 7}
+    assert shared.map(lambda key, value: str(value))["count"] == "-3"
+    assert shared.fold(lambda key, value, total: total + len(key), 0) == len("alistnewcount")
+
+
+def test_gdict_brings_copies_together() -> None:
+    """The copy that has seen more counts, erased keys too; else both count, and the own value."""
+    copy = load("gdict").Copy()
+    copy.init()
+    x, y, z = ("x@host", 1), ("y@host", 2), ("z@host", 3)
+    copy.content, copy.seen = {"kept": 1}, {x: 2}
+    copy.merge({"kept": 0, "erased": 1}, {x: 1})
+    assert copy.content == {"kept": 1}, "an older copy has nothing to say"
+    copy.merge({"new": 2}, {x: 3})
+    assert copy.content == {"new": 2}, "a newer copy counts alone"
+    copy.seen[y] = 1
+    copy.merge({"new": 4, "theirs": 5}, {x: 3, z: 1})
+    assert copy.content == {"new": 2, "theirs": 5}, "both have seen something of their own"
+    assert copy.seen == {x: 3, y: 1, z: 1}
+
+
+# --- The pool of workers --------------------------------------------------------------------------
+
+
+def test_workers_have_one_result_for_each_task(outputs: dict[str, str]) -> None:
+    """Two leaders are killed at work; each task has its result, and only theirs were done again."""
+    said = output(outputs, "workers.py")
+    killed = re.findall(r"the leader was killed: (\S+)", said)
+    assert len(set(killed)) == 2
+    assert "60 results, one of each task: True" in said
+    assert "all are right: True" in said
+    again = re.findall(r"had them in hand: (.*)", said)
+    assert len(again) == 1
+    assert len(re.findall(r"\d+", again[0])) <= 2
+
+
+def test_workers_reports_count_once(node: locks.Node) -> None:
+    """A report made twice counts once; one without the ticket of the assignment does not count."""
+    module = load("workers")
+    todo: Any = queue.SimpleQueue()
+    pool = locks_leader.start(module.Pool, node.name, todo, resource="pool")
+    locks_leader.leader_call(pool, ("add", {1: "one", 2: "two"}))
+    locks_leader.leader_call(pool, ("add", {1: "other"}))  # there is such a task already
+    task, what, ticket = todo.get(timeout=10)
+    assert (task, what) == (1, "one")
+
+    def report(name: str, ticket: Any, result: str) -> Any:
+        return locks_leader.leader_call(pool, ("done", task, name, ticket, result))
+
+    term, number = ticket
+    assert report(node.name, (term, number - 1), "late") == "too late"
+    assert report("other@127.0.0.1", ticket, "of another one") == "too late"
+    assert report(node.name, ticket, "right") == "recorded"
+    assert report(node.name, ticket, "right") == "known"
+    assert report(node.name, ticket, "changed") == "too late"
+    assert locks_leader.call(pool, "copy")[3] == {1: (node.name, "right")}
+    assert todo.get(timeout=10)[:2] == (2, "two")
+    assert todo.empty()
+
+
+def test_workers_successor_takes_the_newest_copy() -> None:
+    """Who is elected goes on from the newest copy, and has what the dead had in hand done again."""
+    module = load("workers")
+    todo: Any = queue.SimpleQueue()
+    pool = module.Pool()
+    pool.init("me@host", todo)
+    tasks = {1: "one", 2: "two"}
+    pool.replace(((4, 1), tasks, {}, {}))
+    newer = ((4, 3), tasks, {2: ("dead@host", (4, 2))}, {1: ("dead@host", "done")})
+    older: Any = ((3, 9), {}, {}, {})
+    replies: list[Any] = [("x", older), ("y", newer)]
+    election: Any = SimpleNamespace(
+        ask_candidates=lambda request: locks_leader.Answers(replies, []),
+        broadcast=lambda message: None,
+        term=5,
+        candidates=[],
+        new_candidates=[],
+        alive=[],
+    )
+    pool.elected(election, None)
+    assert pool.results == {1: ("dead@host", "done")}
+    task, what, ticket = todo.get_nowait()
+    assert (task, what) == (2, "two")
+    assert pool.assigned == {2: ("me@host", ticket)}
+    assert ticket > (5, 0), "the new term, and larger than each ticket of the old one"
+
+
+# --- The demo -------------------------------------------------------------------------------------
+
+
+def test_demo_of_an_election_hands_the_state_over() -> None:
+    """Three candidates, the leader is killed, and the next one takes over with what it wrote."""
+    said = check("-m", "locks_leader", "demo")
+    assert said.count("stands for election.") == 3
+    assert said.count(" is elected.") == 2
+    (killed,) = re.findall(r"(\w+) is killed", said)
+    assert re.findall(r"(\w+), who leads, writes Dave", said) == [killed]
+    after = said[said.index("is killed") :]
+    (heir,) = re.findall(r"(\w+) is elected. The list: Dave\.", after)
+    assert heir != killed
+    assert f"{heir}, who leads, writes Erin" in after
+    assert "The list: Dave, Erin." in after
+    assert "Nothing is lost" in after
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["demo", "--loud"]])
+def test_wrong_arguments_are_refused(arguments: list[str]) -> None:
+    """A wrong argument is an error of usage (status 2), not a traceback."""
+    done = subprocess.run(
+        [sys.executable, "-m", "locks_leader", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "usage:" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -12,7 +12,7 @@ import gevent
 import pykka
 import pytest
 
-from locks.runtime import Down, Gate, GeventActor, GeventFuture, kill, monitor
+from locks.runtime import Down, Gate, GeventActor, GeventFuture, kill, monitor, tell
 from tests.helpers import eventually
 
 
@@ -477,3 +477,65 @@ def test_futures_combine() -> None:
     assert first.reduce(lambda a, b: a + b).get() == 6
     assert first.join(second).get() == [[1, 2, 3], 4]
     assert pykka.get_all([first, second]) == [[1, 2, 3], 4]
+
+
+# --- Answers that come later --------------------------------------------------------------------
+
+
+class Later(GeventActor):
+    """Answers "later" with what it is told next."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: list[Callable[[Any], None]] = []
+
+    def on_receive(self, message: Any) -> Any:
+        if message == "asked?":
+            return self.asked
+        if message in ("later", "fail later"):
+            self.answers.append(self.defer())
+            if message == "fail later":
+                raise KeyError(message)
+            return "not this"
+        if message == "at once":
+            self.defer()("at once")
+            return "not this"
+        if self.answers:
+            self.answers.pop(0)(message)
+        return None
+
+
+def test_an_answer_can_be_deferred() -> None:
+    """The caller gets what is given later, once; what the handler returns is not it."""
+    actor = Later.start()
+    try:
+        assert actor.ask("asked?") is True
+        assert actor.ask("at once") == "at once"
+        future = actor.ask("later", block=False)
+        actor.tell("now")
+        assert future.get(timeout=5) == "now"
+        failing = actor.ask("later", block=False)
+        actor.tell(ValueError("no"))
+        with pytest.raises(ValueError, match="no"):
+            failing.get(timeout=5)
+    finally:
+        actor.stop()
+
+
+def test_who_waits_for_a_deferred_answer_is_not_left_alone() -> None:
+    """An exception in the handler, or the end of the actor, is the answer."""
+    actor = Later.start()
+    with pytest.raises(KeyError, match="fail later"):
+        actor.ask("fail later", timeout=5)
+    future = actor.ask("later", block=False)
+    actor.tell("taken by the first")  # that one was answered by the exception already
+    actor.stop()
+    with pytest.raises(pykka.ActorDeadError, match="before it answered"):
+        future.get(timeout=5)
+
+
+def test_telling_an_actor_that_has_ended() -> None:
+    """There is nobody to be told, and nothing is raised."""
+    actor = Later.start()
+    actor.stop()
+    tell(actor, "anything")
