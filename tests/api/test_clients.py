@@ -423,6 +423,23 @@ def _received(client: Any) -> list[Any]:
     return list(client.ref.proxy().received.get(timeout=10))
 
 
+def test_notify_a_fencing_token(run: Run) -> None:
+    """It is told, not waited for; it must be held, and the client must be told at all."""
+    told: list[locks.Notification] = []
+    client, silent = run.client().begin(notify=told.append), run.client().begin()
+    client.lock(A).get()
+    client.call(locks.fencing_token_nowait, client.agent, A)
+    (news,) = eventually(lambda: [n for n in told if n.kind == "token"])
+    assert news.value == (A, client.call(locks.fencing_token, client.agent, A))
+    with pytest.raises(locks.NotHeld):
+        client.call(locks.fencing_token_nowait, client.agent, B)
+    silent.lock(B).get()
+    with pytest.raises(locks.InvalidOption, match="begin it with notify"):
+        silent.call(locks.fencing_token_nowait, silent.agent, B)
+    client.end()
+    silent.end()
+
+
 def test_change_flag_notify(run: Run) -> None:
     """Switching `notify` on tells the present status at once; off, nothing more is told."""
     told: list[locks.Notification] = []

@@ -198,3 +198,15 @@ def test_ctrl_c_in_the_work_goes_to_the_main_greenlet(run_script: Callable[[str]
         home.stop(5)
     """
     assert run_script(script) == "main\nwork goes on\n"
+
+
+def test_a_call_in_the_hub_returns_what_the_function_returns(home: Home) -> None:
+    """From another thread or from the hub itself; an exception comes back, too."""
+    assert home.call(lambda: home.call(gevent.get_hub)) is home.hub
+    from_thread: list[object] = []
+    thread = threading.Thread(target=lambda: from_thread.append(home.call(gevent.get_hub)))
+    thread.start()
+    eventually(lambda: from_thread == [home.hub])
+    thread.join()
+    with pytest.raises(ZeroDivisionError):
+        home.call(lambda: 1 // 0)
