@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from locks_leader.machine import NOTHING, Outcome, Surrender
+
 if TYPE_CHECKING:
     import pykka
 
     from locks_leader.state import Caller, ElectionState
 
-__all__ = ["NO_REPLY", "Behaviour", "NewAndOld", "OnlyNew", "SurrenderTo"]
+__all__ = ["NO_REPLY", "Behaviour", "NewAndOld", "OnlyNew", "SurrenderTo", "outcome_of"]
 
 NO_REPLY: Any = object()
 """What `handle_leader_call` and `handle_call` return to reply later, or never."""
@@ -119,3 +121,14 @@ class Behaviour:
 
     def terminate(self, reason: object, election: ElectionState) -> None:
         """The instance ends: `"normal"`, or the exception that is the reason."""
+
+
+def outcome_of(returned: Any) -> Outcome | Surrender:
+    """What the machine is to make of what `elected` has returned."""
+    if isinstance(returned, SurrenderTo):
+        return Surrender(returned.candidate)
+    if isinstance(returned, NewAndOld):
+        return Outcome(returned.new, returned.old)
+    if isinstance(returned, OnlyNew):
+        return Outcome(returned.message, NOTHING)
+    return Outcome(returned, returned)

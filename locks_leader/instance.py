@@ -19,11 +19,13 @@ import pykka
 
 import locks
 from locks import (
+    AgentEnded,
     Atom,
     GeventActor,
     LocksError,
     MisuseError,
     Node,
+    NodeNotRunning,
     Notification,
     RemoteRef,
     View,
@@ -31,9 +33,9 @@ from locks import (
 )
 from locks.runtime import tell
 from locks_leader import messages, wire
-from locks_leader.behaviour import NO_REPLY, Behaviour, NewAndOld, OnlyNew, SurrenderTo
-from locks_leader.errors import LeaderDied, LeadershipLost, LeaderTimeout
-from locks_leader.machine import NOTHING, Machine, Outcome, Surrender
+from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of
+from locks_leader.errors import LeadershipLost, LeaderTimeout
+from locks_leader.machine import Machine
 from locks_leader.messages import Effect, Origin, Standing
 from locks_leader.mixed import LOCKS_LEADER, Mixed, is_theirs
 from locks_leader.policy import Policy
@@ -164,6 +166,14 @@ class Instance(GeventActor):
 
     def on_receive(self, message: Any) -> Any:
         """Take in one message."""
+        try:
+            return self._take(message)
+        except (AgentEnded, NodeNotRunning):
+            if self.node.running or self.asked:
+                raise
+            self.stop()  # with its node, which was stopped in the middle of it
+
+    def _take(self, message: Any) -> Any:
         kind = type(message)
         if kind is Notification:
             self._notified(message)
@@ -173,10 +183,7 @@ class Instance(GeventActor):
             if self._mixed is not None:
                 self._mixed.viewed(message)
         elif kind is _Gone:
-            self._watched.pop(message.member, None)
-            if self._mixed is not None:
-                self._mixed.down(message.member)
-            self.perform(self.machine.down(message.member))
+            self._down(message.member)
         elif kind is _AgentGone:
             self._agent_gone(message.agent)
         elif kind is Begin:
@@ -212,7 +219,7 @@ class Instance(GeventActor):
         elif head == LOCKS_LEADER and not self.asked:
             self.mixed().receive(term)
         elif head == wire.LEADER_CALL and len(term) == 2:
-            answer = partial(_answer_as_original, self.defer())
+            answer = partial(wire.answer_as_original, self.defer())
             self._leader_call(object(), term[1], answer)
         elif head == wire.LEADER_CAST and len(term) == 2:
             self.perform(self.machine.leader_cast(term[1]))
@@ -271,8 +278,11 @@ class Instance(GeventActor):
         self._saw_nodes(self.node.alive)
         agent = self._agent
         if agent is not None and agent.is_alive():
-            status = locks.transaction_status(agent).status
-            (info,) = locks.lock_info(agent)
+            try:
+                status = locks.transaction_status(agent).status
+                (info,) = locks.lock_info(agent)
+            except AgentEnded:
+                return  # it will be told
             grants = frozenset(zip(info.granted, info.versions, strict=True))
             standing = Standing(grants, held=info.held and status == "have_all_locks")
             self.perform(self.machine.contest(self._round, standing))
@@ -289,7 +299,15 @@ class Instance(GeventActor):
         else:
             for member in news.members:
                 if member != self.actor_ref:
-                    self.perform(self.machine.down(member))
+                    self._down(member)
+
+    def _down(self, member: Ref) -> None:
+        watched = self._watched.pop(member, None)
+        if watched is not None:
+            watched.cancel()
+        if self._mixed is not None:
+            self._mixed.down(member)
+        self.perform(self.machine.down(member))
 
     def _joined(self, kind: Kind, members: Iterable[Ref]) -> None:
         for member in members:
@@ -386,7 +404,7 @@ class Instance(GeventActor):
         finally:
             self._electing = False
         self._look()  # a link may have been lost meanwhile
-        self.perform(self.machine.elected(_outcome(outcome)))
+        self.perform(self.machine.elected(outcome_of(outcome)))
 
     def _call_back(self, effect: messages.CallBack) -> None:
         callback = getattr(self._callbacks, effect.name)
@@ -495,22 +513,3 @@ class _Call(NamedTuple):
 
     ticket: Any
     answer: Callable[[Any], None]
-
-
-def _outcome(returned: Any) -> Outcome | Surrender:
-    if isinstance(returned, SurrenderTo):
-        return Surrender(returned.candidate)
-    if isinstance(returned, NewAndOld):
-        return Outcome(returned.new, returned.old)
-    if isinstance(returned, OnlyNew):
-        return Outcome(returned.message, NOTHING)
-    return Outcome(returned, returned)
-
-
-def _answer_as_original(answer: Callable[[Any], None], value: Any) -> None:
-    if isinstance(value, LeaderDied):
-        answer(wire.LEADER_DIED)
-    elif isinstance(value, Exception):
-        answer(value)
-    else:
-        answer((wire.LEADER_REPLY, value))

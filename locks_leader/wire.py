@@ -7,11 +7,13 @@ processes can call a candidate of ours: `{'$locks_leader_call', Request}`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pykka
 
 from locks import Atom, MisuseError, RemoteError
+from locks_leader.errors import LeaderDied
 from locks_leader.messages import (
     Affirm,
     Announce,
@@ -35,6 +37,7 @@ __all__ = [
     "LEADER_DIED",
     "LEADER_REPLY",
     "TAG",
+    "answer_as_original",
     "pack",
     "pack_outcome",
     "unpack",
@@ -115,3 +118,13 @@ def unpack_outcome(term: Any) -> Any:
     if type(term) is tuple and len(term) == 2 and term[0] == OK:
         return term[1]
     return RemoteError(f"{term!r:.200} is no outcome of a call", kind=None)
+
+
+def answer_as_original(answer: Callable[[Any], None], value: Any) -> None:
+    """Answer a call for the leader as an Erlang caller expects."""
+    if isinstance(value, LeaderDied):
+        answer(LEADER_DIED)
+    elif isinstance(value, Exception):
+        answer(value)
+    else:
+        answer((LEADER_REPLY, value))
