@@ -22,12 +22,21 @@ from typing import Any
 
 import gevent
 
-from benchmarks import bank, cluster, contention, deadlocks, memory, table_lock, transactions
+from benchmarks import (
+    bank,
+    cluster,
+    contention,
+    deadlocks,
+    leader,
+    memory,
+    table_lock,
+    transactions,
+)
 from benchmarks.harness import Figure, Report, Row, table
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
-    for module in (transactions, contention, deadlocks, table_lock, memory, bank, cluster)
+    for module in (transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader)
     for figure in module.FIGURES
 }
 ROOT = Path(__file__).parents[1]

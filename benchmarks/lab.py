@@ -32,7 +32,23 @@ import locks
 from benchmarks.harness import Report, Sample
 from locks.node import Node
 
-__all__ = ["Lab", "Pins", "Run", "Timed", "now", "pinnings", "timed"]
+__all__ = [
+    "COOKIE",
+    "HOST",
+    "LIMIT",
+    "WARM",
+    "Lab",
+    "Party",
+    "Pins",
+    "Run",
+    "Timed",
+    "line_of",
+    "now",
+    "pin",
+    "pinnings",
+    "processor_time",
+    "timed",
+]
 
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
@@ -182,12 +198,15 @@ class Lab:
     Args:
         report: Where it is said what is not installed.
         green: Whether the clients are greenlets; else threads.
+
+    Attributes:
+        pause: Sleeps for so many seconds.
     """
 
     def __init__(self, report: Report, green: bool) -> None:
         self.green = green
         self._report = report
-        self._pause: Callable[[float], object] = gevent.sleep if green else time.sleep
+        self.pause: Callable[[float], object] = gevent.sleep if green else time.sleep
         self._found: dict[str, list[Timed]] = {}
         self._pinned: dict[int, int] = {}
         self._stack = ExitStack()
@@ -207,9 +226,9 @@ class Lab:
         cookie.write_text(COOKIE)
         command = ("-m", "locks", "node", "--no-mesh", "--cookie-file", str(cookie), "--name")
         processes = [
-            self._start(sys.executable, *command, f"server{n}@{HOST}") for n in range(1, number + 1)
+            self.start(sys.executable, *command, f"server{n}@{HOST}") for n in range(1, number + 1)
         ]
-        ready = [json.loads(_line(process)) for process in processes]
+        ready = [json.loads(line_of(process)) for process in processes]
         names = [each["name"] for each in ready]
         node = locks.start(
             f"client@{HOST}",
@@ -217,18 +236,18 @@ class Lab:
             peers=[f"{each['name']}:{each['port']}" for each in ready],
             mesh=False,
         )
-        self._wait(lambda: node.alive.issuperset(names), f"{names} are not connected")
+        self.wait(lambda: node.alive.issuperset(names), f"{names} are not connected")
         return Peers(node, names, [process.pid for process in processes])
 
     def start_echo(self, there: int, back: int) -> Party:
         """Start both ends of an echo."""
         module = (sys.executable, "-m", "benchmarks.echo")
-        server = self._start(*module, "server", str(back))
-        client = self._start(*module, "client", _line(server).strip(), str(there))
+        server = self.start(*module, "server", str(back))
+        client = self.start(*module, "client", line_of(server).strip(), str(there))
 
         def run(times: int) -> list[Timed]:
             print(times, file=client.stdin, flush=True)
-            return [Timed(took, took) for took in json.loads(_line(client))]
+            return [Timed(took, took) for took in json.loads(line_of(client))]
 
         return Party(run, client.pid, [server.pid])
 
@@ -247,7 +266,7 @@ class Lab:
             found.bind((HOST, 0))
             port = found.getsockname()[1]
         options = ("--bind", HOST, "--save", "", "--appendonly", "no", "--loglevel", "warning")
-        server = self._start(program, "--port", str(port), *options, "--dir", str(self._folder))
+        server = self.start(program, "--port", str(port), *options, "--dir", str(self._folder))
         client = package.Redis(host=HOST, port=port)
         self._stack.callback(client.close)
 
@@ -257,7 +276,7 @@ class Lab:
             except package.ConnectionError:
                 return False
 
-        self._wait(answers, "redis-server does not answer")
+        self.wait(answers, "redis-server does not answer")
         lock = client.lock("bench:1", timeout=30)
 
         def operation() -> float:
@@ -269,7 +288,8 @@ class Lab:
         about = f"redis-py {package.__version__}, Redis {client.info()['redis_version']}"
         return Party(timed(operation), os.getpid(), [server.pid]), about
 
-    def _start(self, *command: str) -> subprocess.Popen[str]:
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a process, to be ended with all others."""
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -281,12 +301,17 @@ class Lab:
         self._stack.callback(_end, process)
         return process
 
-    def _wait(self, ready: Callable[[], bool], otherwise: str) -> None:
+    def wait(self, ready: Callable[[], bool], otherwise: str) -> None:
+        """Wait for something.
+
+        Raises:
+            TimeoutError: It took too long.
+        """
         give_up = now() + LIMIT
         while not ready():
             if now() > give_up:
                 raise TimeoutError(f"{otherwise} within {LIMIT:g} s")
-            self._pause(0.01)
+            self.pause(0.01)
 
     # --- Measuring ------------------------------------------------------------------------------
 
@@ -350,7 +375,12 @@ def _micro(seconds: float) -> str:
     return f"{seconds * 1e6:,.0f} µs"
 
 
-def _line(process: subprocess.Popen[str]) -> str:
+def line_of(process: subprocess.Popen[str]) -> str:
+    """The next line that a process prints.
+
+    Raises:
+        RuntimeError: It has ended instead.
+    """
     assert process.stdout is not None
     line = process.stdout.readline()
     if not line:

@@ -35,7 +35,8 @@ def test_a_quick_run_has_each_figure() -> None:
     assert set(found) == FIGURES
     for name, figure in found.items():
         for context, report in figure["contexts"].items():
-            assert report["rows"], f"{name} ({context}) has no rows"
+            alone = context == "two cores" and any("one core" in s for s in report["skipped"])
+            assert report["rows"] or alone, f"{name} ({context}) has no rows"
             assert all(row["value"] >= 0 for row in report["rows"])
             for skipped in report["skipped"]:  # seen with -s
                 print(skipped)
