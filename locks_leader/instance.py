@@ -119,7 +119,6 @@ class Instance(GeventActor):
             messages.DropMerge: self._drop_merge,
             messages.Monitor: self._monitor,
             messages.Send: self._send,
-            messages.Elect: self._elect,
             messages.CallBack: self._call_back,
             messages.Reply: self._reply,
         }
@@ -320,12 +319,18 @@ class Instance(GeventActor):
 
     def perform(self, effects: list[Effect]) -> None:
         """Do what the machine wants done."""
-        for kind, several in groupby(effects, type):
-            if kind is messages.Include:  # all at once: that takes one turn, and fewer messages
-                self._ask([each.node for each in several if isinstance(each, messages.Include)])
-            else:
-                for effect in several:
-                    self._does[kind](effect)
+        while effects:
+            more: list[Effect] = []
+            for kind, several in groupby(effects, type):
+                if kind is messages.Include:  # all at once: that takes one turn, and fewer messages
+                    self._ask([each.node for each in several if isinstance(each, messages.Include)])
+                elif kind is messages.Elect:  # the last one; hundreds may follow each other
+                    for effect in several:
+                        more = self._elect(effect)
+                else:
+                    for effect in several:
+                        self._does[kind](effect)
+            effects = more
 
     def _contend(self, effect: messages.Contend) -> None:
         self._round = effect.round
@@ -396,15 +401,15 @@ class Instance(GeventActor):
         else:
             raise error
 
-    def _elect(self, effect: messages.Elect) -> None:
-        newcomer: Any = effect.newcomer
+    def _elect(self, effect: Any) -> list[Effect]:
+        newcomer = effect.newcomer
         self._electing = True
         try:
             outcome = self._callbacks.elected(self.election, newcomer)
         finally:
             self._electing = False
         self._look()  # a link may have been lost meanwhile
-        self.perform(self.machine.elected(outcome_of(outcome)))
+        return self.machine.elected(outcome_of(outcome))
 
     def _call_back(self, effect: messages.CallBack) -> None:
         callback = getattr(self._callbacks, effect.name)

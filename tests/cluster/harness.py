@@ -170,8 +170,10 @@ class Server(Process):
 class Worker(Process):
     """A program with clients."""
 
+    program = "tests.cluster.worker"
+
     def __init__(self, name: str, patched: bool = False, **options: Any) -> None:
-        super().__init__(name, ["tests.cluster.worker", *(["--patched"] if patched else [])])
+        super().__init__(name, [self.program, *(["--patched"] if patched else [])])
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._started = self.ask("start", name=name, cookie=COOKIE, **options)

@@ -179,8 +179,8 @@ class Client:
         return Ledger(path).work(until, **terms)
 
 
-def main() -> None:
-    """Read commands until there are no more."""
+def main(kind: type[Client] = Client) -> None:
+    """Read commands until there are no more; clients are of this kind."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
     clients: dict[str, Client] = {}
     read: Callable[[], str] = sys.stdin.readline
@@ -192,7 +192,7 @@ def main() -> None:
         job = json.loads(line)
         name = job.pop("client")
         if name not in clients:
-            clients[name] = Client()
+            clients[name] = kind()
         clients[name].take(job)
     locks.stop()
 

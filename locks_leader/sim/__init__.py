@@ -1,0 +1,22 @@
+"""A simulator and model checker for elections, on the network of `locks.sim`.
+
+It runs the very machines that the actors run: lock servers, agents, and `locks_leader.machine`. Its
+modules, from the bottom up:
+
+    A world       parties      who there is, and what they say besides the election's messages
+                  rules        `RULES`: which machines a world is made of, ours and wrong ones
+                  application  a set that only grows, as the instances' state
+                  member       a simulated instance, with its agents and its mailbox
+                  node         a simulated node; what is done there as soon as it can be
+                  checks       what must always be true, and what when all is quiet
+                  world        `World`, `Plan`: all of that, under a schedule chosen from outside
+    At random     schedule     `run`: a schedule at random; `settle`: until all is quiet
+                  plan         `draw`: the world of a seed
+                  runs         the worlds of many seeds; `storm`: random splits, joins and checks
+    Every order   explore      `explore`: depth first, with an `Outcome`, or `TooManyStates`
+
+Import from the modules: `from locks_leader.sim.explore import explore`.
+`python -m locks_leader.sim --help` runs worlds of many seeds, and storms.
+"""
+
+__all__: list[str] = []

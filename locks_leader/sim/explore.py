@@ -1,0 +1,388 @@
+"""Every order in which things can happen in a small world of elections.
+
+    print(explore(Plan(cuts=1).world()))
+
+The nodes of `locks_leader.sim.world` are run as they are, and the same is checked. A state is a
+tuple of numbers: of the nodes' states, of the messages on each link, of the network, and of what
+has happened so far. What a node does next depends on nothing but its state and what comes in, so each
+step of a node is run once, and looked up from then on. The search is depth first. No state may be
+reached from itself: so every schedule comes to an end, and to a state in which all is as it must
+be.
+
+Fewer states: what happens to the network makes no difference until somebody notices
+(`locks.sim.outages`), and what is done as soon as it can be (`Plan.eager`) has no states of its
+own. An agent that begins later is younger than all others of its node; those of two nodes are
+compared by how many were begun there before. Other orders of ages occur in random worlds only.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import time
+from collections import deque
+from typing import Any, NamedTuple
+
+from locks.errors import LocksError
+from locks.sim.freezing import UNORDERED, freeze
+from locks.sim.host import Violation
+from locks.sim.network import Link, home_of
+from locks.sim.outages import Outages, change
+from locks.sim.world import Choice, Faults
+from locks.sim.world import World as LockWorld
+from locks_leader.sim.checks import History, check_grounds, check_polls, check_quiet
+from locks_leader.sim.node import Node
+from locks_leader.sim.world import FREE, World
+
+__all__ = ["Outcome", "TooManyStates", "explore"]
+
+FREELY = UNORDERED | {"up", "known", "watchers", "calls", "answers", "synced_to"}
+
+Queues = tuple[tuple[int, tuple[int, ...]], ...]
+State = tuple[tuple[int, ...], Queues, int, int, int]  # nodes, links, network, history, calls left
+
+
+class TooManyStates(LocksError):
+    """There are more states than allowed: nothing is proven."""
+
+
+class Outcome(NamedTuple):
+    """What an exploration found.
+
+    Attributes:
+        states: Different states of the world.
+        transitions: Events that lead from one to another.
+        quiet: States in which nothing needs to happen any more.
+        ends: Those of them in which nothing can happen any more.
+        nodes: Different states of single nodes.
+        elections: The most elections on any path.
+        seconds: How long it took.
+    """
+
+    states: int
+    transitions: int
+    quiet: int
+    ends: int
+    nodes: int
+    elections: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.states:,} states, {self.transitions:,} transitions, {self.quiet:,} quiet "
+            f"states, {self.ends:,} ends, {self.nodes:,} states of nodes, at most {self.elections} "
+            f"elections, {self.seconds:.1f} s"
+        )
+
+
+class _Reaction(NamedTuple):
+    """What a step of a node leads to."""
+
+    after: int
+    sent: tuple[tuple[int, int], ...]
+    elections: tuple[Any, ...]
+    written: tuple[Any, ...]
+
+
+class _Space:
+    """The states of a world, and what leads from one to another.
+
+    Args:
+        world: The world, in its first state; it is used up.
+        reduce: Leave out what nobody has noticed.
+    """
+
+    def __init__(self, world: World, reduce: bool) -> None:
+        self.plan = world.plan
+        self.names = list(world.plan.nodes)
+        self.kept: list[bytes] = []
+        self.live: list[Node] = []
+        self.own: list[tuple[Choice, ...]] = []
+        self.ids: dict[Any, int] = {}
+        self.messages: list[Any] = []
+        self.message_ids: dict[Any, int] = {}
+        self.links: list[Link] = []
+        self.link_ids: dict[Link, int] = {}
+        self.reactions: dict[Any, _Reaction] = {}
+        self.histories: list[History] = []
+        self.history_ids: dict[Any, int] = {}
+        self.fine: set[Any] = set()
+        scratch = LockWorld([], self.names, Faults(cuts=world.cuts))
+        self.outages = Outages(scratch, reduce)
+        self.seen: dict[int, dict[tuple[str, str], str]] = {}
+        self.most = 0
+        queues = {
+            self._link(link): tuple(self._message(m) for _, _, m in queue)
+            for link, queue in world.network.links.items()
+        }
+        self.start: State = (
+            tuple(self._node(world.nodes[name]) for name in self.names),
+            tuple(sorted(queues.items())),
+            self.outages.number(world.network, world.cuts, 0, 0),
+            self._history(world.history),
+            world.calls,
+        )
+
+    # --- What can happen
+
+    def moves(self, state: State) -> list[tuple[Any, ...]]:
+        """All that can happen next."""
+        nodes, queues, network, _, calls = state
+        seen = self._seen(network)
+        found: list[tuple[Any, ...]] = []
+        for link, _ in queues:
+            a, b = map(home_of, self.links[link])
+            if seen[b, a] in ("up", "breaking"):
+                found.append(("deliver", link))
+        for number, node in enumerate(nodes):
+            found += [("own", number, each) for each in self.own[node]]
+            if calls:
+                found += [("call", number, ref) for ref in self.live[node].instances]
+        return found + [("net", *each) for each in self.outages.changes(network)]
+
+    def is_free(self, move: tuple[Any, ...]) -> bool:
+        """Whether this never needs to happen."""
+        return move[0] == "call" or (move[0] == "net" and move[1][0] in FREE)
+
+    def choices(self, move: tuple[Any, ...]) -> list[Choice]:
+        """The same as choices of the world."""
+        if move[0] == "deliver":
+            return [("deliver", self.links[move[1]])]
+        if move[0] == "own":
+            return [move[2]]
+        return [("call", move[2])] if move[0] == "call" else list(move[1:])
+
+    # --- Making it happen
+
+    def after(self, state: State, move: tuple[Any, ...]) -> State:
+        """Make something happen, and check all that must be true."""
+        nodes, queues, network, history, calls = state
+        channels = dict(queues)
+        if move[0] == "net":
+            for choice in move[1:]:
+                state = self._change(state, choice)
+            return state
+        if move[0] == "deliver":
+            link = move[1]
+            message, rest = channels[link][0], channels[link][1:]
+            if rest:
+                channels[link] = rest
+            else:
+                del channels[link]
+            number = self.names.index(home_of(self.links[link][1]))
+            reaction = self._react(nodes[number], ("deliver", link, message))
+        elif move[0] == "own":
+            number = move[1]
+            reaction = self._react(nodes[number], move[2])
+        else:
+            number = move[1]
+            key = f"w{self.plan.calls - calls + 1}"
+            calls -= 1
+            reaction = self._react(nodes[number], ("call", move[2], key))
+        return self._done(nodes, channels, network, history, calls, number, reaction)
+
+    def _change(self, state: State, choice: Choice) -> State:
+        nodes, queues, number, history, calls = state
+        kind, what = choice
+        scratch = self.outages.at(number)
+        network = scratch.network
+        network.links = {
+            self.links[link]: deque((0, 0.0, message) for message in queue)
+            for link, queue in queues
+        }
+        there = change(network, choice)
+        if kind == "cut":
+            scratch.cuts -= 1
+        channels = {
+            self._link(link): tuple(message for _, _, message in queue)
+            for link, queue in network.links.items()
+        }
+        after = self.outages.number(network, scratch.cuts, 0, 0)
+        if kind != "notice":
+            return (nodes, tuple(sorted(channels.items())), after, history, calls)
+        me, other = (self.names.index(each) for each in what)
+        version = self.live[nodes[other]].server.version if there else None
+        reaction = self._react(nodes[me], ("notice", what[1], version))
+        return self._done(nodes, channels, after, history, calls, me, reaction)
+
+    def _done(
+        self,
+        nodes: tuple[int, ...],
+        channels: dict[int, tuple[int, ...]],
+        network: int,
+        history: int,
+        calls: int,
+        number: int,
+        reaction: _Reaction,
+    ) -> State:
+        seen = self._seen(network)
+        nodes = (*nodes[:number], reaction.after, *nodes[number + 1 :])
+        for link, message in reaction.sent:
+            a, b = map(home_of, self.links[link])
+            if seen[a, b] == "up":
+                channels[link] = (*channels.get(link, ()), message)
+        live = {name: self.live[node] for name, node in zip(self.names, nodes, strict=True)}
+        if reaction.elections or reaction.written:
+            new = self.histories[history].copy()
+            new.take_in(reaction.elections, reaction.written, live)
+            history = self._history(new)
+        instances = [each for node in live.values() for each in node.instances.values()]
+        if nodes not in self.fine:
+            check_grounds(instances)
+            self.fine.add(nodes)
+        check_polls(instances, seen, lambda link: self._nothing_on(link, channels, live))
+        return (nodes, tuple(sorted(channels.items())), network, history, calls)
+
+    def _nothing_on(
+        self, link: Link, channels: dict[int, tuple[int, ...]], live: dict[str, Node]
+    ) -> bool:
+        wire = (home_of(link[0]), home_of(link[1]))
+        if wire[0] == wire[1]:
+            return link not in live[wire[0]].local
+        return not {self.link_ids.get(link), self.link_ids.get(wire)} & channels.keys()
+
+    def check_quiet(self, state: State) -> None:
+        """When nothing needs to happen any more, all is as it must be."""
+        live = {name: self.live[node] for name, node in zip(self.names, state[0], strict=True)}
+        check_quiet(live, self._seen(state[2]), self.plan.policy)
+
+    # --- Each step of a node
+
+    def _react(self, old: int, event: tuple[Any, ...]) -> _Reaction:
+        found = self.reactions.get((old, event))
+        if found is None:
+            node: Node = pickle.loads(self.kept[old])
+            kind = event[0]
+            if kind == "deliver":
+                node.arrives(self.links[event[1]], self.messages[event[2]])
+            elif kind == "notice":
+                node.notices(event[1], event[2])
+            elif kind == "call":
+                node.call(event[1], event[2])
+            else:
+                node.do(event)
+            sent = tuple((self._link((s, r)), self._message(m)) for s, r, m in node.out)
+            elections, written = tuple(node.elections), tuple(node.written)
+            node.out.clear()
+            node.elections.clear()
+            node.written.clear()
+            found = _Reaction(self._node(node), sent, elections, written)
+            self.reactions[old, event] = found
+        return found
+
+    # --- Numbers for everything
+
+    def _node(self, node: Node) -> int:
+        frozen = freeze(node, FREELY, {})
+        found = self.ids.get(frozen)
+        if found is None:
+            found = self.ids[frozen] = len(self.kept)
+            self.kept.append(pickle.dumps(node, 5))
+            self.live.append(node)
+            self.own.append(tuple(node.choices()))
+        return found
+
+    def _message(self, message: Any) -> int:
+        key = (type(message), message)  # named tuples of different types may be equal
+        found = self.message_ids.get(key)
+        if found is None:
+            found = self.message_ids[key] = len(self.messages)
+            self.messages.append(message)
+        return found
+
+    def _link(self, link: Link) -> int:
+        found = self.link_ids.get(link)
+        if found is None:
+            found = self.link_ids[link] = len(self.links)
+            self.links.append(link)
+        return found
+
+    def _history(self, history: History) -> int:
+        key = history.key
+        found = self.history_ids.get(key)
+        if found is None:
+            found = self.history_ids[key] = len(self.histories)
+            self.histories.append(history.copy())
+            self.most = max(self.most, len(history.elections))
+        return found
+
+    def _seen(self, network: int) -> Any:
+        found = self.seen.get(network)
+        if found is None:
+            found = self.seen[network] = dict(self.outages.at(network).network.seen)
+        return found
+
+
+def explore(world: World, limit: int = 1_000_000, reduce: bool = True) -> Outcome:
+    """Explore a world depth first; nodes do not crash, and instances are not killed.
+
+    Args:
+        world: The world, in its first state; it is used up.
+        limit: The most states.
+        reduce: Leave out what nobody has noticed.
+
+    Raises:
+        Violation: With the schedule that leads there, as choices of the world, in `schedule`.
+        TooManyStates: There are more than `limit` states.
+    """
+    begun = time.perf_counter()
+    collecting = gc.isenabled()
+    gc.disable()  # millions of tuples, and no garbage that refers to itself
+    try:
+        return _explore(_Space(world, reduce), limit)._replace(seconds=time.perf_counter() - begun)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _explore(space: _Space, limit: int) -> Outcome:
+    done: dict[State, bool] = {space.start: False}  # whether all that follows was tried
+    path: list[tuple[State, list[tuple[Any, ...]]]] = []
+    taken: list[tuple[Any, ...]] = []
+    transitions = quiet = ends = 0
+    new = space.start
+    try:
+        while True:
+            moves = space.moves(new)
+            if all(map(space.is_free, moves)):
+                space.check_quiet(new)
+                quiet += 1
+                ends += not moves
+            path.append((new, moves))
+            while path and not path[-1][1]:
+                done[path.pop()[0]] = True
+                if taken:
+                    taken.pop()
+            if not path:
+                break
+            while True:
+                state, moves = path[-1]
+                if not moves:
+                    done[path.pop()[0]] = True
+                    if not path:
+                        break
+                    taken.pop()
+                    continue
+                move = moves.pop()
+                taken.append(move)
+                new = space.after(state, move)
+                transitions += 1
+                if new not in done:
+                    if len(done) >= limit:
+                        raise TooManyStates(
+                            f"more than {limit:,} states: nothing is proven. Explore a smaller "
+                            "world, or allow more"
+                        )
+                    done[new] = False
+                    break
+                if not done[new]:
+                    raise Violation("this can go on for ever")
+                taken.pop()
+            if not path:
+                break
+    except Violation as violation:
+        violation.schedule = [  # type: ignore[attr-defined]
+            choice for move in taken for choice in space.choices(move)
+        ]
+        raise
+    return Outcome(len(done), transitions, quiet, ends, len(space.kept), space.most, 0.0)

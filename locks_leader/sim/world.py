@@ -1,0 +1,276 @@
+"""A world of elections: nodes, their instances, the network, under a schedule chosen from outside.
+
+It runs the very machines that the actors run, on the network of `locks.sim`. `World.choices` says
+what can happen next, `World.do` makes it happen and checks what must always be true
+(`locks_leader.sim.checks`). A choice is a pair:
+
+    ("deliver", link)                   the first message on a link between two nodes arrives
+    ("local", link)                     the same within a node, if that is not done at once
+    ("settle", agent), ("take", ref)    see `locks_leader.sim.node`
+    ("notice", pair), ("connect", pair) as in `locks.sim.world`
+    ("start", number)                   the next instance starts; its number in `plan.later`
+    ("call", ref)                       somebody calls the leader through an instance
+    ("cut", pair), ("mend", pair), ("crash", node), ("restart", node), ("kill", ref)
+
+The last ones are *faults*, and their ends. They never need to happen, and nor does a call.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from locks.sim.network import Link, Network, Pair, home_of
+from locks.sim.world import Choice
+from locks_leader.policy import Policy
+from locks_leader.sim.checks import (
+    History,
+    check_grounds,
+    check_polls,
+    check_quiet,
+)
+from locks_leader.sim.member import Instance
+from locks_leader.sim.node import EAGER, Node, Parcel
+from locks_leader.sim.parties import MemberId
+from locks_leader.society import Kind
+
+__all__ = ["FREE", "Plan", "World"]
+
+FREE = ("call", "cut", "mend", "crash", "restart", "kill")  # none of these needs to happen
+
+
+class Plan(NamedTuple):
+    """A world before it runs.
+
+    Attributes:
+        nodes: The nodes.
+        seats: For each node in turn, the instances that run there from the beginning.
+        later: Nodes where an instance starts at any moment, in this order, and as what.
+        policy: The election's policy.
+        rule: Which machines it is made of.
+        eager: What is done as soon as it can be, at each node.
+        downs_first: Instances are told who is down before they look at what it means.
+        calls: How often somebody calls the leader.
+        cuts: How often connections may be cut.
+        crashes: How often nodes may crash.
+        kills: How often instances may be killed.
+        yields: How often each instance that starts with the world gives the leadership away as soon
+            as it is elected.
+    """
+
+    nodes: tuple[str, ...] = ("n1", "n2")
+    seats: tuple[tuple[Kind, ...], ...] = (("candidate",),)
+    later: tuple[tuple[str, Kind], ...] = ()
+    policy: Policy = Policy()
+    rule: str = "ours"
+    eager: frozenset[str] = EAGER
+    downs_first: bool = False
+    calls: int = 0
+    cuts: int = 0
+    crashes: int = 0
+    kills: int = 0
+    yields: int = 0
+
+    def world(self) -> World:
+        """The world, ready to run."""
+        return World(self)
+
+
+class World:
+    """Nodes with instances of one election, and messages on their way.
+
+    Args:
+        plan: The world before it runs.
+
+    Attributes:
+        nodes: The nodes that run.
+        history: What has happened so far that counts for what may happen.
+        sent: Number of messages between nodes, by kind.
+        events: How many things have happened.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.network = Network(plan.nodes)
+        self.nodes: dict[str, Node] = {}
+        self.history = History()
+        self.sent: Counter[str] = Counter()
+        self.events = 0
+        self.restarts = 0
+        self.calls, self.cuts, self.crashes, self.kills = (
+            plan.calls,
+            plan.cuts,
+            plan.crashes,
+            plan.kills,
+        )
+        self.called = 0
+        self.started = 0
+        for name in plan.nodes:
+            node = self._new_node(name)
+            node.up = {other: None for other in plan.nodes if other != name}
+        for number, name in enumerate(plan.nodes):
+            for kind in plan.seats[number % len(plan.seats)]:
+                self.instance(self.start(name, kind)).yields = plan.yields
+
+    def _new_node(self, name: str) -> Node:
+        plan = self.plan
+        node = Node(name, self.restarts, plan.policy, plan.rule, plan.eager, plan.downs_first)
+        self.nodes[name] = node
+        return node
+
+    @property
+    def instances(self) -> list[Instance]:
+        """All that live."""
+        return [each for node in self.nodes.values() for each in node.instances.values()]
+
+    def instance(self, ref: MemberId) -> Instance:
+        """The instance of a reference."""
+        return self.nodes[ref.node].instances[ref]
+
+    # --- What can happen, and making it happen
+
+    def choices(self, free: bool = True) -> list[Choice]:
+        """All that can happen next.
+
+        Args:
+            free: Also what never needs to happen.
+        """
+        network = self.network
+        found: list[Choice] = [("deliver", link) for link in network.deliverable()]
+        for node in self.nodes.values():
+            found += node.choices()
+        if not network.steady:
+            found += [("notice", pair) for pair in network.notices()]
+            found += [("connect", pair) for pair in network.connectable()]
+        if self.started < len(self.plan.later):
+            name = self.plan.later[self.started][0]
+            if name in self.nodes:
+                found.append(("start", self.started))
+        return found + self.free_choices() if free else found
+
+    def free_choices(self) -> list[Choice]:
+        """What may happen next, and never needs to."""
+        network = self.network
+        found: list[Choice] = []
+        if self.calls:
+            found += [("call", each.ref) for each in self.instances]
+        if self.kills:
+            found += [("kill", each.ref) for each in self.instances]
+        if self.cuts:
+            found += [
+                ("cut", (a, b))
+                for a, b in network.seen
+                if a < b and frozenset((a, b)) not in network.apart
+            ]
+        found += [("mend", tuple(sorted(pair))) for pair in sorted(network.apart, key=sorted)]
+        if self.crashes:
+            found += [("crash", name) for name in self.nodes]
+        return found + [("restart", name) for name in sorted(network.crashed)]
+
+    def do(self, choice: Choice) -> None:
+        """Make one of the choices happen, and check all that must be true."""
+        kind, what = choice
+        self.events += 1
+        for node in self.nodes.values():
+            node.now = max(node.now, self.events << 10)
+        if kind == "deliver":
+            message = self.network.take(what)
+            self.nodes[home_of(what[1])].arrives(what, message)
+            self._after(self.nodes[home_of(what[1])])
+        elif kind in ("local", "settle", "take"):
+            node = self.nodes[home_of(what[1] if kind == "local" else what)]
+            node.do(choice)
+            self._after(node)
+        elif kind == "notice":
+            self._notice(what)
+        elif kind == "start":
+            self.started += 1
+            self.start(*self.plan.later[what])
+        elif kind == "call":
+            self.calls -= 1
+            self.call(what)
+        elif kind == "kill":
+            self.kills -= 1
+            self.kill(what)
+        else:
+            self._change(kind, what)
+        self._check()
+
+    def start(self, name: str, kind: Kind = "candidate") -> MemberId:
+        """Start an instance."""
+        ref = self.nodes[name].start(kind)
+        self._after(self.nodes[name])
+        return ref
+
+    def call(self, ref: MemberId) -> str:
+        """Somebody calls the leader through an instance, to write a key; returns that."""
+        self.called += 1
+        key = f"w{self.called}"
+        self.instance(ref).calls[key] = self.events
+        self.nodes[ref.node].call(ref, key)
+        self._after(self.nodes[ref.node])
+        return key
+
+    def kill(self, ref: MemberId) -> None:
+        """An instance ends."""
+        self.nodes[ref.node].kill(ref)
+        self._after(self.nodes[ref.node])
+
+    def split(self, *groups: Iterable[str]) -> None:
+        """Cut all connections between nodes of different groups."""
+        parts = [frozenset(group) for group in groups]
+        for a, b in list(self.network.seen):
+            apart = any((a in part) != (b in part) for part in parts)
+            if a < b and apart and frozenset((a, b)) not in self.network.apart:
+                self.network.cut((a, b))
+
+    def heal(self) -> None:
+        """Mend all connections."""
+        self.network.apart.clear()
+
+    def _notice(self, pair: Pair) -> None:
+        me, other = pair
+        there = self.network.notice(pair)
+        version = self.nodes[other].server.version if there else None
+        self.nodes[me].notices(other, version)
+        self._after(self.nodes[me])
+
+    def _change(self, kind: str, what: Any) -> None:
+        getattr(self.network, kind)(what)
+        if kind == "cut":
+            self.cuts -= 1
+        elif kind == "crash":
+            self.crashes -= 1
+            del self.nodes[what]
+        elif kind == "restart":
+            self.restarts += 1
+            self._new_node(what)
+            for seat in self.plan.seats[self.plan.nodes.index(what) % len(self.plan.seats)]:
+                self.start(what, seat)
+
+    def _after(self, node: Node) -> None:
+        """Something has happened at a node."""
+        for sender, receiver, message in node.out:
+            kind = message.kind if isinstance(message, Parcel) else type(message).__name__
+            self.sent[kind] += 1
+            self.network.send(sender, receiver, message)
+        node.out.clear()
+        self.history.note(node, self.nodes)
+
+    # --- What must be true
+
+    def _check(self) -> None:
+        check_polls(self.instances, self.network.seen, self._waits_in_vain)
+        check_grounds(self.instances)
+
+    def _waits_in_vain(self, link: Link) -> bool:
+        """Whether nothing is on its way on a link."""
+        wire = (home_of(link[0]), home_of(link[1]))
+        if wire[0] == wire[1]:
+            return link not in self.nodes[wire[0]].local
+        return link not in self.network.links and wire not in self.network.links
+
+    def check_quiet(self) -> None:
+        """When nothing needs to happen any more."""
+        check_quiet(self.nodes, self.network.seen, self.plan.policy)

@@ -1,0 +1,198 @@
+"""What callbacks see of an election, how calls are answered, and misuse."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import locks
+import locks_leader
+from locks_leader import (
+    NO_REPLY,
+    ElectionState,
+    NotLeader,
+    quorum,
+)
+from tests.cluster.nodes import Nodes
+from tests.helpers import eventually
+from tests.leader.gdict import Crash, GDict, Journal
+from tests.leader.seats import NAMES, Ref, agreed, sit
+
+# --- What callbacks see -------------------------------------------------------------------------
+
+
+class Sees(GDict):
+    """Writes down what the election looks like in `elected`."""
+
+    def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+        seen = (
+            election.role,
+            election.leader == election.me,
+            election.leader_node,
+            len(election.candidates),
+            len(election.new_candidates),
+            len(election.workers),
+            len(election.alive),
+            election.term > 0,
+        )
+        self.journal.seen.append(seen)
+        return super().elected(election, newcomer)
+
+    def handle_call(self, request: Any, caller: Any, election: ElectionState) -> Any:
+        if request == "broadcast":
+            election.broadcast("x")
+        if request == "ask":
+            election.ask_candidates(("content",))
+        if request == "stop":
+            election.stop()
+            return "stopping"
+        return super().handle_call(request, caller, election)
+
+
+def test_what_elected_sees(nodes: Nodes) -> None:
+    """When elected it is syncing, and leads itself already; whoever was not told that yet is new."""
+    a, b = nodes.meet(*NAMES[:2], mesh=False)
+    sit(b, role="worker")
+    first = sit(a, Sees)
+    agreed([first])
+    eventually(lambda: first.info.workers)
+    second = sit(b)
+    agreed([first, second])
+    for seen in first.journal.seen:
+        assert seen[1:3] == (True, a.name)
+        assert seen[-1] is True  # there is a term
+    assert first.journal.seen[0][0] == "syncing"
+    role, _, _, candidates, new, workers, followers, _ = first.journal.seen[-1]
+    assert (role, candidates, new, workers) == ("leader", 1, 1, 1)
+    assert followers == 1  # the worker; the newcomer is not told yet
+    assert first.info.new_candidates == []
+
+
+def test_misuse_within_callbacks(nodes: Nodes) -> None:
+    """Only the leader broadcasts; candidates are asked in `elected` only. Nothing else happens."""
+    made = nodes.meet(*NAMES[:2], mesh=False)
+    seats = [sit(node, Sees) for node in made]
+    leader, (follower,) = agreed(seats)
+    with pytest.raises(NotLeader):
+        locks_leader.call(follower.ref, "broadcast")
+    for seat in seats:
+        with pytest.raises(locks.MisuseError, match="within elected"):
+            locks_leader.call(seat.ref, "ask")
+    assert agreed(seats)[0] is leader
+    assert locks_leader.call(leader.ref, "stop") == "stopping"
+    agreed([follower])
+    eventually(lambda: leader.journal.reason == "normal")
+
+
+def test_a_callback_that_raises(nodes: Nodes) -> None:
+    """It ends the instance, after `terminate`; a call that raises goes to the caller only."""
+    seat = sit(nodes.start(NAMES[0]))
+    agreed([seat])
+    for call in (locks_leader.call, locks_leader.leader_call):
+        with pytest.raises(ValueError, match="as it was asked to"):
+            call(seat.ref, ("fail",))
+    assert seat.ref.is_alive()
+    locks_leader.cast(seat.ref, "crash")
+    eventually(lambda: not seat.ref.is_alive())
+    eventually(lambda: isinstance(seat.journal.reason, Crash))
+
+
+def test_answers_from_another_thread(nodes: Nodes) -> None:
+    """A call is answered later, by whoever has its caller; the first answer counts."""
+    callers = []
+
+    class Later(GDict):
+        def handle_leader_call(self, request: Any, caller: Any, election: ElectionState) -> Any:
+            callers.append(caller)
+            return NO_REPLY
+
+    made = nodes.meet(*NAMES[:2], mesh=False)
+    seats = [sit(node, Later) for node in made]
+    leader, (follower,) = agreed(seats)
+
+    def answer() -> None:
+        eventually(lambda: len(callers) == 2)
+        for caller in callers:
+            locks_leader.leader_reply(caller, 17)
+            locks_leader.leader_reply(caller, 18)
+
+    def ask(ref: Ref, answers: list[Any]) -> None:
+        answers.append(locks_leader.leader_call(ref, ("x",)))
+
+    answers: list[Any] = []
+    threads = [threading.Thread(target=answer)]
+    threads += [threading.Thread(target=ask, args=(s.ref, answers)) for s in seats]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert answers == [17, 17]
+    assert leader.info.role == "leader"
+    assert follower.info.role == "following"
+
+
+# --- Misuse of `start` --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "options", "says"),
+    [
+        (object, {}, "subclass"),
+        (GDict(), {}, "subclass"),
+        (GDict, {"role": "boss"}, "role='boss'"),
+        (GDict, {"policy": "anarchy"}, "anarchy"),
+        (GDict, {"policy": "majority"}, "needs nodes"),
+        (GDict, {"nodes": "a@b"}, "nodes='a@b'"),
+        (GDict, {"nodes": []}, r"nodes=\[\]"),
+        (GDict, {"policy": quorum(3), "nodes": ["a@b"]}, "is no quorum"),
+        (GDict, {"resource": "sync"}, "resource='sync'"),
+        (GDict, {"resource": object()}, "resource=<object"),
+        (GDict, {"resource": ["r"]}, "resource="),
+    ],
+)
+def test_options_that_are_wrong(
+    nodes: Nodes, behaviour: Any, options: dict[str, Any], says: str
+) -> None:
+    """`start` says what is wrong with which value, and starts nothing."""
+    node = nodes.start(NAMES[0])
+    with pytest.raises(locks.LocksError, match=says):
+        locks_leader.start(behaviour, Journal(), node=node, **options)
+    assert node.agents == {}
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
+def test_a_quorum_that_is_none(number: Any) -> None:
+    """A quorum is a positive number."""
+    with pytest.raises(locks.InvalidOption, match="1 or more"):
+        quorum(number)
+
+
+def test_an_init_that_raises(nodes: Nodes) -> None:
+    """`start` raises it, and nothing is left."""
+
+    class Fails(GDict):
+        def init(self, journal: Journal, pause: float = 0) -> None:
+            raise Crash("in init")
+
+    node = nodes.start(NAMES[0])
+    with pytest.raises(Crash, match="in init"):
+        sit(node, Fails)
+    eventually(lambda: node.agents == {})
+    other = sit(node)
+    assert agreed([other])[0].info.candidates == []
+
+
+def test_a_name(nodes: Nodes) -> None:
+    """Other nodes reach an instance by its name; a name that is taken is refused, and nothing left."""
+    a, b = nodes.meet(*NAMES[:2], mesh=False)
+    seat = sit(a, name="dict")
+    agreed([seat])
+    with pytest.raises(locks.MisuseError, match="taken"):
+        sit(a, name="dict")
+    eventually(lambda: seat.info.candidates == [])
+    remote = b.remote("dict", a.name)
+    assert locks_leader.leader_call(remote, ("store", "a", 1)) == "ok"
+    assert locks_leader.call(remote, ("content",)) == {"a": 1}
+    assert locks_leader.info(remote).role == "leader"

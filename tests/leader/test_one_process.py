@@ -1,0 +1,276 @@
+"""Elections over several nodes of one process: policies, outcomes of `elected`, many instances."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import gevent.event
+import pytest
+
+import locks
+import locks_leader
+from locks_leader import (
+    Behaviour,
+    ElectionState,
+    LeaderTimeout,
+    NewAndOld,
+    OnlyNew,
+    SurrenderTo,
+    quorum,
+)
+from tests.cluster.nodes import Nodes, peer
+from tests.helpers import eventually
+from tests.leader.gdict import GDict
+from tests.leader.seats import NAMES, Ref, agreed, have, join, nobody_leads, part, sit
+
+# --- Policies -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["majority", "quorum"])
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_part_without_quorum(nodes: Nodes, policy: str, leads: bool) -> None:
+    """Two of five have no leader, even if theirs led before; three have one; all have when they meet."""
+    options: dict[str, Any] = {"policy": quorum(3)}
+    if policy == "majority":
+        options = {"policy": "majority", "nodes": NAMES}
+    seats = [sit(node, **options) for node in nodes.meet(*NAMES, mesh=False)]
+    leader, others = agreed(seats)
+    seats[0].store("a")
+    have(seats, a=1)
+    term = leader.info.term
+    small, large = others[:2], [leader, *others[2:]]
+    if leads:
+        small, large = [leader, others[0]], others[1:]
+    part(small, large)
+    nobody_leads(small)
+    new, _ = agreed(large)
+    assert ("stepped_down" in leader.journal.brief) == leads
+    if leads:
+        assert new.info.term > term
+    else:
+        assert new is leader
+    with pytest.raises(LeaderTimeout):
+        locks_leader.leader_call(small[0].ref, ("store", "lost", 1), timeout=0.05)
+    large[0].store("b")
+    join(small, large)
+    agreed(seats)
+    have(seats, a=1, b=1)
+    for seat in seats:
+        seat.journal.check()
+
+
+def test_a_majority_counts_nodes_that_are_not_there(nodes: Nodes) -> None:
+    """Two of five named nodes wait for a third; a node that is not named does not count."""
+    made = nodes.meet(*NAMES[:2], "x@127.0.0.1", mesh=False)
+    seats = [sit(node, policy="majority", nodes=NAMES) for node in made]
+    nobody_leads(seats)
+    third = nodes.start(NAMES[2], mesh=False)
+    seats.append(sit(third, policy="majority", nodes=NAMES))
+    join(seats[:3], seats[3:])
+    leader, _ = agreed(seats)
+    leader.store("a")
+    have(seats, a=1)
+
+
+# --- Outcomes of `elected` ----------------------------------------------------------------------
+
+
+class Yields(GDict):
+    """Gives the leadership to the candidate on the node that comes last."""
+
+    def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+        outcome = super().elected(election, newcomer)
+        nodes = {getattr(ref, "node", ""): ref for ref in election.candidates}
+        heir = nodes.get(NAMES[2])
+        return outcome if heir is None else SurrenderTo(heir)
+
+
+def test_surrender_to(nodes: Nodes) -> None:
+    """Whoever is elected hands over to the candidate that it names, which leads then."""
+    seats = [sit(node, Yields) for node in nodes.meet(*NAMES[:3], mesh=False)]
+    eventually(lambda: seats[2].info.role == "leader")
+    leader, _ = agreed(seats)
+    assert leader is seats[2]
+    seats[0].store("a")
+    have(seats, a=1)
+    for seat in seats:
+        seat.journal.check()
+
+
+def test_surrender_to_somebody_who_is_no_candidate(nodes: Nodes) -> None:
+    """That is an error of the callback: it ends the instance, and another one leads."""
+
+    class Errs(GDict):
+        def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+            return SurrenderTo(election.me)
+
+    a, b = nodes.meet(*NAMES[:2], mesh=False)
+    bad = sit(a, Errs)
+    eventually(lambda: not bad.ref.is_alive())
+    eventually(lambda: isinstance(bad.journal.reason, locks.InvalidOption))
+    good = sit(b)
+    agreed([good])
+
+
+class Tells(Behaviour):
+    """Writes down what it is told; `outcome` makes what is said."""
+
+    def init(self, told: list[Any], outcome: Any) -> None:
+        self.told = told
+        self.outcome = outcome
+
+    def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+        return self.outcome
+
+    def surrendered(self, message: Any, election: ElectionState) -> None:
+        self.told.append(("surrendered", message))
+
+    def from_leader(self, message: Any, election: ElectionState) -> None:
+        self.told.append(("from_leader", message))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "new", "old"),
+    [
+        ("all", "all", ["all"]),
+        (NewAndOld("new", "old"), "new", ["old"]),
+        (OnlyNew("new"), "new", []),
+    ],
+)
+def test_what_followers_are_told(nodes: Nodes, outcome: Any, new: str, old: list[str]) -> None:
+    """New followers get one message in `surrendered`, those that follow already another, or none."""
+    a, b, c = nodes.meet(*NAMES[:3], mesh=False)
+    told: list[list[Any]] = [[], [], []]
+    refs = []
+    for node, heard in zip((a, b, c), told, strict=True):
+        refs.append(locks_leader.start(Tells, heard, outcome, resource="t", node=node))
+        eventually(lambda: locks_leader.info(refs[-1]).role in ("leader", "following"))
+        eventually(lambda: len({locks_leader.info(ref).term for ref in refs}) == 1)
+    (leader,) = [i for i, ref in enumerate(refs) if locks_leader.info(ref).role == "leader"]
+    assert leader == 0  # nobody who comes later takes its place
+    assert told[0] == []
+    eventually(lambda: told[1] == [("surrendered", new), *(("from_leader", each) for each in old)])
+    assert told[2] == [("surrendered", new)]
+
+
+# --- Several instances on a node ----------------------------------------------------------------
+
+
+def test_local_dict(nodes: Nodes) -> None:
+    """Three candidates on one node that is alone: what is written through one is found at each."""
+    node = nodes.start(NAMES[0])
+    seats = [sit(node) for _ in range(3)]
+    for number, seat in enumerate(seats):
+        seat.store("a", number)
+        have(seats, a=number)
+
+
+def test_several_candidates_and_workers_on_each_node(nodes: Nodes) -> None:
+    """One leads, whatever their number; when it ends another one does, of the same node or not."""
+    made = nodes.meet(*NAMES[:2], mesh=False)
+    seats = [sit(node) for node in made for _ in range(3)]
+    workers = [sit(node, role="worker") for node in made for _ in range(2)]
+    leader, _ = agreed([*seats, *workers])
+    assert leader in seats
+    for seat in (*seats, *workers):
+        info = seat.info
+        own = int(seat in seats), int(seat in workers)
+        assert (len(info.candidates), len(info.workers)) == (6 - own[0], 4 - own[1])
+    workers[0].store("a")
+    have([*seats, *workers], a=1)
+    while len(seats) > 1:
+        leader, _ = agreed([*seats, *workers])
+        leader.ref.stop()
+        seats.remove(leader)
+    agreed([*seats, *workers])
+    have([*seats, *workers], a=1)
+
+
+def test_many_newcomers_at_once(nodes: Nodes) -> None:
+    """Hundreds who come while the leader is in `elected` are led one after the other, not one in another."""
+    node = nodes.start(NAMES[0])
+    all_there = gevent.event.Event()
+
+    class Waits(GDict):
+        def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+            if newcomer is not None:
+                all_there.wait(10)
+            return ("content", {})
+
+    leader = sit(node, Waits)
+    workers = [sit(node, Waits, role="worker") for _ in range(250)]
+    limit = sys.getrecursionlimit()
+    try:
+        sys.setrecursionlimit(250)
+        node.home.call(all_there.set)
+        agreed([leader, *workers])
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def test_elections_do_not_disturb_each_other(nodes: Nodes) -> None:
+    """Instances of different resources know nothing of each other, not even of prefixes."""
+    node = nodes.start(NAMES[0])
+    resources: list[Any] = ["r", ("r", 1), ("r",), 17, locks.Atom("r")]
+    seats = [sit(node, resource=resource) for resource in resources]
+    for seat in seats:
+        leader, _ = agreed([seat])
+        assert leader.info.candidates == []
+
+
+def test_a_node_that_is_alone(nodes: Nodes) -> None:
+    """An instance leads alone, and its node takes its end: calls to it fail, others are not needed."""
+    node = nodes.start(NAMES[0])
+    seat = sit(node)
+    agreed([seat])
+    node.stop()
+    eventually(lambda: not seat.ref.is_alive() or seat.info.role != "leader")
+
+
+# --- Links that are lost at the wrong moment ----------------------------------------------------
+
+
+def test_a_link_that_is_lost_while_states_are_merged(nodes: Nodes) -> None:
+    """Whoever could not be asked for its state is not led before it was asked: nothing is lost.
+
+    The second node is the only one left that has the data; the first one is elected, and when it asks
+    for them the link is lost, and comes back before `elected` has returned.
+    """
+    first, second, third = (nodes.start(name, mesh=False) for name in NAMES[:3])
+    flaps: list[Ref | None] = []
+
+    class Flaps(GDict):
+        def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+            if flaps:
+                return super().elected(election, newcomer)
+            flaps.append(newcomer)
+            first.disconnect(second.name)
+            second.disconnect(first.name)
+            outcome = super().elected(election, newcomer)
+            second.connect(peer(first), timeout=0)
+            first.connect(peer(second), timeout=0)
+            assert first.await_nodes([second.name], timeout=5)
+            return outcome
+
+    class GivesWay(GDict):
+        def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+            outcome = super().elected(election, newcomer)
+            heirs = [ref for ref in election.candidates if getattr(ref, "node", "") == first.name]
+            return SurrenderTo(heirs[0]) if heirs else outcome
+
+    options: dict[str, Any] = {"policy": "majority", "nodes": NAMES[:3]}
+    assert third.connect(peer(second))
+    seats = [sit(node, GivesWay, **options) for node in (second, third)]
+    agreed(seats)
+    seats[0].store("k")
+    have(seats, k=1)
+    third.stop()
+    nobody_leads(seats[:1])
+    seats[1] = sit(first, Flaps, **options)
+    join(seats[:1], seats[1:])
+    eventually(lambda: flaps)
+    agreed(seats)
+    have(seats, k=1)
+    for seat in seats:
+        seat.journal.check()

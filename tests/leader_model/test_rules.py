@@ -1,0 +1,180 @@
+"""Machines that are wrong in one point: each is caught by a check, and ours is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from locks.messages import Raise
+from locks.sim.host import Violation
+from locks.sim.network import Link
+from locks_leader.sim.explore import explore
+from locks_leader.sim.node import ONE_WIRE
+from locks_leader.sim.rules import RULES
+from locks_leader.sim.runs import replay, run_seeds
+from locks_leader.sim.schedule import in_order, settle
+from locks_leader.sim.world import Plan, World
+
+NODES = ("n1", "n2", "n3")
+
+
+def a_newcomer(rule: str) -> World:
+    """A second candidate has started when the first one leads."""
+    world = Plan(seats=((),), eager=ONE_WIRE, rule=rule).world()
+    world.start("n1")
+    settle(world)
+    world.start("n2")
+    return world
+
+
+def a_late_start(rule: str) -> None:
+    """A second candidate starts when the first one leads."""
+    settle(a_newcomer(rule))
+
+
+def random_worlds(rule: str) -> None:
+    """What the random tests do."""
+    failure = run_seeds(range(200), rule=rule)
+    if failure is not None:
+        raise failure.error
+
+
+def without(world: World, *links: Link) -> None:
+    """Carry on with all but the messages on some links."""
+    while choices := [c for c in world.choices(free=False) if c[1] not in links]:
+        world.do(in_order(world, choices))
+
+
+def a_question_that_takes_long(rule: str) -> None:
+    """n1.1 leads n1 and n2, and asks n2.1, who is new, for its state; that takes long.
+
+    It also waits for n3, which was connected just now, and whose candidate leads there. All
+    deadlocks are resolved to the debit of n1.1, whose agents are the youngest, and then of n3.1.
+    So n2.1 gets the lock everywhere, and asks the others.
+    """
+    world = Plan(NODES, seats=((),), rule=rule).world()
+    world.nodes["n1"].now, world.nodes["n3"].now = 2 << 40, 1 << 40
+    world.split(["n3"])
+    settle(world)
+    leader, other = world.start("n1"), world.start("n3")
+    settle(world)
+    contest = world.instance(other).contest
+    assert contest is not None
+    requests: list[Link] = [(contest.id, "n1"), (contest.id, "n2")]
+    world.heal()
+    without(world, *requests)
+    newcomer = world.start("n2")
+    question = (leader, newcomer)
+    without(world, *requests, question)
+    assert question in world.network.links
+    without(world, question)
+    settle(world)
+
+
+def an_announcement_that_takes_long(rule: str) -> None:
+    """n1.1 is elected, and dies; n3.1 hears of that long after n2.1 was elected."""
+    world = Plan(NODES, rule=rule).world()
+    old, _, follower = (each.ref for each in world.instances)
+    while world.instance(old).machine.role != "leader":
+        world.do(in_order(world, world.choices(free=False)))
+    world.kill(old)
+    without(world, (old, follower))
+    settle(world)
+
+
+def a_token_of_fewer_nodes(rule: str) -> None:
+    """n1.1 leads n1 and n3, and is about to lead n2, where versions are large.
+
+    n3 is to confirm the new term, and is cut off before. Then a candidate starts there.
+    """
+    world = Plan(NODES, seats=((),), rule=rule).world()
+    world.split(["n1"], ["n2"])
+    settle(world)
+    leader = world.start("n1")
+    for _ in range(5):
+        world.kill(world.start("n2"))
+    world.start("n2")
+    world.network.mend(("n1", "n3"))
+    settle(world)
+    contest = world.instance(leader).contest
+    assert contest is not None
+    to_n3: Link = (contest.id, "n3")
+    world.network.mend(("n1", "n2"))
+    while not any(isinstance(m, Raise) for _, _, m in world.network.links.get(to_n3, ())):
+        world.do(in_order(world, world.choices(free=False)))
+    without(world, to_n3)
+    world.network.cut(("n1", "n3"))
+    world.do(("notice", ("n3", "n1")))
+    settle(world)
+    world.start("n3")
+    settle(world)
+
+
+class Example(NamedTuple):
+    """A world in which a rule goes wrong, and what is said of it."""
+
+    world: Callable[[str], None]
+    violation: str
+
+
+EXAMPLES = {
+    "hasty": Example(random_worlds, "terms fall"),
+    "blind": Example(a_token_of_fewer_nodes, "terms fall"),
+    "eager": Example(a_question_that_takes_long, "these wait for each other's state"),
+    "retrying": Example(random_worlds, "carried out twice|carries out the call"),
+    "loud": Example(random_worlds, "loses|follows None"),
+    "clinging": Example(random_worlds, "loses"),
+    "credulous": Example(an_announcement_that_takes_long, "n3.1 follows"),
+    "quiet": Example(random_worlds, "follows"),
+    "closed": Example(a_late_start, "n2.1 follows None"),
+    "greedy": Example(random_worlds, "leaders in"),
+    "deaf": Example(random_worlds, "follows"),
+}
+
+RANDOM = [name for name, example in EXAMPLES.items() if example.world is random_worlds]
+WORLDS = dict.fromkeys(e.world for e in EXAMPLES.values() if e.world is not random_worlds)
+
+
+def test_each_wrong_rule_has_a_counter_example() -> None:
+    """No rule is without one but ours, and each says what is wrong with it."""
+    assert set(EXAMPLES) == set(RULES) - {"ours"}
+    for name, rule in RULES.items():
+        assert name == rule.name
+        assert rule.about
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_wrong_rule_is_caught(name: str) -> None:
+    """Its world goes wrong, in the way that is expected."""
+    example = EXAMPLES[name]
+    with pytest.raises(Violation, match=example.violation):
+        example.world(name)
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.__name__)
+def test_nothing_is_wrong_there_under_our_rules(world: Callable[[str], None]) -> None:
+    """The same worlds, with the machine as it is."""
+    world("ours")
+
+
+def test_what_goes_wrong_can_be_replayed() -> None:
+    """The schedule of a run that went wrong leads to the same violation again."""
+    failure = run_seeds(range(200), rule="loud")
+    assert failure is not None
+    with pytest.raises(Violation) as caught:
+        replay(failure.drawn.plan, failure.schedule)
+    assert str(caught.value) == str(failure.error)
+
+
+def test_what_an_exploration_finds_can_be_replayed() -> None:
+    """What leads to a violation is told as choices of the world."""
+    with pytest.raises(Violation) as caught:
+        explore(a_newcomer("closed"))
+    world = a_newcomer("closed")
+    for choice in caught.value.schedule:  # type: ignore[attr-defined]
+        world.do(choice)
+    with pytest.raises(Violation) as again:
+        world.check_quiet()
+    assert str(again.value) == str(caught.value)
