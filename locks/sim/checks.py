@@ -91,7 +91,7 @@ def check_token(
             return
     for other in others:
         for earlier, its in other.tokens.items():
-            if earlier.nodes != key.nodes or not related(earlier.lock_id, key.lock_id):
+            if not key.is_ordered_with(earlier) or not related(earlier.lock_id, key.lock_id):
                 continue
             if earlier.agent == key.agent:
                 falls = earlier.lock_id == key.lock_id and token < its

@@ -38,12 +38,22 @@ class TokenKey(NamedTuple):
         nodes: The nodes that were asked for it, in order of their names.
         mode: For what it was locked.
         agent: By whom.
+        confirmed: The nodes that are sure to have confirmed it: none of them are, if a majority of
+            them is enough.
     """
 
     lock_id: LockId
     nodes: tuple[str, ...]
     mode: Mode
     agent: AgentId
+    confirmed: tuple[str, ...]
+
+    def is_ordered_with(self, other: TokenKey) -> bool:
+        """Whether two tokens are sure to have been confirmed by a node in common."""
+        if self.confirmed and other.confirmed:
+            return not set(self.confirmed).isdisjoint(other.confirmed)
+        sure = self.confirmed or other.confirmed or self.nodes
+        return self.nodes == other.nodes == sure
 
 
 class Client:
@@ -255,7 +265,9 @@ class Client:
 
     def _gets_token(self, lock_id: LockId, token: int) -> None:
         (info,) = (info for info in self.agent.lock_info() if info.lock_id == lock_id)
-        key = TokenKey(lock_id, tuple(sorted(info.nodes)), info.mode, self.ref)
+        nodes = tuple(sorted(info.nodes))
+        confirmed = {"all": nodes, "all_alive": tuple(sorted(info.granted))}.get(info.require, ())
+        key = TokenKey(lock_id, nodes, info.mode, self.ref, confirmed)
         self.tokens[key] = token
         self.fresh = key
 

@@ -4,9 +4,9 @@
 
 The nodes of `locks_leader.sim.world` are run as they are, and the same is checked. A state is a
 tuple of numbers: of the nodes' states, of the messages on each link, of the network, and of what
-has happened so far. What a node does next depends on nothing but its state and what comes in, so each
-step of a node is run once, and looked up from then on. The search is depth first. No state may be
-reached from itself: so every schedule comes to an end, and to a state in which all is as it must
+has happened so far. What a node does next depends on nothing but its state and what comes in, so
+each step of a node is run once, and looked up from then on. The search is depth first. No state may
+be reached from itself: so every schedule comes to an end, and to a state in which all is as it must
 be.
 
 Fewer states: what happens to the network makes no difference until somebody notices

@@ -1,4 +1,4 @@
-"""A simulated node: its lock server, its instances with their agents, and what they tell each other.
+"""A simulated node: its lock server, its instances with their agents, and their messages.
 
 What happens at a node depends on nothing but what it has, and what comes in: messages, and what it
 notices of its connections. So the explorer can run each step once (`locks_leader.sim.explore`).

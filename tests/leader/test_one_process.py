@@ -209,6 +209,27 @@ def test_many_newcomers_at_once(nodes: Nodes) -> None:
         sys.setrecursionlimit(limit)
 
 
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_nothing_is_left_behind(nodes: Nodes, end: str) -> None:
+    """When all have ended, after a split and a heal, there are no agents, locks, groups and names left."""
+    made = nodes.meet(*NAMES[:3], mesh=False)
+    seats = [sit(node) for node in made] + [sit(node, role="worker") for node in made]
+    agreed(seats)
+    part([seats[0], seats[3]], [*seats[1:3], *seats[4:]])
+    agreed([seats[0], seats[3]])
+    join([seats[0]], seats[1:3])
+    agreed(seats)
+    for seat in seats:
+        if end == "stop":
+            seat.ref.stop()
+        else:
+            locks.kill(seat.ref)
+    for node in made:
+        eventually(lambda node=node: node.agents == {})  # type: ignore[misc]
+        eventually(lambda node=node: node.statistics().table.entries == 0)  # type: ignore[misc]
+        eventually(lambda node=node: locks.groups.which_groups(node=node) == [])  # type: ignore[misc]
+
+
 def test_elections_do_not_disturb_each_other(nodes: Nodes) -> None:
     """Instances of different resources know nothing of each other, not even of prefixes."""
     node = nodes.start(NAMES[0])
