@@ -1,7 +1,7 @@
 """One instance of an election as an actor: it runs a `Machine`, and its user's callbacks.
 
-The contest's agent, the merge lock's agent and an agent that only watches nodes tell it what happens
-by notifications, process groups tell who takes part, monitors who is gone. All of that comes
+The agents of its transactions (`locks_leader.transactions`) and one that only watches nodes tell it what
+happens by notifications, process groups tell who takes part, monitors who is gone. All of that comes
 into the actor's inbox, and one thing at a time is given to the machine. What the machine wants done
 is done at once. The actor waits only in callbacks; locks it never waits for.
 """
@@ -36,17 +36,17 @@ from locks_leader import messages, wire
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of
 from locks_leader.errors import LeadershipLost, LeaderTimeout
 from locks_leader.machine import Machine
-from locks_leader.messages import Effect, Origin, Standing
-from locks_leader.mixed import LOCKS_LEADER, Mixed, is_theirs
+from locks_leader.messages import Effect, Origin
+from locks_leader.mixed import Mixed, is_theirs
 from locks_leader.policy import Policy
 from locks_leader.society import Kind
 from locks_leader.state import Answers, Caller, ElectionState
+from locks_leader.transactions import LOCKS_LEADER, AgentGone, Transactions
 
 __all__ = ["Begin", "Instance"]
 
 logger = logging.getLogger("locks")
 
-SYNC = Atom("sync")
 WORKERS = Atom("workers")
 Ref = pykka.ActorRef[Any]
 
@@ -59,12 +59,6 @@ class _Gone(NamedTuple):
     """A member is down."""
 
     member: Ref
-
-
-class _AgentGone(NamedTuple):
-    """A transaction of ours has ended."""
-
-    agent: Ref
 
 
 class Instance(GeventActor):
@@ -90,16 +84,12 @@ class Instance(GeventActor):
     ) -> None:
         super().__init__()
         self.node = node
-        self.lock_id = (LOCKS_LEADER, resource)
-        self.merge_id = (LOCKS_LEADER, SYNC, resource)
+        self.transactions = Transactions(node, self.actor_ref, resource)
+        self.lock_id = self.transactions.lock_id
         self.machine = Machine(self.actor_ref, kind, policy, node.alive)
         self.election = ElectionState(self)
         self._callbacks = behaviour()
         self._args = args
-        self._agent: locks.Agent | None = None  # the contest's
-        self._round = 0
-        self._merge: locks.Agent | None = None
-        self._merge_number = 0
         self._seen = node.alive
         self._electing = False
         self._begun = False
@@ -112,11 +102,11 @@ class Instance(GeventActor):
         self._monitors: list[groups.GroupMonitor] = []
         self._watched: dict[Ref, locks.Monitor] = {}
         self._does: dict[type[Any], Callable[[Any], object]] = {
-            messages.Contend: self._contend,
-            messages.Withdraw: self._withdraw,
-            messages.AskTerm: self._ask_term,
-            messages.TakeMerge: self._take_merge,
-            messages.DropMerge: self._drop_merge,
+            messages.Contend: self.transactions.contend,
+            messages.Withdraw: self.transactions.withdraw,
+            messages.AskTerm: self.transactions.ask_term,
+            messages.TakeMerge: self.transactions.take_merge,
+            messages.DropMerge: self.transactions.drop_merge,
             messages.Monitor: self._monitor,
             messages.Send: self._send,
             messages.CallBack: self._call_back,
@@ -148,9 +138,7 @@ class Instance(GeventActor):
         self._leave(exception_value)
 
     def _leave(self, reason: object) -> None:
-        for agent in (self._merge, self._agent):
-            if agent is not None and agent.is_alive():
-                locks.end_transaction(agent)
+        self.transactions.end()
         if self._mixed is not None:
             self._mixed.end()
         self.node.dependents.discard(self.actor_ref)
@@ -183,7 +171,7 @@ class Instance(GeventActor):
                 self._mixed.viewed(message)
         elif kind is _Gone:
             self._down(message.member)
-        elif kind is _AgentGone:
+        elif kind is AgentGone:
             self._agent_gone(message.agent)
         elif kind is Begin:
             self._begin()
@@ -246,45 +234,39 @@ class Instance(GeventActor):
     def _notified(self, news: Notification) -> None:
         if news.kind == "nodedown":  # it may be back already: what was locked there is gone
             self._saw_nodes(self._seen - {news.value})
-        agent = self._agent
-        if self._merge is not None and news.agent == self._merge.id:
+        transactions = self.transactions
+        if transactions.merge is not None and news.agent == transactions.merge.id:
             if news.kind == "have_all_locks":
-                self.perform(self.machine.merge(self._merge_number, held=True))
+                self.perform(self.machine.merge(transactions.merge_number, held=True))
         elif news.kind == "token":
-            if agent is not None and news.agent == agent.id:
+            if transactions.contest is not None and news.agent == transactions.contest.id:
                 self._tell_token(news.value[1])
         else:
             self._look()
 
     def _tell_token(self, token: Any) -> None:
-        round = self._round
+        round = self.transactions.round
         self._look()  # the token is good for what is granted now, if it is the last one asked for
         known = None if isinstance(token, Exception) else token
         self.perform(self.machine.token(round, known))
 
     def _agent_gone(self, agent: Ref) -> None:
+        transactions = self.transactions
         if not self.node.running:
             return
-        if agent is self._merge:
-            self._merge = None
-            self.perform(self.machine.merge(self._merge_number, held=False))
-        elif agent is self._agent:
-            self._agent = None
-            self.perform(self.machine.agent_gone(self._round))
+        if agent is transactions.merge:
+            transactions.merge = None
+            self.perform(self.machine.merge(transactions.merge_number, held=False))
+        elif agent is transactions.contest:
+            transactions.contest = None
+            self.perform(self.machine.agent_gone(transactions.round))
 
     def _look(self) -> None:
         """Tell the machine which nodes are up, and how the contest stands."""
         self._saw_nodes(self.node.alive)
-        agent = self._agent
-        if agent is not None and agent.is_alive():
-            try:
-                status = locks.transaction_status(agent).status
-                (info,) = locks.lock_info(agent)
-            except AgentEnded:
-                return  # it will be told
-            grants = frozenset(zip(info.granted, info.versions, strict=True))
-            standing = Standing(grants, held=info.held and status == "have_all_locks")
-            self.perform(self.machine.contest(self._round, standing))
+        standing = self.transactions.standing()
+        if standing is not None:
+            self.perform(self.machine.contest(self.transactions.round, standing))
 
     def _saw_nodes(self, alive: frozenset[str]) -> None:
         if alive != self._seen:
@@ -323,7 +305,8 @@ class Instance(GeventActor):
             more: list[Effect] = []
             for kind, several in groupby(effects, type):
                 if kind is messages.Include:  # all at once: that takes one turn, and fewer messages
-                    self._ask([each.node for each in several if isinstance(each, messages.Include)])
+                    nodes = [each.node for each in several if isinstance(each, messages.Include)]
+                    self.transactions.include(nodes)
                 elif kind is messages.Elect:  # the last one; hundreds may follow each other
                     for effect in several:
                         more = self._elect(effect)
@@ -331,42 +314,6 @@ class Instance(GeventActor):
                     for effect in several:
                         self._does[kind](effect)
             effects = more
-
-    def _contend(self, effect: messages.Contend) -> None:
-        self._round = effect.round
-        self._agent = self._begin_transaction(await_nodes=True)
-        self._ask(effect.nodes)
-
-    def _ask(self, nodes: Iterable[str]) -> None:
-        assert self._agent is not None
-        locks.lock_nowait(self._agent, self.lock_id, "write", sorted(nodes), "all_alive")
-
-    def _withdraw(self, effect: messages.Withdraw) -> None:
-        agent, self._agent = self._agent, None
-        if agent is not None and agent.is_alive():
-            locks.end_transaction(agent)
-
-    def _ask_term(self, effect: messages.AskTerm) -> None:
-        assert self._agent is not None
-        try:
-            locks.fencing_token_nowait(self._agent, self.lock_id)
-        except LocksError as error:
-            self.actor_ref.tell(Notification(self._agent.id, "token", (self.lock_id, error)))
-
-    def _take_merge(self, effect: messages.TakeMerge) -> None:
-        self._merge_number = effect.number
-        self._merge = agent = self._begin_transaction(abort_on_deadlock=True)
-        locks.lock_nowait(agent, self.merge_id, "write", sorted(effect.nodes), "all_alive")
-
-    def _begin_transaction(self, **options: bool) -> locks.Agent:
-        agent = self.node.spawn_agent(self.actor_ref, notify=True, **options)
-        locks.monitor(agent, lambda _: tell(self.actor_ref, _AgentGone(agent)))
-        return agent
-
-    def _drop_merge(self, effect: messages.DropMerge) -> None:
-        agent, self._merge = self._merge, None
-        if agent is not None and agent.is_alive():
-            locks.end_transaction(agent)
 
     def _monitor(self, effect: messages.Monitor) -> None:
         member: Any = effect.member
@@ -442,23 +389,11 @@ class Instance(GeventActor):
 
     def ensure_leading(self) -> None:
         """See `ElectionState.ensure_leading`; the agent knows of a loss before the machine does."""
-        agent, machine = self._agent, self.machine
-        why: object = f"it is {machine.role}"
-        if agent is not None and machine.leader == self.actor_ref:
-            try:
-                locks.ensure_held(agent, self.lock_id)
-                (info,) = locks.lock_info(agent)
-                now = dict(zip(info.granted, info.versions, strict=True))
-                ground = machine.ground
-                if any(now.get(node, version) != version for node, version in ground):
-                    why = "the lock was lost, and regained since"
-                elif machine.policy.enough(frozenset(node for node, _ in ground if node in now)):
-                    return
-                else:
-                    why = f"only {len(now)} of the nodes that count can be reached"
-            except LocksError as error:
-                why = error
-        raise LeadershipLost(f"{self} does not lead {self.lock_id[1]!r} any more: {why}")
+        why: object | None = f"it is {self.machine.role}"
+        if self.machine.leader == self.actor_ref:
+            why = self.transactions.objection(self.machine.ground, self.machine.policy)
+        if why is not None:
+            raise LeadershipLost(f"{self} does not lead {self.lock_id[1]!r} any more: {why}")
 
     def ask_candidates(
         self, request: Any, of: Iterable[Ref] | None, timeout: float | None

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pykka
 
-from locks import Atom, View
+from locks import View
 from locks.runtime import tell
 from locks_leader.messages import Message
 from locks_leader.original import BadMessage, LeaderGone, LeaderReply, parse
 from locks_leader.originals import Command, Hear, Meet, Originals, Tell, holder_in
+from locks_leader.transactions import LOCKS_LEADER
 
 if TYPE_CHECKING:
     from locks_leader.instance import Instance
@@ -24,7 +25,6 @@ __all__ = ["Mixed", "is_theirs"]
 logger = logging.getLogger("locks")
 
 Ref = pykka.ActorRef[Any]
-LOCKS_LEADER = Atom("locks_leader")
 
 
 def is_theirs(term: tuple[Any, ...]) -> bool:

@@ -81,6 +81,10 @@ def policy_of(policy: str | Policy, nodes: Iterable[str] | None) -> Policy:
             )
         return Policy(len(electorate) // 2 + 1, electorate)
     if policy == "island":
+        if electorate is not None:
+            raise InvalidOption(
+                'policy="island" leads wherever it can: nodes=[...] is for "majority" and quorum(n)'
+            )
         policy = Policy()
     if not isinstance(policy, Policy):
         raise InvalidOption(

@@ -89,6 +89,10 @@ if EXPLORE:
     }
 
 
+# Of these kinds one world in so many is explored, and all of them with LOCKS_EXPLORE=1.
+PART = {"three agents, three locks, writes": 3}
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_all_worlds_of_a_kind(name: str) -> None:
     """Nothing goes wrong in any of them, nobody is stuck, and nothing is left.
@@ -96,7 +100,7 @@ def test_all_worlds_of_a_kind(name: str) -> None:
     Where nobody gives up, and nothing breaks, no deadlock is resolved that is none any more.
     """
     kind = KINDS[name]
-    wanted = list(searches(kind, limit=LIMIT))
+    wanted = list(searches(kind, limit=LIMIT))[:: 1 if EXPLORE else PART.get(name, 1)]
     total, wrong = explore_all(wanted, JOBS if len(wanted) > 60 else 1)
     print(f"\n{name}\n{total}")
     assert wrong is None, f"{wrong[0]}: {wrong[1].wrong}"

@@ -104,6 +104,7 @@ LEADER_SHELL = [
     "locks_leader.instance",
     "locks_leader.mixed",
     "locks_leader.state",
+    "locks_leader.transactions",
     "locks_leader.wire",
 ]
 PUBLIC = [
