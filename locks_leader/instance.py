@@ -220,6 +220,8 @@ class Instance(GeventActor):
         if not self.asked:
             self._callbacks.handle_info(message, self.election)
             return None
+        if self.machine.role == "leader":
+            self._look()  # or it might answer its successor, and take something in afterwards
         answer = self.defer()
         value = self._callbacks.handle_call(message, Caller(answer), self.election)
         if value is not NO_REPLY:
