@@ -448,7 +448,11 @@ class Distribution:
         del self.links[name]
         self._on_down(name, reason)
         if self._running:
-            run_in_hub(self._home.hub, self._dial_again, name)
+            run_in_hub(self._home.hub, self._dial_soon, name)
+
+    def _dial_soon(self, name: str) -> None:
+        # Not at once: who lives on has better things to do, and a process that died is not back yet.
+        gevent.spawn_later(PAUSES[0], self._dial_again, name)
 
     def _dial_again(self, name: str) -> None:
         wake = self._dials.get(name)
