@@ -112,6 +112,14 @@ class Network:
         """Who has yet to notice a change of its connection to whom."""
         return [pair for pair, seen in self.seen.items() if seen in ("breaking", "healing")]
 
+    def breaks(self, cuts: bool) -> list[tuple[str, Pair]]:
+        """The connections that can be cut, if any may be, and those that can be mended, as choices."""
+        apart = self.apart
+        pairs = [(a, b) for a, b in self.seen if a < b and frozenset((a, b)) not in apart]
+        cut = [("cut", pair) for pair in pairs] if cuts else []
+        together = [tuple(sorted(pair)) for pair in sorted(apart, key=sorted)]
+        return cut + [("mend", (a, b)) for a, b in together]
+
     def connectable(self) -> list[Pair]:
         """The pairs of running nodes that can be connected again."""
         return [

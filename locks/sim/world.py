@@ -213,13 +213,7 @@ class World:
         """The faults that may happen next, and their ends."""
         network = self.network
         found: list[Choice] = [("die", number) for number in self.mortal]
-        if self.cuts:
-            found += [
-                ("cut", (a, b))
-                for a, b in network.seen
-                if a < b and frozenset((a, b)) not in network.apart
-            ]
-        found += [("mend", tuple(sorted(pair))) for pair in sorted(network.apart, key=sorted)]
+        found += network.breaks(bool(self.cuts))
         if self.crashes:
             found += [("crash", node) for node in self.faults.nodes if node not in network.crashed]
         if self.faults.restarts:

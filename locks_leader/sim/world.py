@@ -157,13 +157,7 @@ class World:
             found += [("call", each.ref) for each in self.instances]
         if self.kills:
             found += [("kill", each.ref) for each in self.instances]
-        if self.cuts:
-            found += [
-                ("cut", (a, b))
-                for a, b in network.seen
-                if a < b and frozenset((a, b)) not in network.apart
-            ]
-        found += [("mend", tuple(sorted(pair))) for pair in sorted(network.apart, key=sorted)]
+        found += network.breaks(bool(self.cuts))
         if self.crashes:
             found += [("crash", name) for name in self.nodes]
         return found + [("restart", name) for name in sorted(network.crashed)]
