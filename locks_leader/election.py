@@ -310,7 +310,10 @@ class _Callbacks(Behaviour):
 def _forget_parts() -> None:
     """In a forked child nobody takes part: the actors are in the parent."""
     for election in list(_elections):
-        election._part = None
+        part, election._part = election._part, None
+        if part is not None and part.leadership is not None:
+            part.leadership.lost = Gate()  # those who wait for the other one are in the parent, too
+            part.leadership.lost.open()
 
 
 os.register_at_fork(after_in_child=_forget_parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 import locks
 import locks_leader
 from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo
-from tests.api.clients import Answer, Client, Run
+from tests.api.clients import PATCHED, Answer, Client, Run
 from tests.helpers import eventually
 
 
@@ -204,6 +204,38 @@ def test_a_node_that_is_stopped_ends_the_wait(run: Run) -> None:
     assert leading.get() is True
     with pytest.raises(locks.OperatingError, match="ended before"):
         waiting.get()
+
+
+FORK = """
+    {prelude}
+    import os, locks, locks_leader
+
+    leads = locks.runtime.Gate()
+    elected = locks_leader.Election("report", on_elected=lambda leadership: leads.open())
+    elected.start()
+    leads.wait()
+    leadership = elected.leadership
+    other = locks_leader.start(locks_leader.Behaviour, resource="other")
+    child = os.fork()
+    if not child:
+        assert leadership.lost.is_open, "the parent leads"
+        assert elected.leadership is None
+        assert not other.is_alive()
+        assert locks_leader.Election("report").run(lambda leadership: "afresh", timeout=5) == "afresh"
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    leadership.ensure_leading()
+    elected.stop()
+    locks.stop()
+    print("parent")
+"""
+
+
+@pytest.mark.skipif(PATCHED, reason="has its own processes")
+@pytest.mark.parametrize("prelude", ["pass", "import gevent; gevent.get_hub()"])
+def test_in_a_forked_child_nobody_takes_part(run_script: Callable[..., str], prelude: str) -> None:
+    """What the parent leads, the child does not; it can take part afresh."""
+    assert run_script(FORK.format(prelude=prelude)) == "parent\n"
 
 
 # --- A behaviour --------------------------------------------------------------------------------
