@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from locks import MisuseError
 from locks_leader.machine import NOTHING, Outcome, Surrender
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Behaviour:
             The reply; or `NO_REPLY`, then `locks_leader.leader_reply(caller, ...)` gives it
             later.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no handle_leader_call")
+        raise MisuseError(f"{type(self).__name__} takes no calls: it has no handle_leader_call")
 
     def handle_leader_cast(self, message: Any, election: ElectionState) -> None:
         """Somebody sends the leader a message, which is this instance."""
@@ -111,7 +112,7 @@ class Behaviour:
 
     def handle_call(self, request: Any, caller: Caller, election: ElectionState) -> Any:
         """Somebody calls this very instance, whatever its role; as `handle_leader_call`."""
-        raise NotImplementedError(f"{type(self).__name__} has no handle_call")
+        raise MisuseError(f"{type(self).__name__} takes no calls: it has no handle_call")
 
     def handle_cast(self, message: Any, election: ElectionState) -> None:
         """Somebody sends this very instance a message by `locks_leader.cast`."""
