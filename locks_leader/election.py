@@ -14,6 +14,7 @@ import pykka
 import locks
 from locks import Down, MisuseError, Node, OperatingError
 from locks.agent import check_timeout
+from locks.program import default_node
 from locks.runtime import Gate
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
@@ -155,8 +156,12 @@ class Election:
         if not callable(function):
             raise MisuseError(f"{function!r} can't be called; run() needs a function")
         deadline = None if timeout is None else time.monotonic() + timeout
+        node = (
+            self._node or default_node()
+        )  # the same one, if the leadership is lost before it began
+        part = None
         while True:
-            part = self._begin(once=True)
+            part = self._begin(once=True, node=node, before=part)
             try:
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 if not part.decided.wait(left):
@@ -185,7 +190,7 @@ class Election:
 
         return led
 
-    def _begin(self, once: bool) -> _Part:
+    def _begin(self, once: bool, node: Node | None = None, before: _Part | None = None) -> _Part:
         part = self._part
         if part is not None and not (part.ending or part.over.is_open):
             raise MisuseError(
@@ -193,6 +198,7 @@ class Election:
                 "Election"
             )
         part = self._part = _Part(self, once)
+        part.stopping = before is not None and before.stopping  # in the meantime
         try:
             part.begin(
                 start(
@@ -201,7 +207,7 @@ class Election:
                     resource=self.name,
                     policy=self._policy,
                     nodes=self._nodes,
-                    node=self._node,
+                    node=node or self._node,
                 )
             )
         except BaseException:

@@ -155,10 +155,14 @@ class Instance(GeventActor):
         """Take in one message."""
         try:
             return self._take(message)
-        except (AgentEnded, NodeNotRunning):
-            if self.node.running or self.asked:
+        except Exception as error:
+            if isinstance(error, (AgentEnded, NodeNotRunning)) and not self.node.running:
+                self.stop()  # with its node, which was stopped in the middle of it
+            elif type(message) is Begin or not self.asked:
                 raise
-            self.stop()  # with its node, which was stopped in the middle of it
+            else:
+                self.fail(error)  # a callback has failed; not for what was asked
+        return None
 
     def _take(self, message: Any) -> Any:
         kind = type(message)
@@ -177,7 +181,13 @@ class Instance(GeventActor):
             self._begin()
         elif kind is tuple and message and isinstance(message[0], Atom):
             return self._term(message)
-        elif kind is tuple and is_theirs(message) and self.mixed().receive(message):
+        elif (
+            self._mixed is not None
+            and kind is tuple
+            and not self.asked
+            and is_theirs(message)
+            and self._mixed.receive(message)
+        ):
             return None
         else:
             return self._other(message)
@@ -223,7 +233,11 @@ class Instance(GeventActor):
         if self.machine.role == "leader":
             self._look()  # or it might answer its successor, and take something in afterwards
         answer = self.defer()
-        value = self._callbacks.handle_call(message, Caller(answer), self.election)
+        try:
+            value = self._callbacks.handle_call(message, Caller(answer), self.election)
+        except Exception as error:
+            logger.info("%s has raised an exception to a caller", self, exc_info=error)
+            value = error
         if value is not NO_REPLY:
             answer(value)
         return None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pykka
 
 import locks
-from locks import AgentEnded, Atom, Down, LocksError, Node, Notification
+from locks import Atom, Down, LocksError, Node, Notification
 from locks.runtime import tell
 from locks_leader.contest import nodes_of
 from locks_leader.messages import Contend, Grants, Standing, TakeMerge
@@ -119,8 +119,8 @@ class Transactions:
         try:
             held = locks.transaction_status(agent).status == "have_all_locks"
             (info,) = locks.lock_info(agent)
-        except AgentEnded:
-            return None  # it will be told
+        except LocksError:
+            return None  # it has ended; that will be told
         grants = frozenset(zip(info.granted, info.versions, strict=True))
         return Standing(grants, held=held and info.held)
 

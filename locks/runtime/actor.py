@@ -275,6 +275,15 @@ class GeventActor(pykka.Actor):
         self._deferred[future] = None
         return partial(self._answer_deferred, future)
 
+    def fail(self, error: Exception) -> None:
+        """End because of an error for which whoever asked is not to blame.
+
+        The asker gets `ActorDeadError`; otherwise as if the message had been told.
+        """
+        self.defer()
+        self._handle_failure(type(error), error, error.__traceback__)
+        self._tell_failure(error)
+
     def _answer_deferred(self, future: pykka.Future[Any], answer: Any) -> None:
         if future in self._deferred:
             del self._deferred[future]
@@ -329,7 +338,7 @@ class GeventActor(pykka.Actor):
             return
         self._mark_stopped()
         refuse = partial(_refuse, str(self))
-        if self._message_in_hand is not None:
+        if self._message_in_hand is not None and not self._is_deferred:
             refuse(self._message_in_hand)
         for future in list(self._deferred):
             self._answer_deferred(future, ActorDeadError(f"{self} stopped before it answered"))
@@ -368,16 +377,21 @@ def end_all(refs: Iterable[pykka.ActorRef[Any]], timeout: float = 1) -> None:
         refs: Which ones; `GeventActor`s.
         timeout: Seconds to wait for them to stop, and once more after they were killed.
     """
-    ending = [ref for ref in refs if ref != current_client()]
+    me = current_client()
+    ending = {ref: Gate() for ref in list(refs) if ref != me}
+    for ref, gone in ending.items():
+        monitor(ref, partial(_open, gone))
     for end in (_stop_soon, kill):
-        deadline = time.monotonic() + timeout
         for ref in ending:
             end(ref)
-        while ending and time.monotonic() < deadline:
-            gone = Gate()
-            monitor(ending[0], lambda _, gone=gone: gone.open())  # type: ignore[misc]
-            gone.wait(deadline - time.monotonic())
-            ending = [ref for ref in ending if ref.is_alive()]
+        deadline = time.monotonic() + timeout
+        for gone in ending.values():
+            gone.wait(max(0.0, deadline - time.monotonic()))
+        ending = {ref: gone for ref, gone in ending.items() if not gone.is_open}
+
+
+def _open(gone: Gate, _: object) -> None:
+    gone.open()
 
 
 def _stop_soon(ref: pykka.ActorRef[Any]) -> None:
