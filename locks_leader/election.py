@@ -172,7 +172,7 @@ class Election:
                 if part.leadership is None:
                     part.check_stopped()
                     return None
-                if not part.leadership.lost.is_open:
+                if node.running and not part.leadership.lost.is_open:
                     return function(part.leadership, *args)
                 if part.stopping:
                     return None

@@ -442,6 +442,31 @@ def test_messages_to_one_instance() -> None:
         assert locks_leader.call(three[1], "notes") == ["cast a", "info ('some', 'thing')"]
 
 
+class Broken(Notes):
+    """Fails when it steps down."""
+
+    def stepped_down(self, election: locks_leader.ElectionState) -> None:
+        raise Failure("broken")
+
+
+def test_a_callback_that_fails_ends_the_instance() -> None:
+    """The locks are given back, and another candidate leads."""
+    broken = locks_leader.start(Broken, "broken", resource="r")
+    other = locks_leader.start(Notes, "other", resource="r")
+    assert settled([broken, other]) == broken
+    (agent,) = [
+        agent
+        for agent in list(locks.program.default_node().agents.values())
+        if agent.client == broken and not agent.machine.empty
+    ]
+    agent.stop()
+    eventually(lambda: not broken.is_alive())
+    with pytest.raises(pykka.ActorDeadError):
+        locks_leader.call(broken, "notes")
+    eventually(lambda: locks_leader.info(other).role == "leader")
+    other.stop()
+
+
 class Modest(Notes):
     """Gives the leadership to the first that comes."""
 

@@ -12,7 +12,7 @@ import gevent
 import pykka
 import pytest
 
-from locks.runtime import Down, Gate, GeventActor, GeventFuture, kill, monitor, tell
+from locks.runtime import Down, Gate, GeventActor, GeventFuture, end_all, kill, monitor, tell
 from tests.helpers import eventually
 
 
@@ -497,6 +497,9 @@ class Later(GeventActor):
             if message == "fail later":
                 raise KeyError(message)
             return "not this"
+        if message == "fail":
+            self.fail(ValueError("not the asker's fault"))
+            return "not this"
         if message == "at once":
             self.defer()("at once")
             return "not this"
@@ -534,8 +537,41 @@ def test_who_waits_for_a_deferred_answer_is_not_left_alone() -> None:
         future.get(timeout=5)
 
 
+def test_an_actor_may_fail_for_other_reasons_than_what_it_was_asked() -> None:
+    """It ends with that error, and the asker is told that it has ended."""
+    actor = Later.start()
+    downs: list[Down] = []
+    monitor(actor, downs.append)
+    with pytest.raises(pykka.ActorDeadError):
+        actor.ask("fail", timeout=5)
+    (down,) = eventually(lambda: downs)
+    assert isinstance(down.reason, ValueError)
+
+
 def test_telling_an_actor_that_has_ended() -> None:
     """There is nobody to be told, and nothing is raised."""
     actor = Later.start()
     actor.stop()
     tell(actor, "anything")
+
+
+class Slow(GeventActor):
+    """Takes its time to end, or does not end by itself."""
+
+    def __init__(self, seconds: float, ended: list[float]) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.ended = ended
+
+    def on_stop(self) -> None:
+        Gate().wait(self.seconds)
+        self.ended.append(self.seconds)
+
+
+def test_actors_that_are_ended_together_are_waited_for() -> None:
+    """Those that are still in `on_stop` as well; who does not end in time is killed."""
+    ended: list[float] = []
+    refs = [Slow.start(seconds, ended) for seconds in (0, 0.1, 0, 60)]
+    end_all(refs, timeout=0.5)
+    assert sorted(ended) == [0, 0, 0.1]
+    assert not any(ref.is_alive() for ref in refs)
