@@ -37,7 +37,7 @@ from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of
 from locks_leader.errors import LeadershipLost, LeaderTimeout
 from locks_leader.machine import Machine
 from locks_leader.messages import Effect, Origin
-from locks_leader.mixed import Mixed, is_theirs
+from locks_leader.mixed import Mixed
 from locks_leader.policy import Policy
 from locks_leader.society import Kind
 from locks_leader.state import Answers, Caller, ElectionState
@@ -91,7 +91,6 @@ class Instance(GeventActor):
         self._callbacks = behaviour()
         self._args = args
         self._seen = node.alive
-        self._electing = False
         self._begun = False
         self._mixed: Mixed | None = None
         self._groups: dict[Kind, tuple[Any, ...]] = {
@@ -99,7 +98,6 @@ class Instance(GeventActor):
             "worker": (LOCKS_LEADER, WORKERS, list(self.lock_id)),
         }
         self._open_calls: dict[Any, _Call] = {}
-        self._monitors: list[groups.GroupMonitor] = []
         self._watched: dict[Ref, locks.Monitor] = {}
         self._does: dict[type[Any], Callable[[Any], object]] = {
             messages.Contend: self.transactions.contend,
@@ -124,7 +122,6 @@ class Instance(GeventActor):
         self.node.dependents.add(self.actor_ref)
         for kind, group in self._groups.items():
             monitor = groups.monitor(group, self.actor_ref, node=self.node)
-            self._monitors.append(monitor)
             self._joined(kind, monitor.members)
         groups.join(self._groups[self.machine.kind], self.actor_ref, node=self.node)
         self.perform(self.machine.start())
@@ -181,14 +178,9 @@ class Instance(GeventActor):
             self._begin()
         elif kind is tuple and message and isinstance(message[0], Atom):
             return self._term(message)
-        elif (
-            self._mixed is not None
-            and kind is tuple
-            and not self.asked
-            and is_theirs(message)
-            and self._mixed.receive(message)
-        ):
-            return None
+        elif kind is tuple and message and self._mixed is not None and not self.asked:
+            if not self._mixed.receive(message):  # an answer to what was passed on
+                return self._other(message)
         else:
             return self._other(message)
         return None
@@ -232,15 +224,20 @@ class Instance(GeventActor):
             return None
         if self.machine.role == "leader":
             self._look()  # or it might answer its successor, and take something in afterwards
-        answer = self.defer()
+        self._serve(self._callbacks.handle_call, message, self.defer())
+        return None
+
+    def _serve(
+        self, callback: Callable[..., Any], request: Any, answer: Callable[[Any], None]
+    ) -> None:
+        """Run a callback that answers a call; its exception is the caller's."""
         try:
-            value = self._callbacks.handle_call(message, Caller(answer), self.election)
+            value = callback(request, Caller(answer), self.election)
         except Exception as error:
             logger.info("%s has raised an exception to a caller", self, exc_info=error)
             value = error
         if value is not NO_REPLY:
             answer(value)
-        return None
 
     def _leader_call(self, ticket: Any, request: Any, answer: Callable[[Any], None]) -> None:
         call = _Call(ticket, answer)
@@ -366,28 +363,17 @@ class Instance(GeventActor):
 
     def _elect(self, effect: Any) -> list[Effect]:
         newcomer = effect.newcomer
-        self._electing = True
-        try:
-            outcome = self._callbacks.elected(self.election, newcomer)
-        finally:
-            self._electing = False
+        outcome = self._callbacks.elected(self.election, newcomer)
         self._look()  # a link may have been lost meanwhile
         return self.machine.elected(outcome_of(outcome))
 
     def _call_back(self, effect: messages.CallBack) -> None:
         callback = getattr(self._callbacks, effect.name)
-        if effect.name != "handle_leader_call":
+        if effect.name == "handle_leader_call":
+            request, origin = effect.args
+            self._serve(callback, request, partial(self._answer, origin))
+        else:
             callback(*effect.args, self.election)
-            return
-        request, origin = effect.args
-        answer = partial(self._answer, origin)
-        try:
-            value = callback(request, Caller(answer), self.election)
-        except Exception as error:
-            logger.info("%s has raised an exception to a caller", self, exc_info=error)
-            value = error
-        if value is not NO_REPLY:
-            answer(value)
 
     def _answer(self, origin: Origin, value: Any) -> None:
         self.perform(self.machine.reply(origin, value))
@@ -415,7 +401,7 @@ class Instance(GeventActor):
         self, request: Any, of: Iterable[Ref] | None, timeout: float | None
     ) -> Answers:
         """See `ElectionState.ask_candidates`."""
-        if not self._electing:
+        if self.machine.electing is None:
             raise MisuseError(
                 "candidates can be asked within elected() only, where no other leader asks this one: "
                 "else two could wait for each other. Elsewhere, broadcast, and let them cast"

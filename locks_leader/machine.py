@@ -122,16 +122,17 @@ class Machine:
         policy: Which nodes are enough to lead.
         ground: The nodes that it leads, if it does, with the grants by which it does.
         society: The other instances.
+        electing: What the callback `elected` runs for, while it does.
     """
 
     __slots__ = (
         "_alive",
         "_calls",
         "_contest",
-        "_electing",
         "_heir",
         "_merge",
         "_out",
+        "electing",
         "ground",
         "kind",
         "leader",
@@ -154,7 +155,7 @@ class Machine:
         self._alive = frozenset(alive)
         self._out: list[Effect] = []
         self._calls = Calls(self._out)
-        self._electing: Elect | None = None
+        self.electing: Elect | None = None
         self._heir: Member | None = None  # to whom it has surrendered
         self._contest = Contest(policy, self._alive, self._out)
         self._merge = Merge(self._out)
@@ -201,7 +202,7 @@ class Machine:
     def contest(self, round: int, standing: Standing) -> list[Effect]:
         """How the contest stands now; `nodes` has told before which nodes are up."""
         gave_way = self._contest.told(round, standing)
-        if gave_way and self.role != "leader" and self._electing is None:
+        if gave_way and self.role != "leader" and self.electing is None:
             # Wait at the gate again: waiting on all nodes, it would be in everybody's next deadlock.
             self._renew()
         return self._conclude()
@@ -228,9 +229,9 @@ class Machine:
         Raises:
             InvalidOption: It surrenders to somebody who is no candidate on its ground.
         """
-        elect = self._electing
+        elect = self.electing
         assert elect is not None
-        self._electing = None
+        self.electing = None
         if isinstance(outcome, Surrender):
             self._surrender_to(outcome.heir)
             return self._conclude()
@@ -360,7 +361,7 @@ class Machine:
 
     def _conclude(self) -> list[Effect]:
         """After each event: contend or not, and go as far as the contest lets it."""
-        if self._electing is None:
+        if self.electing is None:
             may = self.kind == "candidate" and self._contest.may_contend and self._heir is None
             if may != self._contest.contending:
                 self._contest.contend() if may else self._withdraw()
@@ -416,8 +417,8 @@ class Machine:
                 return
             newcomer = unsynced[0]
         self.leader = self.me
-        self._electing = Elect(newcomer)
-        self._out.append(self._electing)
+        self.electing = Elect(newcomer)
+        self._out.append(self.electing)
 
     def _withdraw(self) -> None:
         """Give up the lock, after what was done by it."""

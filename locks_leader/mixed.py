@@ -20,18 +20,11 @@ from locks_leader.transactions import LOCKS_LEADER
 if TYPE_CHECKING:
     from locks_leader.instance import Instance
 
-__all__ = ["Mixed", "is_theirs"]
+__all__ = ["Mixed"]
 
 logger = logging.getLogger("locks")
 
 Ref = pykka.ActorRef[Any]
-
-
-def is_theirs(term: tuple[Any, ...]) -> bool:
-    """Whether a tuple is one of the original's messages between instances, or a reply to one."""
-    return bool(term) and (
-        term[0] == LOCKS_LEADER or (len(term) == 2 and isinstance(term[0], tuple))
-    )
 
 
 class Mixed:
