@@ -24,6 +24,12 @@ PURE = [
     ["locks.informer", "locks.resolver"],
     ["locks.claims", "locks.tokens"],
     ["locks.server_machine", "locks.agent_machine"],
+    # Two that stand beside them: who owns which groups of resources, and the lock table of a
+    # multi-version store.
+    ["locks.ownership.errors", "locks.ownership.spread", "locks.mvcc.errors", "locks.mvcc.model"],
+    ["locks.ownership.coordinator", "locks.ownership.member", "locks.mvcc.records"],
+    ["locks.mvcc.waiting"],
+    ["locks.mvcc.table"],
 ]
 # All that pure modules import from outside: nothing with a clock, chance, threads or sockets.
 PURE_OUTSIDE = {
@@ -70,6 +76,8 @@ ACTORS = [
     "locks.program",
     "locks.groups",
     "locks.groups.scope",
+    "locks.mvcc",
+    "locks.mvcc.lock_table",
 ]
 # Face: imports everything above and each other.
 FACE = [
@@ -81,6 +89,11 @@ FACE = [
     "locks.cli*",
     "locks.demo*",
     "locks.testing",
+    "locks.ownership",
+    "locks.ownership.backlog",
+    "locks.ownership.groups",
+    "locks.ownership.process",
+    "locks.ownership.worker",
 ]
 
 # `locks_leader` stands on `locks`. Its pure tiers import from `locks` only the errors.
@@ -103,6 +116,7 @@ LEADER_SHELL = [
     "locks_leader.election",
     "locks_leader.instance",
     "locks_leader.mixed",
+    "locks_leader.ownership",
     "locks_leader.state",
     "locks_leader.transactions",
     "locks_leader.wire",
@@ -111,6 +125,7 @@ PUBLIC = [
     "locks",
     "locks.agent",
     "locks.groups",
+    "locks.ownership.*",
     "locks.program",
     "locks.runtime",
     "locks.runtime.[A-Z]*",

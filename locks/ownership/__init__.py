@@ -1,0 +1,31 @@
+"""Who owns which resources: agree on that once, and then work without asking.
+
+Many workers, many tasks, each task on one resource, never two on the same one at a time. A lock around
+each task is one agreement for each task, and workers that happen to pick tasks on the same resource
+wait for each other. Here the workers share out groups of resources instead, and each one does the
+tasks that are its own. They agree only when a worker comes or goes.
+
+    spread, coordinator, member   decide; they know no threads, no clock, no actors
+    groups                        which group a resource belongs to
+    backlog                       tasks in memory, by group
+    worker                        what users hold in their hands
+    process                       the workers of one process
+
+`locks_leader.Ownership` is the same for workers on several nodes.
+"""
+
+from locks.ownership.backlog import Backlog
+from locks.ownership.errors import NotOwner, OwnershipEnded, StaleToken
+from locks.ownership.groups import stable_hash
+from locks.ownership.process import Ownership
+from locks.ownership.worker import Statistics
+
+__all__ = [
+    "Backlog",
+    "NotOwner",
+    "Ownership",
+    "OwnershipEnded",
+    "StaleToken",
+    "Statistics",
+    "stable_hash",
+]

@@ -1,0 +1,138 @@
+"""Tasks that wait for the owners of their resources, in memory, by group.
+
+Each group has a line of tasks. A worker takes the first one, and takes it out when it is done: one
+that was at hand when its worker died is done again. With a new token, that is when a group was
+handed over, the line is copied: whoever still works with an old token takes out nothing of the new
+line. So a task costs no lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, TypeVar
+
+from locks.errors import MisuseError
+from locks.ownership.errors import StaleToken
+from locks.ownership.groups import Grouping
+from locks.runtime import Waiter
+from locks.runtime.inline import native_lock
+
+__all__ = ["Backlog"]
+
+T = TypeVar("T")
+
+
+def _itself(task: Any) -> Hashable:
+    return task  # type: ignore[no-any-return]
+
+
+class _Line(Generic[T]):
+    __slots__ = ("tasks", "token")
+
+    def __init__(self) -> None:
+        self.tasks: deque[T] = deque()
+        self.token = 0
+
+
+class Backlog(Generic[T]):
+    """Tasks that are to be done; shared by the workers of one process.
+
+    Args:
+        tasks: The tasks that there are from the start, oldest first.
+        resource: Tells the resource of a task; the task itself by default.
+        groups: As for the workers' `Ownership`.
+        group_for: Likewise.
+        more: Whether tasks will be added. Then `Ownership.run` goes on until `close` is called.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[T] = (),
+        resource: Callable[[T], Hashable] = _itself,
+        *,
+        groups: int = 64,
+        group_for: Callable[[Hashable], int] | None = None,
+        more: bool = False,
+    ) -> None:
+        self.grouping = Grouping(groups, group_for)
+        self._resource = resource
+        self._lines: list[_Line[T]] = [_Line() for _ in range(groups)]
+        self._lock = native_lock()
+        self._more = True
+        self._idle: set[Waiter] = set()
+        self.add(*tasks)
+        self._more = more
+
+    def __repr__(self) -> str:
+        return f"<Backlog of {len(self)} tasks{', more to come' if self._more else ''}>"
+
+    def __len__(self) -> int:
+        return sum(len(line.tasks) for line in self._lines)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all tasks are done, and none will be added."""
+        return not self._more and not any(line.tasks for line in self._lines)
+
+    def waiting(self, groups: Iterable[int]) -> int:
+        """How many tasks of some groups are not done."""
+        return sum(len(self._lines[group].tasks) for group in groups)
+
+    def add(self, *tasks: T) -> None:
+        """Add tasks; from any thread.
+
+        Raises:
+            MisuseError: It is closed; nothing was added.
+            InvalidOption: The resource of a task has no group; nothing was added.
+        """
+        if not self._more:
+            raise MisuseError(
+                "this backlog is closed: make it with more=True, and add before you call close()"
+            )
+        group_of, resource = self.grouping.group_of, self._resource
+        placed = [(group_of(resource(task)), task) for task in tasks]
+        with self._lock:
+            for group, task in placed:
+                self._lines[group].tasks.append(task)
+        self.wake()
+
+    def close(self) -> None:
+        """No more tasks will be added."""
+        self._more = False
+        self.wake()
+
+    def line(self, group: int, token: int) -> deque[T]:
+        """The tasks of a group that are not done, for who has this token; oldest first.
+
+        Whoever has done the first one takes it out.
+
+        Raises:
+            StaleToken: Somebody with a larger token was here before.
+        """
+        line = self._lines[group]
+        if token != line.token:
+            with self._lock:
+                if token < line.token:
+                    raise StaleToken(
+                        f"token {token} of group {group} is older than {line.token}: somebody else "
+                        "owns the group by now",
+                        token=token,
+                        newest=line.token,
+                    )
+                line.tasks = line.tasks.copy()
+                line.token = token
+        return line.tasks
+
+    def wake(self) -> None:
+        """Have idle workers look again."""
+        for waiter in tuple(self._idle):
+            waiter.wake()
+
+    def idle(self, waiter: Waiter) -> None:
+        """Wake a waiter when something changes."""
+        self._idle.add(waiter)
+
+    def busy(self, waiter: Waiter) -> None:
+        """Do not wake it any more."""
+        self._idle.discard(waiter)

@@ -1,0 +1,211 @@
+"""Who owns which groups, as the one who decides it sees it: a pure state machine.
+
+A worker joins, and is gone. Whenever that happens the coordinator asks for an *agreement*: a number
+larger than that of every agreement before, whoever coordinated then. (The shells take a lock for
+it, and the number is its fencing token.) When it has one, it makes a plan (`spread`) with it:
+
+* a group that nobody owns is granted, with the number as its token;
+* a group that is to move is asked back from its owner, and granted when that one has released it;
+* all else stays as it is, with the token that it has.
+
+Workers that come and go while an agreement is under way are covered by it. So there is at most one
+agreement for each worker that comes or goes, however many groups there are.
+
+Why tokens rise: a group is granted only when it is free. It got free because its owner was gone, so
+that the next agreement covers it; or because it was asked back under an agreement that is newer than
+the one under which it was granted. Either way the last agreement is newer than the token before.
+
+A coordinator that takes over from another one is told by each worker what it owns when it joins. Two
+who own the same group, after a network was parted, are told apart by their tokens: the smaller one
+is asked back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from locks.errors import OperatingError
+from locks.ownership.spread import spread
+
+__all__ = ["Agree", "Coordinator", "Effect", "Grant", "Revoke"]
+
+W = TypeVar("W", bound=Hashable)
+
+
+class Agree(NamedTuple):
+    """Come to an agreement, and tell its number by `Coordinator.agreed`."""
+
+
+class Grant(NamedTuple):
+    """Tell a worker that it owns groups.
+
+    Attributes:
+        worker: The worker.
+        groups: The groups, in order.
+        token: Their fencing token.
+    """
+
+    worker: Hashable
+    groups: tuple[int, ...]
+    token: int
+
+
+class Revoke(NamedTuple):
+    """Ask a worker to release groups, after the tasks at hand.
+
+    Attributes:
+        worker: The worker.
+        groups: The groups, in order.
+    """
+
+    worker: Hashable
+    groups: tuple[int, ...]
+
+
+Effect = Agree | Grant | Revoke
+
+
+class Coordinator(Generic[W]):
+    """Decides who owns which groups. Each method returns what is to be done, in order.
+
+    Args:
+        groups: How many groups there are.
+
+    Attributes:
+        token: The number of the last agreement; 0 before the first.
+        agreements: How many there were.
+        moves: How many groups were granted.
+    """
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+        self.token = 0
+        self.agreements = 0
+        self.moves = 0
+        self._workers: dict[W, None] = {}
+        self._owners: dict[int, W] = {}
+        self._tokens: dict[int, int] = {}  # the largest known, also of groups that are free
+        # Who may still have a task at hand: the owner, and losers that have not released yet.
+        self._holders: dict[int, set[W]] = {}
+        self._revoked: set[int] = set()  # asked back from their owners
+        self._plan: dict[int, W] = {}
+        self._agreeing = False
+
+    @property
+    def workers(self) -> tuple[W, ...]:
+        """The workers, in the order in which they have joined."""
+        return tuple(self._workers)
+
+    @property
+    def owners(self) -> dict[int, W]:
+        """Who owns each group, as far as somebody does."""
+        return dict(self._owners)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all groups are where they are to be."""
+        return not self._agreeing and self._owners == self._plan and not self._revoked
+
+    def joined(self, worker: W, owned: Mapping[int, int] | None = None) -> list[Effect]:
+        """A worker has come.
+
+        Args:
+            worker: The worker.
+            owned: What it owns already, under another coordinator: tokens by group.
+        """
+        self._workers[worker] = None
+        lost: dict[W, list[int]] = {}
+        for group, token in (owned or {}).items():
+            owner = self._owners.get(group)
+            if token > self._tokens.get(group, 0) or (
+                owner is None and token == self._tokens[group]
+            ):
+                self._owners[group] = worker
+                self._tokens[group] = token
+                self._revoked.discard(group)
+                if owner is not None:
+                    lost.setdefault(owner, []).append(group)
+            else:
+                lost.setdefault(worker, []).append(group)
+            self._holders.setdefault(group, set()).add(worker)
+        revokes = [Revoke(loser, tuple(sorted(groups))) for loser, groups in lost.items()]
+        return [*revokes, *self._agree()]
+
+    def gone(self, worker: W) -> list[Effect]:
+        """A worker has left, has ended, or can't be reached any more."""
+        if worker not in self._workers:
+            return []
+        del self._workers[worker]
+        for group in list(self._holders):
+            self._let_go(worker, group)
+        return self._agree()
+
+    def released(self, worker: W, groups: Iterable[int]) -> list[Effect]:
+        """A worker has released groups that were asked back."""
+        free = []
+        for group in groups:
+            if group in self._revoked or self._owners.get(group) != worker:
+                self._let_go(worker, group)
+                if group not in self._holders:
+                    free.append(group)
+        return self._grant(free)
+
+    def agreed(self, token: int) -> list[Effect]:
+        """There is an agreement.
+
+        Raises:
+            OperatingError: Its number is not larger than those before.
+        """
+        newest = max([self.token, *self._tokens.values()])
+        if token <= newest:
+            raise OperatingError(
+                f"an agreement has the number {token}, but there was {newest} before: the clock "
+                "was set back, or the lock that agreements are made with is not the same everywhere",
+                token=token,
+                newest=newest,
+            )
+        self.token = token
+        self.agreements += 1
+        self._agreeing = False
+        staying = {g: owner for g, owner in self._owners.items() if g not in self._revoked}
+        self._plan = spread(self.groups, staying, self.workers)
+        revokes: dict[W, list[int]] = {}
+        for group, owner in sorted(staying.items()):
+            if self._plan[group] != owner:
+                revokes.setdefault(owner, []).append(group)
+                self._revoked.add(group)
+        free = [group for group in self._plan if group not in self._holders]
+        return [
+            *[Revoke(owner, tuple(asked)) for owner, asked in revokes.items()],
+            *self._grant(free),
+        ]
+
+    def _agree(self) -> list[Effect]:
+        """Ask for an agreement, unless one is under way, which covers whatever has changed."""
+        if self._agreeing or not self._workers:
+            return []
+        self._agreeing = True
+        return [Agree()]
+
+    def _grant(self, free: Iterable[int]) -> list[Effect]:
+        """Grant groups as the plan says; not if who is to get them is gone."""
+        grants: dict[W, list[int]] = {}
+        for group in sorted(free):
+            worker = self._plan.get(group)
+            if worker is not None and worker in self._workers:
+                self._owners[group] = worker
+                self._tokens[group] = self.token
+                self._holders[group] = {worker}
+                self.moves += 1
+                grants.setdefault(worker, []).append(group)
+        return [Grant(worker, tuple(granted), self.token) for worker, granted in grants.items()]
+
+    def _let_go(self, worker: W, group: int) -> None:
+        holders = self._holders.get(group, set())
+        holders.discard(worker)
+        if not holders:
+            self._holders.pop(group, None)
+        if self._owners.get(group) == worker:
+            del self._owners[group]
+            self._revoked.discard(group)

@@ -1,0 +1,29 @@
+"""What can go wrong with ownership."""
+
+from __future__ import annotations
+
+from locks.errors import OperatingError
+
+__all__ = ["NotOwner", "OwnershipEnded", "StaleToken"]
+
+
+class NotOwner(OperatingError):
+    """The resource's group is not owned by this worker (any more, or yet).
+
+    Attributes:
+        resource: The resource.
+        group: Its group.
+    """
+
+
+class OwnershipEnded(OperatingError):
+    """This worker has left, or was ended."""
+
+
+class StaleToken(OperatingError):
+    """Somebody with a larger token has the group by now: whoever has this one was left behind.
+
+    Attributes:
+        token: The token that was refused.
+        newest: The largest one that was seen.
+    """

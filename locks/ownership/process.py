@@ -1,0 +1,206 @@
+"""Ownership among the workers of one process.
+
+There is one coordinator for each name. It lives in the hub of the node, and so does a small actor for
+each worker, its *seat*: it hears what the worker is granted and what is asked back, runs its callbacks,
+and ends with the worker. An agreement is a lock of this node: its fencing token is what makes one
+agreement newer than another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import gevent
+import pykka
+
+import locks
+from locks.errors import InvalidOption
+from locks.model import check_lock_id
+from locks.node import Node
+from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Revoke
+from locks.ownership.groups import Grouping
+from locks.ownership.worker import Part, Worker
+from locks.program import default_node
+from locks.runtime import GeventActor, tell
+
+__all__ = ["Ownership"]
+
+OWNERSHIP = "locks.ownership"
+Ref = pykka.ActorRef[Any]
+
+
+class Ownership(Worker):
+    """One worker among those of this process that share resources out.
+
+        with Ownership("ingest", groups=64) as mine:
+            mine.run(backlog, handler)
+
+    Make one for each worker, and join in the thread or greenlet that works: when that ends, its
+    groups are taken over at once. For workers on several nodes there is `locks_leader.Ownership`.
+
+    Args:
+        name: What is shared out; workers of the same name do so among each other.
+        groups: How many groups of resources there are, the same for all: at least as many as
+            workers, better some times as many.
+        group_for: Tells the group of a resource, from 0 to `groups - 1`; by default a hash that is the
+            same on every machine, of text, bytes, whole numbers, and tuples of them.
+        on_gained: Called with a group and its token when it is granted, before its first task.
+        on_lost: Called with a group that it has no more, after its last task, before the next owner
+            gets it.
+        node: The node; this program's by default.
+
+    The callbacks run in the background and must be quick. An exception in one ends this worker's part.
+    """
+
+    def __init__(
+        self,
+        name: Hashable,
+        groups: int = 64,
+        *,
+        group_for: Callable[[Any], int] | None = None,
+        on_gained: Callable[[int, int], object] | None = None,
+        on_lost: Callable[[int], object] | None = None,
+        node: Node | None = None,
+    ) -> None:
+        super().__init__(name, groups, group_for=group_for, on_gained=on_gained, on_lost=on_lost)
+        check_lock_id((OWNERSHIP, name))
+        self._node = node
+
+    def _start(self, part: Part) -> None:
+        node = self._node or default_node()
+        node.check_running()
+        node.home.call(_join, node, part)
+
+
+class _Gone(NamedTuple):
+    """The worker has ended, or has done its last task."""
+
+
+class _LetGo(NamedTuple):
+    """The last task of groups that were asked back is over."""
+
+    groups: list[int]
+
+
+class _Failed(NamedTuple):
+    """There is no agreement."""
+
+    error: Exception
+
+
+class _Seat(GeventActor):
+    """What one worker hears from its coordinator."""
+
+    def __init__(self, part: Part, office: _Office) -> None:
+        super().__init__()
+        self._part = part
+        self._office = office
+        self._ends = partial(tell, self.actor_ref, _Gone())
+        part.drained = self._ends
+        part.let_go = lambda groups: tell(self.actor_ref, _LetGo(groups))
+
+    def on_start(self) -> None:
+        """End with the worker."""
+        self._monitor = locks.monitor(self._part.client, lambda _: self._ends())
+
+    def on_receive(self, message: Any) -> None:
+        """Take in what the coordinator or the worker says."""
+        part, office = self._part, self._office
+        part.agreements = office.coordinator.agreements
+        if isinstance(message, Grant):
+            part.granted(message.groups, message.token)
+        elif isinstance(message, Revoke):
+            office.released(self.actor_ref, part.revoked(message.groups))
+        elif isinstance(message, _LetGo):
+            part.tell_lost(message.groups)
+            office.released(self.actor_ref, message.groups)
+        elif isinstance(message, _Failed):
+            raise message.error
+        elif isinstance(message, _Gone):
+            self.stop()
+
+    def on_stop(self) -> None:
+        """End in good order."""
+        try:
+            self._part.tell_lost(self._part.report())
+        except Exception as error:
+            self._leave(error)
+            raise
+        self._leave("normal")
+
+    def on_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
+        """A callback has raised an exception, or the actor was killed."""
+        self._leave(exception_value)
+
+    def _leave(self, reason: object) -> None:
+        self._monitor.cancel()
+        self._part.ended(reason)
+        self._office.gone(self.actor_ref)
+
+
+class _Office:
+    """The coordinator of a name, and what it wants done. In the hub."""
+
+    def __init__(self, node: Node, name: Hashable, grouping: Grouping) -> None:
+        self.grouping = grouping
+        self.coordinator: Coordinator[Ref] = Coordinator(grouping.groups)
+        self._node = node
+        self._lock_id = (OWNERSHIP, name)
+
+    def join(self, part: Part) -> None:
+        """A worker joins."""
+        seat = _Seat.start(part, self)
+        self._node.dependents.add(seat)
+        self._perform(self.coordinator.joined(seat))
+
+    def released(self, seat: Ref, groups: list[int]) -> None:
+        """A worker has let groups go."""
+        self._perform(self.coordinator.released(seat, groups))
+
+    def gone(self, seat: Ref) -> None:
+        """A worker has left."""
+        self._node.dependents.discard(seat)
+        self._perform(self.coordinator.gone(seat))
+        if not self.coordinator.workers:
+            _offices[self._node].pop(self._lock_id, None)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Agree):
+                gevent.spawn(self._agree)
+            else:
+                tell(effect.worker, effect)  # type: ignore[arg-type]
+
+    def _agree(self) -> None:
+        try:
+            agent = self._node.spawn_agent()
+            try:
+                locks.lock(agent, self._lock_id, "write")
+                token = locks.fencing_token(agent, self._lock_id)
+            finally:
+                locks.end_transaction(agent)
+            self._perform(self.coordinator.agreed(token))
+        except Exception as error:  # the node was stopped, or its clock was set back
+            for seat in self.coordinator.workers:
+                tell(seat, _Failed(error))
+
+
+_offices: WeakKeyDictionary[Node, dict[Hashable, _Office]] = WeakKeyDictionary()
+
+
+def _join(node: Node, part: Part) -> None:
+    offices = _offices.setdefault(node, {})
+    lock_id = (OWNERSHIP, part.worker.name)
+    office = offices.get(lock_id)
+    if office is None:
+        office = offices[lock_id] = _Office(node, part.worker.name, part.worker.grouping)
+    elif office.grouping != part.worker.grouping:
+        raise InvalidOption(
+            f"the workers of {part.worker.name!r} have {office.grouping.groups} groups, or another "
+            f"group_for, and this one has groups={part.worker.groups}: give all the same",
+            groups=part.worker.groups,
+        )
+    office.join(part)

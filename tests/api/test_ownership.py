@@ -1,0 +1,454 @@
+"""Ownership among the workers of one process, with workers of every kind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import locks
+from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded, StaleToken, Statistics
+from tests.api.clients import Answer, Client, Run, many
+from tests.helpers import eventually
+
+
+class Failure(Exception):
+    """What goes wrong on purpose."""
+
+
+def first(task: tuple[Any, ...]) -> Any:
+    """A task's resource."""
+    return task[0]
+
+
+def join(client: Client, groups: int = 4, **options: Any) -> Ownership:
+    """Let a client join "ingest"."""
+    mine = Ownership("ingest", groups, group_for=int, **options)
+    client.call(mine.join)
+    return mine
+
+
+def owners_of(*workers: Ownership) -> dict[int, list[int]]:
+    """The groups of each worker, by number of the worker."""
+    return {number: sorted(worker.owned()) for number, worker in enumerate(workers)}
+
+
+def shared(*workers: Ownership) -> bool:
+    """Whether all groups have one owner, and no worker has many more than another."""
+    owned = [group for worker in workers for group in worker.owned()]
+    counts = [len(worker.owned()) for worker in workers]
+    return sorted(owned) == list(range(workers[0].groups)) and max(counts) - min(counts) <= 1
+
+
+class Hand:
+    """A handler that stops in the middle of a task, until it is let go on."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go_on = threading.Event()
+        self.token = 0
+
+    def hold(self, mine: Ownership, resource: Any) -> None:
+        """Do a task on a resource."""
+        with mine.hold(resource) as token:
+            self.token = token
+            self.begun.set()
+            eventually(self.go_on.is_set)
+
+
+def hold(client: Client, mine: Ownership, resource: Any) -> tuple[Hand, Answer]:
+    """Let a client begin a task; it has when this returns."""
+    hand = Hand()
+    answer = client.do(hand.hold, mine, resource)
+    eventually(hand.begun.is_set)
+    return hand, answer
+
+
+# --- Working --------------------------------------------------------------------------------------
+
+
+def test_each_task_is_done_once_and_no_two_of_a_resource_at_once(run: Run) -> None:
+    """Four workers do all tasks, in order for each resource; groups are shared out meanwhile."""
+    size = many(2000, 20_000)
+    backlog = Backlog([(number % 37, number) for number in range(size)], first)
+    done: Counter[int] = Counter()
+    order: dict[int, list[int]] = {}
+    at_hand: set[int] = set()
+
+    def handle(task: tuple[int, int], token: int) -> None:
+        resource, number = task
+        assert resource not in at_hand
+        at_hand.add(resource)
+        run.pause()
+        done[number] += 1
+        order.setdefault(resource, []).append(number)
+        at_hand.remove(resource)
+
+    answers = [run.client().do(Ownership("ingest").run, backlog, handle) for _ in range(4)]
+    assert sum(answer.get(60) for answer in answers) == size
+    assert sorted(done) == list(range(size))
+    assert set(done.values()) == {1}
+    assert all(numbers == sorted(numbers) for numbers in order.values())
+    assert backlog.finished
+
+
+def test_groups_are_shared_evenly(run: Run) -> None:
+    """Three workers have 3, 3 and 2 of eight groups; when one leaves, the others take its groups."""
+    clients = [run.client() for _ in range(3)]
+    workers = [join(client, 8) for client in clients]
+    eventually(lambda: shared(*workers))
+    kept = [set(worker.owned()) for worker in workers[1:]]
+    workers[0].stop()
+    eventually(lambda: shared(*workers[1:]))
+    assert all(
+        before <= set(worker.owned()) for before, worker in zip(kept, workers[1:], strict=True)
+    )
+    for worker in workers[1:]:
+        worker.stop()
+
+
+def test_an_agreement_for_each_who_comes_or_goes(run: Run) -> None:
+    """Five workers that come one by one and go take nine agreements at most, for 1,000 groups."""
+    workers: list[Ownership] = []
+    for _ in range(5):
+        workers.append(join(run.client(), 1000))
+        eventually(lambda: shared(*workers))
+    for worker in workers[:-1]:
+        worker.stop()
+    eventually(lambda: shared(workers[-1]))
+    assert 5 <= workers[-1].statistics().agreements <= 9
+    workers[-1].stop()
+
+
+def test_a_newcomer_gets_a_group_after_the_task_at_hand(run: Run) -> None:
+    """Until the end of the task nobody else has its group; then the newcomer has, with a larger token."""
+    one, two = run.client(), run.client()
+    old = join(one, 2)
+    eventually(lambda: shared(old))
+    hand, answer = hold(one, old, 1)
+    new = join(two, 2)
+    eventually(lambda: not old.owns(1))
+    assert not new.owns(1)
+    hand.go_on.set()
+    answer.get()
+    eventually(lambda: new.owns(1))
+    assert owners_of(old, new) == {0: [0], 1: [1]}
+    assert new.owned()[1] > hand.token
+    old.stop()
+    new.stop()
+
+
+def test_leaving_waits_for_the_task_at_hand(run: Run) -> None:
+    """A worker that leaves begins nothing more, and its groups are handed on after its task."""
+    one, two = run.client(), run.client()
+    old, new = join(one, 2), join(two, 2)
+    eventually(lambda: shared(old, new))
+    (group,) = old.owned()
+    hand, answer = hold(one, old, group)
+    old.stop()
+    assert not old.owned()
+    assert old.joined
+    assert not new.owns(group)
+    hand.go_on.set()
+    answer.get()
+    eventually(lambda: shared(new))
+    assert not old.joined
+    new.stop()
+
+
+def test_a_dead_workers_groups_are_taken_over(run: Run) -> None:
+    """It ends without leaving: its groups go to the others at once, with a larger token."""
+    one, two = run.client(), run.client()
+    old, new = join(one, 2), join(two, 2)
+    eventually(lambda: shared(old, new))
+    ((group, token),) = old.owned().items()
+    run.stop(one)
+    eventually(lambda: shared(new))
+    assert new.owned()[group] > token
+    assert not old.joined
+    new.stop()
+
+
+def test_one_that_hangs_can_be_left_behind(run: Run) -> None:
+    """`stop(now=True)` hands its groups on; its token is smaller than the next owner's."""
+    one, two = run.client(), run.client()
+    old, new = join(one, 2), join(two, 2)
+    eventually(lambda: shared(old, new))
+    (group,) = old.owned()
+    hand, answer = hold(one, old, group)
+    old.stop(now=True)
+    eventually(lambda: new.owns(group))
+    assert new.owned()[group] > hand.token
+    hand.go_on.set()
+    answer.get()
+    new.stop()
+
+
+def test_who_was_left_behind_takes_out_nothing(run: Run) -> None:
+    """A task that hung in one worker was done by another one: it takes out no task of that one's."""
+    one, two = run.client(), run.client()
+    backlog = Backlog([0] * 3, int, groups=1, group_for=int, more=True)
+    hand = Hand()
+
+    def hang(task: int, token: int) -> None:
+        hand.begun.set()
+        eventually(hand.go_on.is_set)
+
+    mine = join(one, 1)
+    answer = one.do(mine.run, backlog, hang)
+    eventually(hand.begun.is_set)
+    mine.stop(now=True)
+    other = Ownership("ingest", 1, group_for=int)
+    done: list[int] = []
+    paused = threading.Event()
+
+    def handle(task: int, token: int) -> None:
+        done.append(task)
+        if len(done) == 1:
+            paused.set()
+            eventually(lambda: not mine.statistics().at_hand)
+
+    another = two.do(other.run, backlog, handle)
+    eventually(paused.is_set)
+    hand.go_on.set()
+    assert answer.get() == 1
+    backlog.close()
+    assert another.get() == 3
+    assert done == [0] * 3
+
+
+def test_a_handler_that_fails_leaves_its_task(run: Run) -> None:
+    """Its exception ends `run`, and the next owner does the task again."""
+    backlog = Backlog([0, 1, 2], int, groups=3, group_for=int)
+
+    def fail(task: int, token: int) -> None:
+        raise Failure(task)
+
+    with pytest.raises(Failure):
+        run.client().call(Ownership("ingest", 3, group_for=int).run, backlog, fail)
+    assert len(backlog) == 3
+    done: list[int] = []
+    run.client().call(
+        Ownership("ingest", 3, group_for=int).run, backlog, lambda task, token: done.append(task)
+    )
+    assert sorted(done) == [0, 1, 2]
+
+
+def test_tasks_are_added_while_workers_run(run: Run) -> None:
+    """Idle workers wait for more, until the backlog is closed."""
+    backlog: Backlog[int] = Backlog((), int, groups=4, group_for=lambda r: r % 4, more=True)
+    done: list[int] = []
+    group_for = backlog.grouping.group_for
+    workers = [Ownership("ingest", 4, group_for=group_for) for _ in range(2)]
+    answers = [
+        run.client().do(worker.run, backlog, lambda task, token: done.append(task))
+        for worker in workers
+    ]
+    for number in range(40):
+        backlog.add(number)
+        if number % 10 == 0:
+            eventually(lambda: not len(backlog))
+    backlog.close()
+    assert sum(answer.get() for answer in answers) == 40
+    assert sorted(done) == list(range(40))
+    with pytest.raises(locks.MisuseError, match="closed"):
+        backlog.add(1)
+
+
+def test_a_worker_that_is_stopped_returns_what_it_has_done(run: Run) -> None:
+    """`stop` from within a handler ends `run` after the task; the rest is there for others."""
+    mine = Ownership("ingest", 1)
+    backlog = Backlog(range(5), groups=1)
+
+    def handle(task: int, token: int) -> None:
+        if task == 2:
+            mine.stop()
+
+    assert run.client().call(mine.run, backlog, handle) == 3
+    assert len(backlog) == 2
+    assert not mine.joined
+
+
+# --- Callbacks ------------------------------------------------------------------------------------
+
+
+def test_callbacks_frame_the_ownership(run: Run) -> None:
+    """Gained before a task may begin; lost after the last task, before the next owner has gained."""
+    story: list[tuple[Any, ...]] = []
+    one, two = run.client(), run.client()
+
+    def told(who: str) -> dict[str, Callable[..., object]]:
+        return {
+            "on_gained": lambda group, token: story.append((who, "gained", group, token)),
+            "on_lost": lambda group: story.append((who, "lost", group)),
+        }
+
+    old = join(one, 1, **told("old"))
+    eventually(lambda: shared(old))
+    hand, answer = hold(one, old, 0)
+    new = join(two, 1, **told("new"))
+    old.stop()
+    story.append(("old", "still busy"))
+    hand.go_on.set()
+    answer.get()
+    eventually(lambda: shared(new))
+    new.stop()
+    eventually(lambda: not new.joined)
+    tokens = [each[3] for each in story if each[1] == "gained"]
+    assert tokens == sorted(tokens)
+    assert [each[:2] for each in story] == [
+        ("old", "gained"),
+        ("old", "still busy"),
+        ("old", "lost"),
+        ("new", "gained"),
+        ("new", "lost"),
+    ]
+
+
+@pytest.mark.parametrize("callback", ["on_gained", "on_lost"])
+def test_a_callback_that_fails_ends_the_worker(run: Run, callback: str) -> None:
+    """Its groups go to others; `run` and `hold` say why."""
+
+    def fail(*args: Any) -> None:
+        raise Failure
+
+    one, two = run.client(), run.client()
+    bad = join(one, 2, **{callback: fail})
+    good = join(two, 2)
+    eventually(lambda: shared(good))
+    eventually(lambda: not bad.joined)
+    with pytest.raises(OwnershipEnded, match="Failure"), bad.hold(0):
+        pass
+    good.stop()
+
+
+# --- Misuse ---------------------------------------------------------------------------------------
+
+
+def test_only_what_is_its_own_is_held(run: Run) -> None:
+    """`hold` refuses what others own, and everything when one takes no part."""
+    one = run.client()
+    mine = Ownership("ingest", 2, group_for=int)
+    with pytest.raises(OwnershipEnded, match="join"), mine.hold(0):
+        pass
+    one.call(mine.join)
+    other = join(run.client(), 2)
+    eventually(lambda: shared(mine, other))
+    (theirs,) = other.owned()
+    with pytest.raises(NotOwner, match=f"group {theirs} of 'ingest'") as caught, mine.hold(theirs):
+        pass
+    assert caught.value.__dict__["resource"] == theirs
+    with pytest.raises(locks.MisuseError, match="already"):
+        one.call(mine.join)
+    mine.stop()
+    other.stop()
+
+
+def test_all_must_have_the_same_groups(run: Run) -> None:
+    """Another number of groups, or another function, would put a resource into two of them."""
+    mine = join(run.client(), 2)
+    for other in (Ownership("ingest", 3, group_for=int), Ownership("ingest", 2)):
+        with pytest.raises(locks.InvalidOption, match="groups"):
+            run.client().call(other.join)
+        assert not other.joined
+    with pytest.raises(locks.InvalidOption, match="give both the same"):
+        run.client().call(mine.run, Backlog(groups=3), print)
+    with pytest.raises(locks.InvalidOption, match="no Backlog"):
+        run.client().call(mine.run, [1, 2], print)
+    mine.stop()
+    eventually(lambda: not mine.joined)
+    alone = Ownership("ingest", 3)
+    run.client().call(alone.join)
+    eventually(lambda: shared(alone))
+    alone.stop()
+
+
+def test_names_are_independent(run: Run) -> None:
+    """Workers of another name share out other things."""
+    one = run.client()
+    mine, other = Ownership("a", 2), Ownership(("b", 1), 2)
+    one.call(mine.join)
+    one.call(other.join)
+    eventually(lambda: shared(mine))
+    eventually(lambda: shared(other))
+    mine.stop()
+    other.stop()
+
+
+# --- Ends -----------------------------------------------------------------------------------------
+
+
+def test_the_node_is_stopped_under_a_worker(run: Run) -> None:
+    """`run` does not return as if all were done."""
+    backlog: Backlog[int] = Backlog(more=True)
+    mine = Ownership("ingest")
+    answer = run.client().do(mine.run, backlog, print)
+    eventually(lambda: mine.owned())
+    locks.stop()
+    with pytest.raises(OwnershipEnded, match="node was stopped"):
+        answer.get()
+
+
+def test_it_can_join_again(run: Run) -> None:
+    """After it has left, a worker may come back."""
+    one = run.client()
+    mine = Ownership("ingest", 2)
+    for _ in range(3):
+        one.call(mine.join)
+        eventually(lambda: shared(mine))
+        mine.stop()
+        eventually(lambda: not mine.joined)
+
+
+def test_statistics(run: Run) -> None:
+    """Owned, waiting, done: before, between and after."""
+    one = run.client()
+    mine = Ownership("ingest", 2, group_for=lambda task: task % 2)
+    assert mine.statistics() == Statistics(2, 0, 0, 0, 0, 0, 0, 0)
+    backlog = Backlog(range(10), groups=2, group_for=mine.grouping.group_for)
+    seen: list[Statistics] = []
+    one.call(mine.run, backlog, lambda task, token: seen.append(mine.statistics()))
+    assert seen[0] == Statistics(2, 2, 10, 0, 1, 2, 0, 1)
+    assert mine.statistics().done == 10
+    assert mine.statistics().at_hand == 0
+
+
+def test_old_tokens_get_no_tasks() -> None:
+    """The line of a group is given only to who has the newest token."""
+    backlog = Backlog(["a", "b"], lambda task: 0, groups=1)
+    line = backlog.line(0, 7)
+    assert backlog.line(0, 7) is line
+    newer = backlog.line(0, 8)
+    line.popleft()
+    assert list(newer) == ["a", "b"]
+    with pytest.raises(StaleToken, match="token 7 of group 0 is older than 8"):
+        backlog.line(0, 7)
+
+
+def test_a_fork_takes_no_part() -> None:
+    """In a forked child nobody is a worker, and it can join for itself."""
+    mine = Ownership("ingest", 2)
+    mine.join()
+    eventually(lambda: shared(mine))
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        answer = b"failed"
+        try:
+            was_joined = mine.joined
+            mine.join()
+            eventually(lambda: shared(mine))
+            answer = b"%d %d" % (was_joined, len(mine.owned()))
+        finally:
+            os.write(write, answer)
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == b"0 2"
+    mine.stop()
+    eventually(lambda: not mine.joined)
