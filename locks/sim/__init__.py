@@ -13,6 +13,7 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
                   plan         `plan`: the world of a seed and a `Shape`
                   runs         the worlds of many seeds, and what was seen in them
     Every order   explore      `explore`: depth first, with an `Outcome`, or `TooManyStates`
+                  shortest     breadth first: a shortest schedule that goes wrong, of any model
                   space        the states of a world, and which orders need not be tried
                   outages      the states of its network
                   reactions    each step of each party, run once

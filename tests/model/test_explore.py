@@ -90,7 +90,11 @@ if EXPLORE:
 
 
 # Of these kinds one world in so many is explored, and all of them with LOCKS_EXPLORE=1.
-PART = {"three agents, three locks, writes": 3}
+PART = {
+    "three agents, three locks, writes": 3,
+    "one lock: reads, writes, upgrades, release, timeouts": 3,
+    "writes, release, timeouts": 3,
+}
 
 
 @pytest.mark.parametrize("name", KINDS)

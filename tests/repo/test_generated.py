@@ -24,6 +24,8 @@ from typing import NamedTuple
 
 import pytest
 
+from examples.cautionary_tale.__main__ import main as cautionary_tale
+from benchmarks.ownership import main as ownership_counts
 from locks.__main__ import main
 from locks_leader.sim import cli_diagrams
 
@@ -32,6 +34,8 @@ FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks ": main,
     "python -m locks_leader.sim.cli_diagrams ": cli_diagrams.main,
+    "python -m examples.cautionary_tale ": cautionary_tale,
+    "python -m benchmarks.ownership": ownership_counts,
 }
 
 BLOCK = re.compile(

@@ -1,0 +1,152 @@
+"""Run the cautionary tale: the drafts and how each fails, what else goes wrong, and what does not.
+
+python -m examples.cautionary_tale             all of it
+python -m examples.cautionary_tale --draft 2   one draft
+python -m examples.cautionary_tale --tell "unclean write"
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from .drafts import DRAFTS
+from .findings import ANSWERS, OTHERS, RIGHT, WITH_OUTAGES, answer, table
+from .majority import MORE, PARTS, Part, at_random, cut_off, explore_part, minority
+
+__all__ = ["main"]
+
+RANDOM = 300  # random worlds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it.
+
+    Args:
+        arguments: Those of the command line.
+
+    Returns:
+        The exit status: 0, or 1 if a random schedule went wrong with `locks`.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.cautionary_tale",
+        description="Locks on an eventually consistent store: how each draft fails, told as stories.",
+    )
+    alone = parser.add_mutually_exclusive_group()
+    alone.add_argument("--draft", choices=[draft.name for draft in DRAFTS], help="only this draft")
+    alone.add_argument("--tell", choices=[*_SECTIONS, *OTHERS], help="only this")
+    parser.add_argument(
+        "--thorough", action="store_true", help="more, in minutes: outages, and more with locks"
+    )
+    options = parser.parse_args(arguments)
+    if options.draft is not None:
+        return _draft(options.draft)
+    if options.tell in OTHERS:
+        print(answer(OTHERS[options.tell]))
+        return 0
+    if options.tell is not None:
+        return _SECTIONS[options.tell]()
+    return _everything(options.thorough)
+
+
+def _everything(thorough: bool) -> int:
+    began = time.perf_counter()
+    for draft in DRAFTS:
+        _title(f"Draft {draft.name}: {draft.about}")
+        _draft(draft.name)
+        print()
+    _title("What else goes wrong")
+    for question in OTHERS.values():
+        print(f"{answer(question)}\n")
+    _title("A store that looks and writes in one step, on one server")
+    _register()
+    print()
+    if thorough:
+        _title("The drafts with one outage, at any moment")
+        for question in WITH_OUTAGES.values():
+            print(f"{answer(question, 2_000_000)}\n")
+    _title("The same with locks: a majority of three nodes")
+    status = _majority(PARTS + MORE if thorough else PARTS)
+    print()
+    _title("What it costs: a minority can't lock")
+    _minority()
+    print()
+    _title("What a fencing token is for: cut off with the lock in hand")
+    _cut_off()
+    print()
+    _title("The drafts, with two workers, while nothing fails")
+    _table()
+    print(f"\n{time.perf_counter() - began:.0f} s")
+    return status
+
+
+def _title(text: str) -> None:
+    print(f"{text}\n{'=' * len(text)}\n")
+
+
+def _draft(name: str) -> int:
+    """A draft: its failure, and what it has."""
+    (draft,) = (draft for draft in DRAFTS if draft.name == name)
+    found = sorted(map(answer, ANSWERS[draft]), key=lambda each: each.moves is None)
+    print("\n\n".join(map(str, found)))
+    return 0
+
+
+def _register() -> int:
+    for wanted, question in RIGHT.items():
+        found = answer(question)
+        verdict = "no schedule goes wrong" if found.moves is None else str(found.found.violation)
+        print(f"{wanted}: {verdict}, {found.found.states:,} states")
+    return 0
+
+
+def _majority(parts: Iterable[Part] = PARTS) -> int:
+    """The parts that are explored, and random schedules."""
+    print("Two workers, three nodes; every order of messages:\n")
+    for part in parts:
+        found = explore_part(part)
+        print(f"{part.about:48} {found.states:8,} states  no violation", flush=True)
+    tally, failure = at_random(RANDOM)
+    seen, events = tally.seen, tally.events
+    verdict = "no violation" if failure is None else f"seed {failure.seed}: {failure.error}"
+    print(
+        f"\n{seen['worlds']} worlds at random, {events['cut']} cuts, {events['crash']} crashes, "
+        f"{seen['tokens']} tokens: {verdict}"
+    )
+    return 0 if failure is None else 1
+
+
+def _minority() -> int:
+    return _print_story(minority())
+
+
+def _cut_off() -> int:
+    return _print_story(cut_off())
+
+
+def _print_story(lines: Iterable[str]) -> int:
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        print(textwrap.fill(line, 80, subsequent_indent=indent))
+    return 0
+
+
+def _table() -> int:
+    print(table())
+    return 0
+
+
+_SECTIONS: dict[str, Callable[[], int]] = {
+    "table": _table,
+    "register": _register,
+    "majority": _majority,
+    "minority": _minority,
+    "cut off": _cut_off,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

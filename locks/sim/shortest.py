@@ -1,0 +1,257 @@
+"""A shortest schedule that goes wrong, or none: every state of a model, breadth first.
+
+    found = shortest(model, check)
+    if found.violation is not None:
+        print(found.schedule)  # no schedule with fewer moves goes wrong
+
+A model has immutable states: where it begins, what can happen in a state, and what comes of it
+(`Model`). `locks.sim.space.Space` is one, and `shortest_schedule` looks for what is wrong in a world of
+lock servers, agents and clients. Examples have models of their own.
+
+States are visited level by level: first all that one move leads to, then all that two lead to. So the
+first violation is one that no shorter schedule leads to. When no new state is left there is none.
+`locks.sim.explore` goes depth first instead. It also finds schedules that do not end, and counts
+deadlocks; it needs less memory, but what it finds first can be far longer than it must be.
+
+Among the shortest schedules one reads better than others: that in which a party goes on as long as
+possible before another one does. `who` says whose move it is; then the search is made a second time,
+with the party that moved last as part of each state, and the schedule with the fewest changes of party
+wins; or the cheapest one, if `price` says what it costs to leave a party in the middle of something.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from locks.errors import InvalidOption
+from locks.sim.explore import TooManyStates
+from locks.sim.host import Violation
+from locks.sim.space import Move, Space, State
+from locks.sim.world import Choice, World
+
+__all__ = ["Found", "Model", "shortest", "shortest_schedule"]
+
+S = TypeVar("S", bound=Hashable)
+M = TypeVar("M")
+
+
+class Model(Protocol[S, M]):
+    """States, and what leads from one to another. States are immutable and can be hashed."""
+
+    def start(self) -> S:
+        """The state in which all begins."""
+        ...  # pragma: no cover
+
+    def moves(self, state: S) -> Sequence[M]:
+        """All that can happen in a state; the order says which of two equal schedules is found."""
+        ...  # pragma: no cover
+
+    def after(self, state: S, move: M) -> S | None:
+        """The state after a move; nothing if another order leads there, too.
+
+        Raises:
+            Violation: The move itself is wrong.
+        """
+        ...  # pragma: no cover
+
+
+@dataclass(frozen=True)
+class Found(Generic[S, M]):
+    """What a search has found.
+
+    Attributes:
+        violation: What goes wrong; None if nothing can.
+        schedule: A shortest schedule that leads there.
+        path: The states on it, the first one included; without the last one if the move into it is wrong.
+        states: Different states seen.
+        transitions: Moves that lead from one to another.
+        depth: The number of moves to the states that are farthest away, or to the violation.
+        seconds: How long it took.
+    """
+
+    violation: Violation | None
+    schedule: tuple[M, ...]
+    path: tuple[S, ...]
+    states: int
+    transitions: int
+    depth: int
+    seconds: float
+
+
+class _Seen(NamedTuple):  # a generic one needs Python 3.11
+    """A state as it was first come by, or in the way that costs least."""
+
+    state: Any
+    before: _Seen | None
+    move: Any
+    cost: int
+
+
+def shortest(
+    model: Model[S, M],
+    check: Callable[[S, Sequence[M]], None] | None = None,
+    limit: int = 500_000,
+    key: Callable[[S], Hashable] | None = None,
+    who: Callable[[M], Hashable] | None = None,
+    price: Callable[[S, Hashable, Hashable], int] | None = None,
+) -> Found[S, M]:
+    """Look for a shortest schedule to a violation.
+
+    Args:
+        model: The model.
+        check: Raises `Violation` if something is wrong with a state; is given what can happen in it.
+        limit: The most states.
+        key: What makes two states the same, if not their being equal: what can happen after them
+            must be the same but for names, and `check` must say the same of them.
+        who: Whose move one is. Of several shortest schedules the one with the fewest changes is found.
+        price: What it costs when, in a state, not the first party goes on, who has led there, but the
+            second one; by default 1. At the beginning the first one is None.
+
+    Returns:
+        The violation and the schedule; or none, and then there is no such schedule.
+
+    Raises:
+        InvalidOption: `limit` is less than 1.
+        TooManyStates: There are more than `limit` states: nothing is proven.
+    """
+    if limit < 1:
+        raise InvalidOption(f"limit={limit!r}: at least one state is visited")
+    begun = time.perf_counter()
+    collecting = gc.isenabled()
+    gc.disable()  # many tuples, and no garbage that refers to itself
+    try:
+        found = _search(model, check, limit, key, None, price)
+        if who is not None and found.violation is not None:
+            better = _search(model, check, limit, key, who, price)
+            found = replace(better, states=found.states, transitions=found.transitions)
+    finally:
+        if collecting:
+            gc.enable()
+    return replace(found, seconds=time.perf_counter() - begun)
+
+
+def _search(
+    model: Model[S, M],
+    check: Callable[[S, Sequence[M]], None] | None,
+    limit: int,
+    key: Callable[[S], Hashable] | None,
+    who: Callable[[M], Hashable] | None,
+    price: Callable[[S, Hashable, Hashable], int] | None,
+) -> Found[S, M]:
+    first = model.start()
+    known: set[Hashable] = {first if key is None else key(first)}
+    level: dict[Hashable, _Seen] = {None: _Seen(first, None, None, 0)}
+    transitions = depth = 0
+    wrong: tuple[Violation, _Seen, tuple[M, ...]] | None = None
+    while level:
+        following: dict[Hashable, _Seen] = {}
+        reached: set[Hashable] = set()
+        for here in level.values():
+            state = here.state
+            moves: Sequence[M] = ()
+            try:
+                moves = model.moves(state)
+                if check is not None:
+                    check(state, moves)
+            except Violation as error:
+                if wrong is None or wrong[2] or here.cost < wrong[1].cost:
+                    wrong = (error, here, ())
+            if wrong is not None and not wrong[2]:
+                continue  # only what else is wrong at this depth is of interest
+            last = None if who is None or here.move is None else who(here.move)
+            for move in moves:
+                party = None if who is None else who(move)
+                cost = here.cost
+                if last != party:
+                    cost += 1 if price is None else price(state, last, party)
+                try:
+                    new = model.after(state, move)
+                except Violation as error:
+                    if wrong is None or cost < wrong[1].cost:
+                        wrong = (error, here._replace(cost=cost), (move,))
+                    continue
+                if new is None:
+                    continue
+                transitions += 1
+                name: Hashable = new if key is None else key(new)
+                if name in known:
+                    continue
+                if name not in reached:
+                    reached.add(name)
+                    if len(known) + len(reached) > limit:
+                        raise TooManyStates(
+                            f"more than {limit:,} states: nothing is proven. Search a smaller model, "
+                            "or allow more"
+                        )
+                place = name if who is None else (name, party)
+                other = following.get(place)
+                if other is None or cost < other.cost:
+                    following[place] = _Seen(new, here, move, cost)
+        if wrong is not None:
+            violation, end, more = wrong
+            path, schedule = _way(end)
+            found = (*schedule, *more)
+            return Found(violation, found, path, len(known), transitions, len(found), 0.0)
+        known |= reached
+        level = following
+        depth += bool(level)
+    return Found(None, (), (), len(known), transitions, depth, 0.0)
+
+
+def _way(last: _Seen) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The states on the way to a state, and the moves."""
+    states, moves = [], []
+    here: _Seen | None = last
+    while here is not None:
+        states.append(here.state)
+        if here.move is not None:
+            moves.append(here.move)
+        here = here.before
+    return tuple(states[::-1]), tuple(moves[::-1])
+
+
+# --- Worlds of lock servers, agents and clients -------------------------------------------------
+
+
+def shortest_schedule(
+    world: World, limit: int = 500_000, rename: bool = True, reduce: bool = False
+) -> Found[State, Choice]:
+    """Look for a shortest schedule that goes wrong in a world.
+
+    The checks are those of `locks.sim.explore.explore`, but for schedules that come to no end.
+
+    Args:
+        world: The world, in its first state; it is used up.
+        limit: The most states.
+        rename: Rename counters, so that more states are the same.
+        reduce: Leave out orders of independent events. There are fewer states then; what is found
+            goes wrong, but there may be a shorter one among those left out.
+
+    Returns:
+        What was found; its schedule is of choices of the world. A move of the space can be several
+        of them.
+
+    Raises:
+        TooManyStates: There are more than `limit` states: nothing is proven.
+    """
+    space = Space(world, rename, reduce)
+
+    def check(state: State, moves: Sequence[Move]) -> None:
+        if any(space.unsettled[party] for party in state[0]):
+            return  # it is checked when its agents have looked
+        if not moves:
+            space.check_end(state)
+        elif all(map(space.is_fault, moves)):
+            space.check_quiet(state)
+
+    found: Found[State, Any] = shortest(space, check, limit)
+    return replace(found, schedule=_choices(space, found.schedule))
+
+
+def _choices(space: Space, moves: Iterable[Move]) -> tuple[Choice, ...]:
+    """Moves of a space as choices of its world."""
+    return tuple(choice for move in moves for choice in space.choices(move))
