@@ -1,5 +1,6 @@
 # Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
 #   make run | test | bench | docs | check | clean
+# What else there is to run:                                      make run ARGS=--help
 # ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
 # PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
 

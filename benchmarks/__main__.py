@@ -29,15 +29,19 @@ from benchmarks import (
     deadlocks,
     leader,
     memory,
+    mvcc,
+    ownership,
     table_lock,
     transactions,
 )
 from benchmarks.harness import Figure, Report, Row, table
 
+MODULES: list[Any] = [
+    *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader),
+    *(ownership, mvcc),
+]
 FIGURES: dict[str, Figure] = {
-    figure.name: figure
-    for module in (transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader)
-    for figure in module.FIGURES
+    figure.name: figure for module in MODULES for figure in module.FIGURES
 }
 ROOT = Path(__file__).parents[1]
 MEMORY_LIMIT = 2 << 30

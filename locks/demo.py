@@ -169,12 +169,28 @@ def _summary(report: dict[str, Any]) -> str:
     )
 
 
+EXAMPLES = """\
+more to run, in a checkout (`.venv/bin/python -m ...` after `make run`):
+  examples.hierarchy          a lock on a tree of ids covers everything below it
+  examples.bank               many threads move money and deadlock, and not a cent is lost
+  examples.worker_pool        workers that share jobs without a foreman
+  examples.cluster            one lock on three nodes, two of which are killed
+  examples.gdict              a dictionary that several processes share, with a leader
+  examples.workers            a pool of workers that outlives its leaders
+  examples.three_ways         a lock for each task, or ownership: agreements counted
+  examples.ingest             ownership over several processes, one of which is killed
+  examples.kv_store           a transactional store on the MVCC lock table: type `help`
+  examples.cautionary_tale    four locks on an eventually consistent store, and how each fails
+"""
+
+
 def add_command(commands: Any) -> None:
     """Add `demo` to the command line."""
     parser = commands.add_parser(
         "demo",
         help="a bank with real deadlocks, and one deadlock in slow motion",
         description=__doc__,
+        epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--clients", type=at_least(1), default=50, help="default 50")

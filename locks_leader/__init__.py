@@ -26,6 +26,7 @@ from locks_leader.api import (
 from locks_leader.behaviour import NO_REPLY, Behaviour, NewAndOld, OnlyNew, SurrenderTo
 from locks_leader.election import Election, Leadership
 from locks_leader.errors import LeaderDied, LeadershipLost, LeaderTimeout, NotLeader
+from locks_leader.ownership import Ownership
 from locks_leader.policy import Policy, quorum
 from locks_leader.state import Answers, Caller, ElectionState
 
@@ -44,6 +45,7 @@ __all__ = [
     "NewAndOld",
     "NotLeader",
     "OnlyNew",
+    "Ownership",
     "Policy",
     "SurrenderTo",
     "call",

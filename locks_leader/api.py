@@ -101,7 +101,7 @@ def start(
     if role not in ("candidate", "worker"):
         raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
     checked = policy_of(policy, nodes)
-    resource = _check_resource(behaviour.__qualname__ if resource is None else resource)
+    resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
     ref = node.home.call(Instance.start, behaviour, args, resource, role, checked, node)
@@ -115,7 +115,7 @@ def start(
     return ref
 
 
-def _check_resource(resource: Any) -> Any:
+def check_resource(resource: Any) -> Any:
     """A value that is the same, and one key of a lock id, in every program."""
 
     def is_good(value: Any) -> bool:

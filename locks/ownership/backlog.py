@@ -52,7 +52,7 @@ class Backlog(Generic[T]):
         resource: Callable[[T], Hashable] = _itself,
         *,
         groups: int = 64,
-        group_for: Callable[[Hashable], int] | None = None,
+        group_for: Callable[[Any], int] | None = None,
         more: bool = False,
     ) -> None:
         self.grouping = Grouping(groups, group_for)
@@ -90,11 +90,11 @@ class Backlog(Generic[T]):
             raise MisuseError(
                 "this backlog is closed: make it with more=True, and add before you call close()"
             )
-        group_of, resource = self.grouping.group_of, self._resource
-        placed = [(group_of(resource(task)), task) for task in tasks]
+        groups = list(map(self.grouping.group_of, map(self._resource, tasks)))
         with self._lock:
-            for group, task in placed:
-                self._lines[group].tasks.append(task)
+            append = [line.tasks.append for line in self._lines]
+            for group, task in zip(groups, tasks, strict=True):
+                append[group](task)
         self.wake()
 
     def close(self) -> None:

@@ -17,7 +17,9 @@ the one under which it was granted. Either way the last agreement is newer than 
 
 A coordinator that takes over from another one is told by each worker what it owns when it joins. Two
 who own the same group, after a network was parted, are told apart by their tokens: the smaller one
-is asked back.
+is asked back. Somebody whom nobody here knows may have had a group meanwhile, with a larger token,
+so that whoever has it now would be refused: what was told at joining gets the number of the next
+agreement as its token, even where it stays.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Generic, NamedTuple, TypeVar
 from locks.errors import OperatingError
 from locks.ownership.spread import spread
 
-__all__ = ["Agree", "Coordinator", "Effect", "Grant", "Revoke"]
+__all__ = ["Agree", "Coordinator", "Effect", "Grant", "Renew", "Revoke"]
 
 W = TypeVar("W", bound=Hashable)
 
@@ -63,7 +65,21 @@ class Revoke(NamedTuple):
     groups: tuple[int, ...]
 
 
-Effect = Agree | Grant | Revoke
+class Renew(NamedTuple):
+    """Tell a worker that groups which it owns, and keeps, have a larger token from now on.
+
+    Attributes:
+        worker: The worker.
+        groups: The groups, in order.
+        token: Their fencing token.
+    """
+
+    worker: Hashable
+    groups: tuple[int, ...]
+    token: int
+
+
+Effect = Agree | Grant | Revoke | Renew
 
 
 class Coordinator(Generic[W]):
@@ -84,11 +100,13 @@ class Coordinator(Generic[W]):
         self.agreements = 0
         self.moves = 0
         self._workers: dict[W, None] = {}
+        self._leaving: set[W] = set()
         self._owners: dict[int, W] = {}
         self._tokens: dict[int, int] = {}  # the largest known, also of groups that are free
         # Who may still have a task at hand: the owner, and losers that have not released yet.
         self._holders: dict[int, set[W]] = {}
         self._revoked: set[int] = set()  # asked back from their owners
+        self._reported: set[int] = set()  # told at joining since the last agreement
         self._plan: dict[int, W] = {}
         self._agreeing = False
 
@@ -101,6 +119,11 @@ class Coordinator(Generic[W]):
     def owners(self) -> dict[int, W]:
         """Who owns each group, as far as somebody does."""
         return dict(self._owners)
+
+    @property
+    def newest(self) -> int:
+        """The largest token that it knows of."""
+        return max([self.token, *self._tokens.values()])
 
     @property
     def settled(self) -> bool:
@@ -129,16 +152,29 @@ class Coordinator(Generic[W]):
             else:
                 lost.setdefault(worker, []).append(group)
             self._holders.setdefault(group, set()).add(worker)
+            self._reported.add(group)
         revokes = [Revoke(loser, tuple(sorted(groups))) for loser, groups in lost.items()]
         return [*revokes, *self._agree()]
+
+    def leaving(self, worker: W) -> list[Effect]:
+        """A worker will be gone after the tasks at hand: what it has besides is asked back."""
+        if worker not in self._workers or worker in self._leaving:
+            return []
+        self._leaving.add(worker)
+        return self._agree()
 
     def gone(self, worker: W) -> list[Effect]:
         """A worker has left, has ended, or can't be reached any more."""
         if worker not in self._workers:
             return []
         del self._workers[worker]
-        for group in list(self._holders):
+        held = [group for group, holders in self._holders.items() if worker in holders]
+        for group in held:
             self._let_go(worker, group)
+        if worker in self._leaving:
+            self._leaving.remove(worker)
+            if not held:
+                return []  # nobody is to have more or less than before
         return self._agree()
 
     def released(self, worker: W, groups: Iterable[int]) -> list[Effect]:
@@ -157,7 +193,7 @@ class Coordinator(Generic[W]):
         Raises:
             OperatingError: Its number is not larger than those before.
         """
-        newest = max([self.token, *self._tokens.values()])
+        newest = self.newest
         if token <= newest:
             raise OperatingError(
                 f"an agreement has the number {token}, but there was {newest} before: the clock "
@@ -169,31 +205,41 @@ class Coordinator(Generic[W]):
         self.agreements += 1
         self._agreeing = False
         staying = {g: owner for g, owner in self._owners.items() if g not in self._revoked}
-        self._plan = spread(self.groups, staying, self.workers)
+        self._plan = spread(self.groups, staying, self._staying_workers())
         revokes: dict[W, list[int]] = {}
         for group, owner in sorted(staying.items()):
-            if self._plan[group] != owner:
+            if self._plan.get(group, owner) != owner:
                 revokes.setdefault(owner, []).append(group)
                 self._revoked.add(group)
+        renewed: dict[W, list[int]] = {}
+        for group in sorted(self._reported & staying.keys() - self._revoked):
+            renewed.setdefault(staying[group], []).append(group)
+            self._tokens[group] = token
+        self._reported.clear()
         free = [group for group in self._plan if group not in self._holders]
         return [
             *[Revoke(owner, tuple(asked)) for owner, asked in revokes.items()],
+            *[Renew(owner, tuple(kept), token) for owner, kept in renewed.items()],
             *self._grant(free),
         ]
 
     def _agree(self) -> list[Effect]:
         """Ask for an agreement, unless one is under way, which covers whatever has changed."""
-        if self._agreeing or not self._workers:
+        if self._agreeing or not self._staying_workers():
             return []
         self._agreeing = True
         return [Agree()]
 
+    def _staying_workers(self) -> list[W]:
+        return [worker for worker in self._workers if worker not in self._leaving]
+
     def _grant(self, free: Iterable[int]) -> list[Effect]:
-        """Grant groups as the plan says; not if who is to get them is gone."""
+        """Grant groups as the plan says; not if the next agreement is needed for them."""
         grants: dict[W, list[int]] = {}
         for group in sorted(free):
             worker = self._plan.get(group)
-            if worker is not None and worker in self._workers:
+            newer = self._tokens.get(group, 0) < self.token
+            if newer and worker is not None and worker in self._workers.keys() - self._leaving:
                 self._owners[group] = worker
                 self._tokens[group] = self.token
                 self._holders[group] = {worker}

@@ -65,6 +65,13 @@ class Member:
         (self._kept if self.suspended else self.owned)[group] = token
         self.gained += 1
 
+    def renewed(self, groups: Iterable[int], token: int) -> None:
+        """Groups that are its own have another token, for tasks that are begun from now on."""
+        for group in groups:
+            for owned in (self.owned, self._kept):
+                if group in owned:
+                    owned[group] = token
+
     def revoked(self, groups: Iterable[int]) -> list[int]:
         """Groups are asked back.
 

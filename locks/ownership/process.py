@@ -79,10 +79,12 @@ class _Gone(NamedTuple):
     """The worker has ended, or has done its last task."""
 
 
-class _LetGo(NamedTuple):
-    """The last task of groups that were asked back is over."""
+class _Leaving(NamedTuple):
+    """The worker will be gone after the tasks at hand."""
 
-    groups: list[int]
+
+class _LetGo(NamedTuple):
+    """The last task of a group that was asked back is over."""
 
 
 class _Failed(NamedTuple):
@@ -98,13 +100,9 @@ class _Seat(GeventActor):
         super().__init__()
         self._part = part
         self._office = office
-        self._ends = partial(tell, self.actor_ref, _Gone())
-        part.drained = self._ends
-        part.let_go = lambda groups: tell(self.actor_ref, _LetGo(groups))
-
-    def on_start(self) -> None:
-        """End with the worker."""
-        self._monitor = locks.monitor(self._part.client, lambda _: self._ends())
+        part.drained = partial(tell, self.actor_ref, _Gone())
+        part.leaving = partial(tell, self.actor_ref, _Leaving())
+        part.let_go = partial(tell, self.actor_ref, _LetGo())
 
     def on_receive(self, message: Any) -> None:
         """Take in what the coordinator or the worker says."""
@@ -115,8 +113,9 @@ class _Seat(GeventActor):
         elif isinstance(message, Revoke):
             office.released(self.actor_ref, part.revoked(message.groups))
         elif isinstance(message, _LetGo):
-            part.tell_lost(message.groups)
-            office.released(self.actor_ref, message.groups)
+            office.released(self.actor_ref, part.settle())
+        elif isinstance(message, _Leaving):
+            office.leaving(self.actor_ref)
         elif isinstance(message, _Failed):
             raise message.error
         elif isinstance(message, _Gone):
@@ -136,7 +135,6 @@ class _Seat(GeventActor):
         self._leave(exception_value)
 
     def _leave(self, reason: object) -> None:
-        self._monitor.cancel()
         self._part.ended(reason)
         self._office.gone(self.actor_ref)
 
@@ -159,6 +157,10 @@ class _Office:
     def released(self, seat: Ref, groups: list[int]) -> None:
         """A worker has let groups go."""
         self._perform(self.coordinator.released(seat, groups))
+
+    def leaving(self, seat: Ref) -> None:
+        """A worker is about to leave."""
+        self._perform(self.coordinator.leaving(seat))
 
     def gone(self, seat: Ref) -> None:
         """A worker has left."""

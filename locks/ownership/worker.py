@@ -23,7 +23,7 @@ from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
 from locks.ownership.member import Member
-from locks.runtime import Client, Gate, Waiter, current_client
+from locks.runtime import Client, Gate, Waiter, current_client, monitor
 from locks.runtime.inline import native_lock
 from locks.runtime.waiter import get_hub_if_exists
 
@@ -85,10 +85,20 @@ class Part:
         self.backlog: Backlog[Any] | None = None
         self.stopping = False
         self.leaves = False  # because it was told to
-        self.let_go: Callable[[list[int]], object] = lambda groups: None
+        self.let_go: Callable[[], object] = lambda: None
         self.drained: Callable[[], object] = lambda: None
+        self.leaving: Callable[[], object] = lambda: None
         self._lock = native_lock()
         self._idle: set[Waiter] = set()
+        self._finished: list[int] = []  # asked back, and nothing is at hand any more
+        try:
+            self._monitor = monitor(client, lambda _: self.drained())
+        except (TypeError, ValueError) as error:
+            raise InvalidOption(
+                f"nobody could tell when the caller, {client!r}, has ended: {error}. Join in a "
+                "thread of `threading`, a greenlet or an actor",
+                client=repr(client),
+            ) from None
 
     # --- From the coordinator, in the background ----------------------------------------------------
 
@@ -101,11 +111,17 @@ class Part:
                 self.member.granted(group, token)
         self.wake()
 
+    def renewed(self, groups: Iterable[int], token: int) -> None:
+        """Groups that are its own, and stay, have a larger token."""
+        with self._lock:
+            self.member.renewed(groups, token)
+
     def revoked(self, groups: Iterable[int]) -> list[int]:
         """Groups are asked back.
 
         Returns:
-            Those that are let go; for the others `let_go` will be called, in any thread.
+            Those that are let go; for the others `let_go` will be called, in any thread, and
+            `settle` tells which.
         """
         with self._lock:
             idle = self.member.revoked(groups)
@@ -117,10 +133,24 @@ class Part:
         with self._lock:
             self.member.suspend()
 
+    def settle(self) -> list[int]:
+        """Tell the callback of groups that were asked back and whose last task is over.
+
+        Returns:
+            Those groups: they are let go, now.
+        """
+        with self._lock:
+            groups, self._finished = self._finished, []
+        self.tell_lost(groups)
+        return groups
+
     def report(self) -> dict[int, int]:
         """Begin nothing for now, and tell what was not let go: the token of each group."""
         with self._lock:
-            return self.member.report()
+            held = self.member.report()
+            finished, self._finished = self._finished, []
+        self.tell_lost(finished)
+        return held
 
     def resume(self) -> None:
         """Go on."""
@@ -137,6 +167,7 @@ class Part:
 
     def ended(self, reason: object) -> None:
         """The part is over."""
+        self._monitor.cancel()
         with self._lock:
             self.stopping = True
             self.member.suspend()
@@ -155,9 +186,11 @@ class Part:
         """A task is over."""
         with self._lock:
             let_go = self.member.end(group)
+            if let_go:
+                self._finished.append(group)
             drained = self.stopping and not self.member.at_hand
         if let_go:
-            self.let_go([group])
+            self.let_go()
         if drained:
             self.drained()
 
@@ -167,8 +200,7 @@ class Part:
             self.stopping = self.leaves = True
             self.member.suspend()
             drained = now or not self.member.at_hand
-        if drained:
-            self.drained()
+        (self.drained if drained else self.leaving)()
         self.wake()
 
     def wake(self) -> None:
@@ -183,20 +215,22 @@ class Part:
         token = self.begin(group)
         if token is None:
             return 0
-        left = SLICE
+        done = 0
         try:
             line = tasks.line(group, token)
             owned, take_out = self.member.owned, line.popleft
-            while line:
+            most = min(SLICE, len(line))
+            for done in range(most):  # noqa: B007, it is what `finally` looks at
+                if owned.get(group) != token:  # asked back, or renewed
+                    break
                 handler(line[0], token)
                 take_out()
-                left -= 1
-                if not left or group not in owned:
-                    break
+            else:
+                done = most
         finally:
-            self.done += SLICE - left
+            self.done += done
             self.end(group)
-        return SLICE - left
+        return done
 
     def wait_for_work(self, tasks: Backlog[Any]) -> None:
         """Wait until there may be something to do."""
@@ -251,7 +285,7 @@ class Worker(ABC):
     def _start(self, part: Part) -> None:
         """Join; from then on the part gets what it is granted, until it is `ended`.
 
-        It sets `part.let_go` and `part.drained`.
+        It sets `part.let_go`, `part.drained` and `part.leaving`, which are called in any thread.
         """
 
     # --- Taking part --------------------------------------------------------------------------------
@@ -266,12 +300,17 @@ class Worker(ABC):
 
         Raises:
             MisuseError: It takes part already.
-            InvalidOption: Others of this name have another number of groups.
+            InvalidOption: Others of this name have another number of groups; or the caller is
+                nothing whose end could be noticed.
         """
         if self.joined:
             raise MisuseError(f"this worker takes part in {self.name!r} already; make another one")
         part = Part(self, current_client())
-        self._start(part)
+        try:
+            self._start(part)
+        except BaseException as error:
+            part.ended(error)
+            raise
         self._part = part
 
     def stop(self, *, now: bool = False) -> None:

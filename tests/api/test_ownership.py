@@ -159,6 +159,22 @@ def test_leaving_waits_for_the_task_at_hand(run: Run) -> None:
     new.stop()
 
 
+def test_leaving_hands_idle_groups_on_at_once(run: Run) -> None:
+    """Only the group with the task at hand is waited for."""
+    one, two = run.client(), run.client()
+    old, new = join(one, 6), join(two, 6)
+    eventually(lambda: shared(old, new))
+    (group, *others) = old.owned()
+    hand, answer = hold(one, old, group)
+    old.stop()
+    eventually(lambda: set(others) <= set(new.owned()))
+    assert not new.owns(group)
+    hand.go_on.set()
+    answer.get()
+    eventually(lambda: shared(new))
+    new.stop()
+
+
 def test_a_dead_workers_groups_are_taken_over(run: Run) -> None:
     """It ends without leaving: its groups go to the others at once, with a larger token."""
     one, two = run.client(), run.client()

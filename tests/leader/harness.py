@@ -51,7 +51,9 @@ def error_of(answer: Answer, kind: str) -> str:
 
 
 class Cluster:
-    """Processes that can be connected and parted."""
+    """Processes that can be connected and parted; of a `kind`."""
+
+    kind = Member
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -76,7 +78,7 @@ class Cluster:
         return self._members[:number]
 
     def _start(self, name: str) -> Member:
-        member = Member(name, peers=[], mesh=False, net_ticktime=2)
+        member = self.kind(name, peers=[], mesh=False, net_ticktime=2)
         member.ask("watch")
         self.world.processes.append(member)
         return member

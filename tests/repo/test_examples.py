@@ -22,6 +22,7 @@ from tests.helpers import eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+ARGUMENTS = {"three_ways.py": ("--tasks", "1000")}  # the whole of it takes a quarter of a minute
 
 
 def check(*command: str | Path) -> str:
@@ -49,7 +50,7 @@ def outputs() -> dict[str, str]:
 def output(outputs: dict[str, str], name: str) -> str:
     """What an example prints; it is run once."""
     if name not in outputs:
-        outputs[name] = check(ROOT / "examples" / name)
+        outputs[name] = check(ROOT / "examples" / name, *ARGUMENTS.get(name, ()))
     return outputs[name]
 
 
@@ -57,6 +58,22 @@ def output(outputs: dict[str, str], name: str) -> str:
 def test_example_runs(name: str, outputs: dict[str, str]) -> None:
     """Each example ends with exit status 0 within a minute, prints something, and no traceback."""
     output(outputs, name)
+
+
+def test_ingest_applies_each_task_once(outputs: dict[str, str]) -> None:
+    """One process is killed and one paused; each task counts once, with few agreements."""
+    said = output(outputs, "ingest.py")
+    assert "each task was applied exactly once: True" in said
+    assert sum(map(int, re.findall(r"(\d+) tasks were applied by", said))) == 1000
+    assert int(re.findall(r"who owns what: (\d+)", said)[0]) <= 12
+
+
+def test_help_names_all_examples() -> None:
+    """`make run ARGS=--help` says what there is to run, and all of it is there."""
+    said = check("-m", "locks", "demo", "--help")
+    packages = {path.parent for path in (ROOT / "examples").glob("*/__main__.py")}
+    names = {path.stem for path in [*EXAMPLES, *packages]}
+    assert set(re.findall(r"^  examples\.(\w+) ", said, re.M)) == names
 
 
 @pytest.mark.parametrize("program", ["print('hello'); raise SystemExit(1)", "pass"])

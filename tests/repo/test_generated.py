@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 import pytest
 
-from examples.cautionary_tale.__main__ import main as cautionary_tale
 from benchmarks.ownership import main as ownership_counts
+from examples.cautionary_tale.__main__ import main as cautionary_tale
 from locks.__main__ import main
 from locks_leader.sim import cli_diagrams
 

@@ -110,6 +110,7 @@ LEADER_SIM = ["locks_leader.sim", "locks_leader.sim.*"]
 LEADER_SHELL = [
     "locks_leader",
     "locks_leader.__main__",
+    "locks_leader.agreements",
     "locks_leader.api",
     "locks_leader.behaviour",
     "locks_leader.demo*",
@@ -129,6 +130,7 @@ PUBLIC = [
     "locks.program",
     "locks.runtime",
     "locks.runtime.[A-Z]*",
+    "locks.runtime.current_client",
     "locks.runtime.tell",
 ]
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from locks.errors import InvalidOption, OperatingError
 from locks.ownership import stable_hash
-from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Revoke
+from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew, Revoke
 from locks.ownership.groups import Grouping
 from locks.ownership.member import Member
 from locks.ownership.spread import spread
@@ -179,6 +179,27 @@ def test_a_dead_workers_groups_are_granted_at_once() -> None:
     assert coordinator.joined("c") == [Agree()]
 
 
+def test_who_leaves_hands_idle_groups_on_at_once() -> None:
+    """It has a task at hand in one group: the others are asked back; its end needs no agreement."""
+    coordinator = settled(4, "a", "b")
+    assert coordinator.leaving("a") == [Agree()]
+    assert coordinator.leaving("a") == []
+    assert coordinator.agreed(11) == [Revoke("a", (0, 1))]
+    assert coordinator.released("a", [0]) == [Grant("b", (0,), 11)]
+    assert coordinator.released("a", [1]) == [Grant("b", (1,), 11)]
+    assert coordinator.gone("a") == []
+    assert coordinator.settled
+
+
+def test_the_last_one_may_leave() -> None:
+    """There is nobody to have its groups until somebody comes."""
+    coordinator = settled(2, "a")
+    assert coordinator.leaving("a") == []
+    assert coordinator.joined("b") == [Agree()]
+    assert coordinator.gone("a") == []
+    assert coordinator.agreed(11) == [Grant("b", (0, 1), 11)]
+
+
 def test_an_agreement_covers_all_who_come_and_go_meanwhile() -> None:
     """Two newcomers and a death take one agreement, not three."""
     coordinator = settled(4, "a", "b")
@@ -209,12 +230,41 @@ def test_what_was_not_asked_back_is_not_released() -> None:
 
 
 def test_a_new_coordinator_leaves_groups_where_they_are() -> None:
-    """Workers tell what they own: nothing moves because a leader has died."""
+    """Workers tell what they own: nothing moves because a leader has died; tokens rise."""
     coordinator: Coordinator[str] = Coordinator(4)
     coordinator.joined("a", {0: 10, 1: 10})
     coordinator.joined("b", {2: 9})
-    assert coordinator.agreed(11) == [Grant("b", (3,), 11)]
+    assert coordinator.agreed(11) == [
+        Renew("a", (0, 1), 11),
+        Renew("b", (2,), 11),
+        Grant("b", (3,), 11),
+    ]
     assert coordinator.settled
+    coordinator.joined("c")
+    assert coordinator.agreed(12) == [Revoke("b", (3,))]
+
+
+def test_a_renewed_token_is_for_tasks_begun_from_then_on() -> None:
+    """Whoever keeps its groups gets a larger token for them, also while it is suspended."""
+    member = Member()
+    member.granted(0, 10)
+    member.granted(1, 10)
+    assert member.begin(0) == 10
+    member.renewed([0, 7], 11)
+    assert member.begin(0) == 11
+    member.suspend()
+    member.renewed([1], 12)
+    assert member.report() == {0: 11, 1: 12}
+    assert (member.gained, member.lost) == (2, 0)
+
+
+def test_a_group_is_not_granted_with_an_agreement_that_is_too_old() -> None:
+    """An owner with a larger token came and died: its group waits for the next agreement."""
+    coordinator = settled(1, "a")
+    assert coordinator.joined("b", {0: 20}) == [Revoke("a", (0,)), Agree()]
+    coordinator.gone("b")
+    assert coordinator.released("a", [0]) == []
+    assert coordinator.agreed(21) == [Grant("a", (0,), 21)]
 
 
 def test_of_two_owners_the_one_with_the_smaller_token_must_let_go() -> None:
@@ -229,6 +279,13 @@ def test_of_two_owners_the_one_with_the_smaller_token_must_let_go() -> None:
         assert coordinator.released("old", [0]) == []
 
 
+def test_after_a_conflict_the_token_is_larger_than_both() -> None:
+    """Also where it is the present owner who keeps the group, and if both had the same token."""
+    coordinator = settled(1, "a")
+    coordinator.joined("b", {0: 10})
+    assert coordinator.agreed(11) == [Renew("a", (0,), 11)]
+
+
 def test_the_newer_owner_is_not_the_one_who_was_asked() -> None:
     """A group was asked back from its owner when one with a larger token comes: that one keeps it."""
     coordinator = settled(2, "a")
@@ -236,7 +293,7 @@ def test_the_newer_owner_is_not_the_one_who_was_asked() -> None:
     assert coordinator.agreed(11) == [Revoke("a", (1,))]
     coordinator.joined("c", {1: 15})
     assert coordinator.released("a", [1]) == []
-    assert coordinator.agreed(16) == []
+    assert coordinator.agreed(16) == [Renew("c", (1,), 16)]
     assert coordinator.owners == {0: "a", 1: "c"}
     assert coordinator.settled
 
@@ -320,7 +377,7 @@ class _Worker:
 
     def __init__(self) -> None:
         self.member = Member()
-        self.inbox: deque[Grant | Revoke] = deque()
+        self.inbox: deque[Grant | Revoke | Renew] = deque()
         self.released: deque[list[int]] = deque()
         self.at_hand: tuple[int, int] | None = None  # task and token
         self.leaving = False
@@ -393,6 +450,8 @@ class Workers(RuleBasedStateMachine):
             if isinstance(effect, Grant):
                 for group in effect.groups:
                     worker.member.granted(group, effect.token)
+            elif isinstance(effect, Renew):
+                worker.member.renewed(effect.groups, effect.token)
             else:
                 worker.released.append(worker.member.revoked(effect.groups))
 
@@ -465,6 +524,14 @@ class Workers(RuleBasedStateMachine):
         worker.member.suspend()
         if worker.at_hand is None:
             self.bury(worker)
+        elif self.coordinator is not None:
+            self.tell_leaving(worker)
+
+    def tell_leaving(self, worker: _Worker) -> None:
+        """The coordinator hears that a worker is about to leave."""
+        assert self.coordinator is not None
+        for name in [name for name, each in self.workers.items() if each is worker]:
+            self.perform(self.coordinator.leaving(name))
 
     @precondition(lambda self: self.workers)
     @rule(chosen=st.integers(0, 9), paused=st.booleans())
@@ -502,7 +569,9 @@ class Workers(RuleBasedStateMachine):
         self.coordinator = Coordinator(self.GROUPS)
         for name, worker in self.workers.items():
             self.perform(self.coordinator.joined(name, worker.member.report()))
-            if not worker.leaving:
+            if worker.leaving:
+                self.tell_leaving(worker)
+            else:
                 worker.member.resume()
 
     @rule()

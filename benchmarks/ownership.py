@@ -1,0 +1,437 @@
+"""Figures of ownership: what it costs to do only what is one's own.
+
+The yardstick of `owned` is the same loop without any coordination: the same threads take the same
+tasks from one deque, and call the same handler. It does not keep two tasks of one resource apart, and
+forgets the task that a dying thread had at hand.
+
+    python -m benchmarks.ownership [WORKERS] [GROUPS]
+
+counts what it takes to let workers come and go one at a time: the same on each machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from itertools import repeat
+from statistics import median
+from typing import NamedTuple
+
+import locks
+from benchmarks.harness import Figure, Report, Runs, Sample, interleave
+from locks.ownership import Backlog, Ownership
+
+__all__ = ["FIGURES", "coming_and_going", "main"]
+
+Task = tuple[str, int]
+
+NAME = "benchmark"
+WORKERS = 8
+GROUPS = 64
+now = time.perf_counter
+
+
+# --- Many tasks -----------------------------------------------------------------------------------
+
+
+def nothing(task: Task, token: int = 0) -> None:
+    """The handler that does nothing."""
+
+
+def busy(seconds: float) -> Callable[..., None]:
+    """A handler that computes for about so long, and makes no objects: those would measure memory."""
+    laps = 100
+
+    def handler(task: Task, token: int = 0) -> None:
+        for _ in repeat(None, laps):
+            pass
+
+    def lap() -> float:
+        begun = time.thread_time()
+        for _ in range(1000):
+            handler(("", 0))
+        return (time.thread_time() - begun) / 1000 / 100
+
+    laps = max(1, round(seconds / min(lap() for _ in range(20))))
+    return handler
+
+
+class Took(NamedTuple):
+    """Seconds on the wall, and seconds that processors were busy."""
+
+    wall: float
+    processor: float
+
+
+class Stopwatch:
+    """Runs from when it is made."""
+
+    def __init__(self) -> None:
+        self._begun = now(), time.process_time()
+
+    def took(self) -> Took:
+        """How long it has run."""
+        return Took(now() - self._begun[0], time.process_time() - self._begun[1])
+
+
+def together(work: Callable[[], object]) -> None:
+    """Have the workers' threads do something, until all have ended."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+class Scene:
+    """Tasks on a thousand resources, and a handler.
+
+    Args:
+        size: How many tasks.
+        handler: What is to be done with each.
+    """
+
+    def __init__(self, size: int, handler: Callable[..., None]) -> None:
+        self.tasks: list[Task] = [(f"resource {number % 1000}", number) for number in range(size)]
+        self.handler = handler
+        self.busy = Runs()  # the processor time, where `interleave` gets the time on the wall
+
+    def bare(self) -> Took:
+        """Without any coordination."""
+        line = deque(self.tasks)
+        handler = self.handler
+
+        def work() -> None:
+            take = line.popleft
+            while line:
+                try:
+                    task = take()
+                except IndexError:
+                    return
+                handler(task)
+
+        watch = Stopwatch()
+        together(work)
+        return watch.took()
+
+    def owned(self) -> Took:
+        """With ownership, from joining to having left."""
+        backlog = self.backlog()
+        watch = Stopwatch()
+        self.own(backlog)
+        return watch.took()
+
+    def filled(self) -> Took:
+        """The same, from filling the backlog."""
+        watch = Stopwatch()
+        self.own(self.backlog())
+        return watch.took()
+
+    def backlog(self) -> Backlog[Task]:
+        """All tasks, by group."""
+        return Backlog(self.tasks, lambda task: task[0], groups=GROUPS)
+
+    def own(self, backlog: Backlog[Task]) -> None:
+        """Do what is one's own."""
+        done: list[int] = []
+        together(lambda: done.append(Ownership(NAME, GROUPS).run(backlog, self.handler)))
+        if sum(done) != len(self.tasks):
+            raise AssertionError(f"{sum(done)} tasks were done of {len(self.tasks)}")
+
+    def sample(self, name: str) -> Sample:
+        """One of them, to be measured."""
+        self.busy[name] = []
+
+        def sample() -> float:
+            took: Took = getattr(self, name)()
+            self.busy[name].append(took.processor)
+            return took.wall
+
+        return sample
+
+
+def owned(report: Report) -> None:
+    """Fill the rows of the figure `owned`."""
+    locks.start("benchmark@localhost")
+    size = 5_000 if report.quick else 100_000
+    for each, handler, rounds, target in (
+        ("nothing", nothing, 15, None),  # takes less time than the loop around it
+        ("1.5 µs", busy(1.5e-6), 9, report.limit(1.5)),
+        ("10 µs", busy(10e-6), 3, report.limit(1.5)),
+    ):
+        scene = Scene(size, handler)
+        samples = {name: scene.sample(name) for name in ("owned", "bare", "filled")}
+        runs = interleave(samples, 2 if report.quick else rounds)
+        for name, says in (("owned", each), ("filled", f"{each}, backlog filled, too")):
+            ratio = median(scene.busy.ratios(name, "bare"))
+            report.compare(
+                runs, name, "bare", "ms", label=f"{size:,} tasks of {says}",
+                yardstick_label="no coordination", target=target if name == "owned" else None,
+                note=f"{ratio:.2f}x the processor time",
+            )  # fmt: skip
+    locks.stop()
+
+
+# --- Workers that come and go ---------------------------------------------------------------------
+
+
+class Crowd:
+    """Workers that own groups and do nothing.
+
+    Args:
+        workers: How many there are from the start.
+        groups: How many groups they share out.
+    """
+
+    def __init__(self, workers: int, groups: int) -> None:
+        self.groups = groups
+        self.present: list[Ownership] = []
+        self._expected = 0
+        self._settled = threading.Event()
+        self._at = 0.0
+        for _ in range(workers):
+            self.join()
+
+    def worker(self) -> Ownership:
+        """One that has not joined."""
+        return Ownership(NAME, self.groups, on_gained=self._gained)
+
+    def expect(self, groups: int) -> None:
+        """From now on, so many groups are going to be granted."""
+        self._settled.clear()
+        self._expected = groups
+
+    def settled(self) -> float:
+        """Wait for that; tell when it was."""
+        if not self._settled.wait(30):
+            raise AssertionError(f"{self._expected} groups were not granted within 30 s")
+        return self._at
+
+    def share(self) -> int:
+        """How many groups one gets that comes now."""
+        return self.groups // (len(self.present) + 1)
+
+    def join(self) -> float:
+        """Seconds until one more has got its share."""
+        worker = self.worker()
+        self.expect(self.share())
+        begun = now()
+        worker.join()
+        took = self.settled() - begun
+        self.present.append(worker)
+        return took
+
+    def leave(self) -> float:
+        """Seconds until the last one's share is with the others."""
+        worker = self.present.pop()
+        self.expect(len(worker.owned()))
+        begun = now()
+        worker.stop()
+        return self.settled() - begun
+
+    def die(self) -> float:
+        """Seconds from the last thing that a thread does until the others have its share."""
+        last: list[float] = []
+        may_end = threading.Event()
+
+        def work() -> None:
+            self.worker().join()
+            may_end.wait()
+            last.append(now())
+
+        self.expect(self.share())
+        thread = threading.Thread(target=work)
+        thread.start()
+        self.settled()
+        self.expect(self.share())
+        may_end.set()
+        thread.join()
+        return self.settled() - last[0]
+
+    def end(self) -> None:
+        """All leave."""
+        for worker in self.present:
+            worker.stop()
+        while any(worker.joined for worker in self.present):
+            time.sleep(0.001)
+
+    def _gained(self, group: int, token: int) -> None:
+        self._expected -= 1
+        if not self._expected:
+            self._at = now()
+            self._settled.set()
+
+
+def agree() -> float:
+    """Seconds that an agreement takes: a lock, and its token."""
+    begun = now()
+    with locks.transaction() as tx:
+        tx.write_lock((NAME,))
+    return now() - begun
+
+
+def notice() -> float:
+    """Seconds from the last thing that a thread does until somebody who monitors it is told."""
+    last: list[float] = []
+    told: list[float] = []
+    noticed = threading.Event()
+    may_end = threading.Event()
+
+    def work() -> None:
+        may_end.wait()
+        last.append(now())
+
+    def tell(down: object) -> None:
+        told.append(now())
+        noticed.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    locks.monitor(thread, tell)
+    may_end.set()
+    noticed.wait(30)
+    thread.join()
+    return told[0] - last[0]
+
+
+def owners(report: Report) -> None:
+    """Fill the rows of the figure `owners`."""
+    locks.start("benchmark@localhost")
+    rounds = 3 if report.quick else 21
+    sizes = [(8, 64)] if report.quick else [(8, 64), (64, 64), (8, 1024), (64, 1024), (256, 1024)]
+    for workers, groups in sizes:
+        crowd = Crowd(workers - 1, groups)
+        moves = crowd.share()
+        runs = interleave({"notice": notice, "die": crowd.die}, rounds)
+        agreement = [agree() for _ in range(rounds)]
+        joins, leaves = zip(*[(crowd.join(), crowd.leave()) for _ in range(rounds)], strict=True)
+        runs.update({"join": list(joins), "leave": list(leaves), "agreement": agreement})
+        crowd.end()
+        what = f"one of {workers} workers, {groups:,} groups"
+        note = f"{moves} {'group moves' if moves == 1 else 'groups move'}"
+        names = {"join": "joins", "leave": "leaves", "die": "dies"}
+        for name, says in names.items():
+            report.compare(
+                runs, name, "notice" if name == "die" else "agreement", "ms",
+                label=f"{what}, {says}", note=note,
+                yardstick_label="its death noticed" if name == "die" else "an agreement",
+            )  # fmt: skip
+    locks.stop()
+
+
+# --- Counting -------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """A worker has come or gone, and how many groups each one has then.
+
+    Attributes:
+        workers: How many workers there are.
+        agreements: What the lock server has granted for it.
+        moved: How many groups have another owner.
+        least: How many those have who have least.
+        most: And those who have most.
+        hashed: Moved, least and most with rendezvous hashing.
+    """
+
+    workers: int
+    agreements: int
+    moved: int
+    least: int
+    most: int
+    hashed: tuple[int, int, int]
+
+
+def coming_and_going(workers: int, groups: int) -> Iterator[Change]:
+    """Let workers come and go, each one when all is settled."""
+    crowd = Crowd(0, groups)
+    owner: dict[int, int] = {}
+    hashed: dict[int, int] = {}
+    for count in [*range(1, workers + 1), *range(workers - 1, 0, -1)]:
+        before = locks.statistics().table.grants
+        if count > len(crowd.present):
+            crowd.join()
+        else:
+            crowd.leave()
+        had, owner = owner, {g: id(w) for w in crowd.present for g in w.owned()}
+        had_hashed, hashed = hashed, {group: rendezvous(group, count) for group in range(groups)}
+        yield Change(
+            count,
+            locks.statistics().table.grants - before,
+            *_spread(had, owner, count),
+            _spread(had_hashed, hashed, count),
+        )
+    crowd.end()
+
+
+def _spread(had: dict[int, int], owner: dict[int, int], workers: int) -> tuple[int, int, int]:
+    """How many groups have moved, and how many those have who have least, and most."""
+    shares = Counter(owner.values())
+    moved = sum(had.get(group) != now_has for group, now_has in owner.items())
+    return moved, min(shares.values()) if len(shares) == workers else 0, max(shares.values())
+
+
+def rendezvous(group: int, workers: int) -> int:
+    """Which of some workers has the largest hash together with a group."""
+    return max(range(workers), key=lambda worker: blake2b(b"%d %d" % (worker, group)).digest())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print a table of it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ownership")
+    parser.add_argument("workers", type=int, nargs="?", default=WORKERS)
+    parser.add_argument("groups", type=int, nargs="?", default=GROUPS)
+    options = parser.parse_args(arguments)
+    workers, groups = options.workers, options.groups
+    if not 1 <= workers <= groups:
+        parser.error(f"{workers} workers can't each have one of {groups} groups")
+    locks.start("benchmark@localhost")
+    try:
+        print(
+            f"{'':28}     with rendezvous hashing\nworkers  agreed  moved  each has     moved  each has"
+        )
+        for row in coming_and_going(workers, groups):
+            moved, least, most = row.hashed
+            print(
+                f"{row.workers:7} {row.agreements:7} {row.moved:6} {_range(row.least, row.most):>9} "
+                f"{moved:9} {_range(least, most):>9}"
+            )
+    finally:
+        locks.stop()
+    return 0
+
+
+def _range(least: int, most: int) -> str:
+    return str(least) if least == most else f"{least} - {most}"
+
+
+FIGURES = [
+    Figure(
+        "owned",
+        f"time to do tasks with {WORKERS} threads that own {GROUPS} groups of their resources",
+        {"threads": owned},
+    ),
+    Figure(
+        "owners",
+        "time until all groups are where they belong, when a worker comes or goes",
+        {"threads": owners},
+    ),
+]
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""`python -m examples.kv_store [FILE]`: the store by hand; `... bench`: figures."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from locks.errors import LocksError
+
+from .bench import bench
+from .repl import Repl
+from .store import Store
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.kv_store", description="A transactional key-value store by hand."
+    )
+    parser.add_argument("file", nargs="?", default=":memory:", help="the file; or: bench")
+    options = parser.parse_args(arguments)
+    if options.file == "bench":
+        bench()
+        return 0
+    try:
+        with Store(options.file) as store:
+            Repl(store, sys.stdout, echo=not sys.stdin.isatty()).run(sys.stdin)
+    except LocksError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,402 @@
+"""Transactions: what they may see, when they wait, and when they must be run again."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TypeVar
+
+from locks.errors import DeadlockAborted, InvalidOption, LocksError, MisuseError, OperatingError
+from locks.mvcc import Aborted, Committed, LockTable, Moved, Request, Span, Txn
+from locks.runtime import Waiter
+
+from .latches import Latches
+from .storage import Storage, StoreFailed
+from .timestamps import Oracle, ReadCache
+
+__all__ = ["END", "Restart", "Store", "Transaction", "TransactionOver"]
+
+T = TypeVar("T")
+
+END = "\U0010ffff"  # all keys are smaller
+
+
+class Restart(OperatingError):
+    """The transaction was aborted: what it has read has changed since. Run it again."""
+
+
+class TransactionOver(MisuseError):
+    """The transaction was used after its end."""
+
+
+class Transaction:
+    """One transaction; `Store.begin` makes it. For one thread or greenlet at a time.
+
+    In a `with` block it is committed at the end, or aborted if an exception leaves the block.
+
+    Attributes:
+        id: Its number; a transaction begun later has a larger one.
+        timestamp: Where it reads and writes. It may rise while the transaction is open; then
+            all that it has read is the same at the new timestamp. At last, where it commits.
+        floor: It will not commit below this timestamp. Above `timestamp` only while it moves up.
+        read_only: Whether it is a snapshot: its timestamp doesn't rise.
+        state: "open", "committed" or "aborted".
+        lost: The error by which it was aborted, if it was one.
+    """
+
+    def __init__(self, store: Store, number: int, at: int | None, priority: int | None) -> None:
+        self.id = number
+        self.timestamp = number if at is None else at
+        self.floor = self.timestamp
+        self.read_only = at is not None
+        self.state = "open"
+        self.lost: LocksError | None = None
+        # Dictionaries as sets that keep the order: what it has read, and the keys of its intents.
+        self.reads: dict[Span, None] = {}
+        self.writes: dict[str, None] = {}
+        self._store = store
+        self._priority = priority
+        self._settled = False
+
+    @property
+    def txn(self) -> Txn:
+        """What the lock table knows of it."""
+        return Txn(self.id, self.floor, self._priority)
+
+    # --- What users call
+
+    def get(self, key: str) -> str | None:
+        """Return a key's value; None if it has none.
+
+        Raises:
+            Restart, DeadlockAborted: The transaction was aborted; run it again.
+            TransactionOver: It has ended before.
+            InvalidOption: The key is not a string, or not a good one.
+        """
+        span = Span(checked(key))
+        storage = self._store.storage
+        return self._read(span, lambda: storage.get(key, self.timestamp, self.id))
+
+    def scan(self, start: str = "", end: str = END) -> list[tuple[str, str]]:
+        """Return keys and values from `start` up to `end`, which is left out, in order.
+
+        Raises:
+            As `get`.
+        """
+        if not checked(start) < checked(end, or_end=True):
+            raise InvalidOption(f"there is no key from {start!r} up to {end!r}: swap the two?")
+        storage = self._store.storage
+        return self._read(
+            Span(start, end), lambda: storage.scan(start, end, self.timestamp, self.id)
+        )
+
+    def put(self, key: str, value: str) -> None:
+        """Give a key a value. Others see it when the transaction is committed.
+
+        Raises:
+            As `get`; InvalidOption too if the value is not a string, or the transaction is a
+            snapshot.
+        """
+        self._write(checked(key), text("value", value))
+
+    def delete(self, key: str) -> None:
+        """Take a key's value away, if it has one.
+
+        Raises:
+            As `put`.
+        """
+        self._write(checked(key), None)
+
+    def commit(self) -> None:
+        """Make all writes visible to others, at once and for ever.
+
+        Raises:
+            TransactionOver: It has ended before.
+            StoreFailed: Whether it is committed shows when the store is opened anew.
+        """
+        with self._request():
+            self._move_up()  # there is nothing to do, unless `put` was interrupted
+            if self.writes:
+                # The commit point. If it is interrupted (Ctrl-C), `abort` undoes it.
+                self._store.storage.commit(self.id, self.timestamp)
+            self.state = "committed"
+            self._settle()
+
+    def abort(self) -> None:
+        """Undo all writes. After the transaction's end nothing happens."""
+        if self.state == "open":
+            self.state = "aborted"
+        self._settle()
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None and self.lost is not None:
+                raise self.lost  # whoever caught it must not take this for a commit
+            if kind is None and self.state == "open":
+                self.commit()
+        finally:
+            self.abort()
+
+    # --- How it is done
+
+    def _read(self, span: Span, evaluate: Callable[[], T]) -> T:
+        def attempt() -> T:
+            found = evaluate()
+            self._store.read_cache.record([span], self.timestamp, self.id)
+            if not self.read_only:
+                self.reads[span] = None
+            return found
+
+        with self._request():
+            return self._when_free(Request(reads=[span]), attempt)
+
+    def _write(self, key: str, value: str | None) -> None:
+        if self.read_only:
+            raise InvalidOption(f"can't write {key!r} in a snapshot; begin without `at`")
+        store = self._store
+
+        def attempt() -> None:
+            if max(store.read_cache.latest(key, self.id), store.storage.newest(key)) >= self.floor:
+                self.floor = store.oracle.next()
+            # In this order: after an interrupt (Ctrl-C) no intent is left without its lock.
+            self.writes[key] = None
+            store.table.acquire_lock(key, self.txn)
+            store.storage.put_intent(key, self.id, value)
+
+        with self._request():
+            self._when_free(Request(writes=[key]), attempt)
+            self._move_up()
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """Make requests, and end the transaction if they say that it has to be run again."""
+        if self.state != "open":
+            raise TransactionOver(
+                f"transaction {self.id} has ended ({self.lost or self.state}); begin another one"
+            )
+        try:
+            yield
+        except Restart as error:
+            self._store.count("restarts")
+            self.lost = error
+            raise
+        except DeadlockAborted as error:
+            self._store.count("deadlocks")
+            circle = " and ".join(str(wait) for wait in error.deadlock.cycle)
+            self.lost = DeadlockAborted(
+                f"transaction {self.id} was aborted to resolve a deadlock: {circle}; run it again",
+                deadlock=error.deadlock,
+            )
+            raise self.lost from error
+        finally:
+            if self.lost is not None:
+                self.abort()
+
+    def _when_free(self, request: Request, attempt: Callable[[], T]) -> T:
+        """Do something on the keys of a request as soon as no lock is in the way."""
+        table = self._store.table
+        exclusive = not request.is_read_only
+        guard = None
+        try:
+            while True:
+                with self._store.latches.hold(request.reads + request.writes, exclusive=exclusive):
+                    must_wait, guard = table.scan_and_enqueue(request, self.txn, guard)
+                    if not must_wait:
+                        return attempt()
+                # Without the latches: those who are waited for must get through.
+                table.wait_for(guard)
+        finally:
+            if guard is not None:
+                table.dequeue(guard)
+
+    def _move_up(self) -> None:
+        """Take what was read along to the new timestamp, if it is still the same there.
+
+        Raises:
+            Restart: It is not.
+        """
+        if self.floor == self.timestamp:
+            return
+        store = self._store
+        store.count("moved up")
+        spans = list(self.reads)
+        with store.latches.hold(spans, exclusive=False):
+            for span in spans:
+                if store.changed(span, self.timestamp, self.floor, self.id):
+                    raise Restart(
+                        f"transaction {self.id} was aborted: what it has read at {show(span)} may "
+                        "have been changed by another one; run it again"
+                    )
+            store.read_cache.record(spans, self.floor, self.id)
+            self.timestamp = self.floor
+        for key in self.writes:  # readers below the new timestamp need not wait any more
+            store.table.update_locks(key, Moved(self.txn, self.timestamp))
+
+    def _settle(self) -> None:
+        """Carry out the end. Does what is left of it if it was interrupted before."""
+        if self._settled:
+            return
+        store = self._store
+        committed = self.state == "committed"
+        update = Committed(self.txn, self.timestamp) if committed else Aborted(self.txn)
+        failed = None
+        try:
+            if self.writes:
+                store.storage.resolve(self.id, self.timestamp if committed else None)
+        except StoreFailed as error:
+            failed = error  # those who wait shall go on, and see it themselves
+        for key in self.writes:
+            store.table.update_locks(key, update)
+        if store.active.pop(self.id, None) is not None:
+            store.count(self.state)
+        self._settled = True
+        if failed is not None:
+            raise failed
+
+
+class Store:
+    """A transactional key-value store; keys and values are strings.
+
+    Args:
+        path: The file, made if it is not there; ":memory:" for none.
+        sync: Whether each commit waits for the disk; see `Storage`.
+
+    Raises:
+        InvalidOption: The file is not a store's.
+        StoreFailed: Another process has it open, or it can't be opened.
+    """
+
+    def __init__(self, path: str = ":memory:", *, sync: bool = True) -> None:
+        self.storage = Storage(path, sync=sync)
+        self.table = LockTable()
+        self.latches = Latches()
+        self.oracle = Oracle(self.storage)
+        self.read_cache = ReadCache()
+        self.active: dict[int, Transaction] = {}
+        self.counted: Counter[str] = Counter()
+        self._begin = threading.Lock()
+        self._counting = threading.Lock()
+
+    def begin(self, *, at: int | None = None, priority: int | None = None) -> Transaction:
+        """Begin a transaction.
+
+        Args:
+            at: A timestamp: the transaction is a snapshot of what is committed up to there, and
+                only reads. It waits for no transaction that writes above it.
+            priority: Of those in a deadlock the one with the lowest is aborted, if all have one;
+                otherwise the youngest.
+
+        Raises:
+            InvalidOption: The timestamp is not a number, is in the future, or too old.
+        """
+        with self._begin:  # no vacuum comes between the timestamp and its entry in `active`
+            if at is not None:
+                oldest = self.storage.number("oldest")
+                if not isinstance(at, int) or not oldest <= at <= self.oracle.last:
+                    raise InvalidOption(
+                        f"can't read at {at!r}; name a timestamp from {oldest} to {self.oracle.last}"
+                    )
+            tx = Transaction(self, self.oracle.next(), at, priority)
+            self.active[tx.id] = tx
+        return tx
+
+    def run(self, function: Callable[[Transaction], T], *, retries: int = 100) -> T:
+        """Run a function in a transaction and commit; again each time the transaction is aborted.
+
+        Each time it has a higher priority in deadlocks, and begins after a longer pause.
+
+        Args:
+            function: Called with the transaction; it must be fit to be run more than once.
+            retries: How many times it may be run again.
+
+        Returns:
+            What the function returned.
+
+        Raises:
+            Restart, DeadlockAborted: It was aborted once more than `retries` times.
+        """
+        if not isinstance(retries, int) or retries < 0:
+            raise InvalidOption(f"retries={retries!r} is not a number >= 0")
+        for failed in range(retries + 1):
+            try:
+                with self.begin(priority=failed) as tx:
+                    return function(tx)
+            except (DeadlockAborted, Restart):
+                if failed == retries:
+                    raise
+                # Blocks only this thread or greenlet.
+                Waiter().wait(random.uniform(0, min(0.001 * 2**failed, 0.1)))
+        raise AssertionError("not reached")
+
+    def vacuum(self, before: int) -> int:
+        """Remove old versions that nobody sees at `before` or later; return how many.
+
+        Snapshots below `before` can't be begun any more; those that are open keep their versions.
+        """
+        with self._begin:
+            if not isinstance(before, int) or not 0 <= before <= self.oracle.last:
+                raise InvalidOption(
+                    f"before={before!r} is not a timestamp from 0 to {self.oracle.last}"
+                )
+            needed = min([before, *(tx.timestamp for tx in list(self.active.values()))])
+            return self.storage.vacuum(max(needed, self.storage.number("oldest")))
+
+    def changed(self, span: Span, after: int, upto: int, txn: int) -> bool:
+        """Whether others have written in a span, or may yet, above `after` and not above `upto`."""
+        start, end = span.start, span.start + "\0" if span.end is None else span.end
+        # An intent may become a version while we look: so intents first.
+        for writer in self.storage.writers(start, end) - {txn}:
+            other = self.active.get(writer)
+            if other is not None and other.floor <= upto:
+                return True
+        return self.storage.committed_between(start, end, after, upto)
+
+    def count(self, what: str) -> None:
+        """Count something in `counted`."""
+        with self._counting:
+            self.counted[what] += 1
+
+    def close(self) -> None:
+        """Abort all open transactions and close the file."""
+        for tx in list(self.active.values()):
+            tx.abort()
+        self.storage.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def text(what: str, value: str) -> str:
+    """Return a string that SQLite can hold."""
+    try:
+        value.encode()
+    except (AttributeError, UnicodeEncodeError) as error:
+        raise InvalidOption(f"{what} {value!r} is not a string of Unicode characters") from error
+    return value
+
+
+def show(span: Span) -> str:
+    """Return a span for people."""
+    return repr(span.start) if span.end is None else f"{span.start!r} up to {span.end!r}"
+
+
+def checked(key: str, *, or_end: bool = False) -> str:
+    """Return a key that is fit to be one."""
+    if text("key", key) >= END and not (or_end and key == END):
+        raise InvalidOption(f"key {key!r} is not below {END!r}, the end of all keys; name another")
+    return key

@@ -1,0 +1,57 @@
+"""The lock table of a multi-version store: uncommitted writes, and who waits for them.
+
+    from locks.mvcc import Committed, LockTable, Request, Txn
+
+`docs/mvcc.md` explains it.
+"""
+
+from locks.errors import DeadlockAborted, LockTimeout
+from locks.mvcc.errors import (
+    BadTimestamp,
+    InvalidKey,
+    LockedByOther,
+    TableStopped,
+    TransactionFinished,
+    UnknownGuard,
+)
+from locks.mvcc.lock_table import LockTable
+from locks.mvcc.model import (
+    Aborted,
+    Committed,
+    Deadlock,
+    Intent,
+    LockState,
+    Moved,
+    Place,
+    Request,
+    Span,
+    Statistics,
+    Txn,
+    Wait,
+)
+from locks.mvcc.records import Guard
+
+__all__ = [
+    "Aborted",
+    "BadTimestamp",
+    "Committed",
+    "Deadlock",
+    "DeadlockAborted",
+    "Guard",
+    "Intent",
+    "InvalidKey",
+    "LockState",
+    "LockTable",
+    "LockTimeout",
+    "LockedByOther",
+    "Moved",
+    "Place",
+    "Request",
+    "Span",
+    "Statistics",
+    "TableStopped",
+    "TransactionFinished",
+    "Txn",
+    "UnknownGuard",
+    "Wait",
+]

@@ -1,0 +1,353 @@
+"""The lock table as an actor: it runs `LockStates` in turns, and blocks in `wait_for` only.
+
+`LockTable` is an inline actor (`locks.runtime.inline`): whoever calls does the work, in one turn,
+from any thread or greenlet. It is a Pykka actor reference, too, and can be asked and told the same
+operations as messages, `table.tell(("update_locks", key, update))`.
+
+A request in `wait_for` sleeps on a `Waiter` of its own. The turn in which its guard is released, or
+its transaction lost, wakes it.
+
+With `deadlocks="push"` nobody looks for deadlocks when somebody begins to wait. Who has waited for
+`push_after` seconds pushes the transaction that is in its way: calls a function that may find out
+what has become of it, and again after as long a time. That is the way of a store whose lock tables
+are on several machines, each of which knows only its own part of the wait-for graph.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_args
+
+from locks.errors import InvalidOption, LockTimeout, MisuseError
+from locks.mvcc.errors import TableStopped
+from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
+from locks.mvcc.records import Guard
+from locks.mvcc.table import LockStates
+from locks.runtime import Waiter, interrupts
+from locks.runtime.inline import InlineActor, Turn
+
+__all__ = ["Deadlocks", "LockTable", "Push"]
+
+T = TypeVar("T")
+
+Deadlocks = Literal["graph", "push", "both"]
+Push = Callable[[Txn, Txn, Key], Update | None]
+
+OPERATIONS = (
+    "acquire_lock",
+    "add_discovered_lock",
+    "dequeue",
+    "locks",
+    "scan_and_enqueue",
+    "state",
+    "states",
+    "statistics",
+    "update_locks",
+)
+"""What may be sent as a message; `wait_for` would block whoever handles it."""
+
+_log = logging.getLogger("locks.mvcc")
+
+
+class LockTable(InlineActor):
+    """A lock table for the transactions of a multi-version store.
+
+    Args:
+        deadlocks: How they are found. `"graph"`: at once, in the wait-for graph; `"push"`: by who
+            has waited for a while; `"both"`.
+        push_after: After how many seconds of waiting a transaction is pushed, each time.
+        push: Called with the `Txn` that waits, the `Txn` that is in its way (it holds the lock or
+            has the reservation) and the key, in the thread or greenlet that waits. It returns what
+            has become of the latter, to be applied at this key: `Committed`, `Aborted` or `Moved`;
+            or `None`: wait on. What it raises, `wait_for` raises. Without one, a push looks for
+            deadlocks in the table's own wait-for graph.
+
+    Raises:
+        InvalidOption: An option is none of these.
+    """
+
+    def __init__(
+        self,
+        *,
+        deadlocks: Deadlocks = "graph",
+        push_after: float = 0.1,
+        push: Push | None = None,
+    ) -> None:
+        if deadlocks not in get_args(Deadlocks):
+            raise InvalidOption(
+                f"deadlocks={deadlocks!r} is unknown; use one of {', '.join(get_args(Deadlocks))}",
+                value=repr(deadlocks),
+            )
+        if not isinstance(push_after, (int, float)) or not push_after > 0:
+            raise InvalidOption(
+                f"push_after={push_after!r} is not a number of seconds > 0", value=repr(push_after)
+            )
+        if push is not None and (deadlocks == "graph" or not callable(push)):
+            raise InvalidOption(
+                f'push={push!r} is of no use: it is called with deadlocks="push" or "both", and '
+                "with two transactions and a key",
+                value=repr(push),
+            )
+        super().__init__(Turn(self._finish))
+        self._states = LockStates(detect=deadlocks != "push")
+        self._push_after = None if deadlocks == "graph" else float(push_after)
+        self._push = push
+        self._waiters: dict[Guard, Waiter] = {}
+        self._unshield: Callable[[], object] | None = None
+        if interrupts.install():
+            finalizer = weakref.finalize(self, interrupts.uninstall)
+            finalizer.atexit = False
+            self._unshield = finalizer
+
+    def __str__(self) -> str:
+        return f"lock-table-{id(self):x}"
+
+    def __repr__(self) -> str:
+        return f"<LockTable {id(self):x}>"
+
+    # --- Operations -----------------------------------------------------------------------------
+
+    def scan_and_enqueue(
+        self, request: Request, txn: Txn, guard: Guard | None = None
+    ) -> tuple[bool, Guard]:
+        """Look for locks in the way of a request; stand in line at the first one.
+
+        Call it with the latches of all keys of the request held, and drop them before `wait_for`.
+
+        Args:
+            request: What it reads and writes.
+            txn: Whose request it is.
+            guard: What the first scan has returned, when a request scans again: so it keeps its
+                place in the order.
+
+        Returns:
+            Whether it has to wait, and its guard. If it need not wait, it may read and write now.
+            In any case `dequeue` the guard at the end.
+
+        Raises:
+            UnknownGuard: The guard is not in this table.
+            BadTimestamp: A negative timestamp, or an earlier one than at the last scan.
+            InvalidKey: A key cannot be compared with those in the table.
+            DeadlockAborted: The transaction is the victim of a deadlock.
+            TransactionFinished: It was committed or aborted.
+            MisuseError: The guard is of another request, or something is not what it should be.
+        """
+        answers: list[tuple[bool, Guard]] = []
+        question = self._states.scan_and_enqueue
+        try:
+            self.turn.run(self._answer, answers, question, (request, txn, guard))
+        except BaseException:
+            if answers and guard is None:  # Ctrl-C: nobody gets to know the new guard
+                self.turn.run(self._states.dequeue, answers[0][1])
+            raise
+        return answers[0]
+
+    def add_discovered_lock(self, guard: Guard, intent: Intent) -> bool:
+        """Take in a lock that the table did not know: the request found its intent in the store.
+
+        Returns:
+            Whether the request has to wait. If not, scan again at once: the intent's transaction
+            is known to be finished (so the intent can be resolved), or is not in the way.
+
+        Raises:
+            UnknownGuard: The guard is not in this table.
+            LockedByOther: Another transaction holds the lock.
+            MisuseError: The key is not one of the request.
+            BadTimestamp, InvalidKey, DeadlockAborted, TransactionFinished: See
+                `scan_and_enqueue`.
+        """
+        return self._ask(self._states.add_discovered_lock, guard, intent)
+
+    def acquire_lock(self, key: Key, txn: Txn) -> None:
+        """Say that a transaction has written an intent, with the key's latch held.
+
+        A transaction that holds the lock already may say so again; the lock's timestamp only rises.
+
+        Raises:
+            LockedByOther: Another transaction holds the lock.
+            BadTimestamp, InvalidKey, DeadlockAborted, TransactionFinished: See
+                `scan_and_enqueue`.
+        """
+        self._ask(self._states.acquire_lock, key, txn)
+
+    def dequeue(self, guard: Guard) -> None:
+        """Take a request out; call it once for each guard, also when the request has failed.
+
+        What the transaction has locked stays locked.
+
+        Raises:
+            UnknownGuard: The guard is not in this table.
+        """
+        self._ask(self._states.dequeue, guard)
+
+    def update_locks(self, where: Key | Span, update: Update) -> int:
+        """Say what has become of a transaction's intents at a key, or at all keys of a span.
+
+        `Committed` and `Aborted` release its locks there: all readers that wait go, and the first
+        writer is the next. From the first of them on the transaction is finished. `Moved` lets
+        those readers go that are now before the lock.
+
+        Returns:
+            How many locks have changed. Where the transaction has no lock nothing happens.
+
+        Raises:
+            BadTimestamp: A negative timestamp, or one before the lock's timestamp.
+            InvalidKey: The key or span cannot be compared with those in the table.
+            TransactionFinished: It has ended otherwise.
+        """
+        return self._ask(self._states.update_locks, where, update)
+
+    # --- Waiting --------------------------------------------------------------------------------
+
+    def wait_for(self, guard: Guard, timeout: float | None = None) -> None:
+        """Wait, without latches, until a guard is released. Then scan again, with the same guard.
+
+        It returns at once if the guard does not wait. Only the calling thread or greenlet blocks.
+        When the wait ends in any other way, the guard keeps its place until it is dequeued.
+
+        Args:
+            guard: What `scan_and_enqueue` has returned.
+            timeout: Seconds, or `None` to wait without limit.
+
+        Raises:
+            LockTimeout: The time ran out.
+            DeadlockAborted: The transaction is the victim of a deadlock: it has to abort.
+            TransactionFinished: It was committed or aborted meanwhile.
+            UnknownGuard: The guard is not in this table, or is no more.
+            MisuseError: Somebody else waits with this guard.
+            TableStopped: The table was stopped.
+        """
+        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+            raise InvalidOption(
+                f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
+                timeout=repr(timeout),
+            )
+        now = time.monotonic()
+        deadline = float("inf") if timeout is None else now + timeout
+        push_at = float("inf") if self._push_after is None else now + self._push_after
+        while (wait := self._ask(self._states.waits_for, guard)) is not None:
+            holder, key = wait
+            now = time.monotonic()
+            if now >= deadline:
+                raise LockTimeout(
+                    f"transaction {guard.txn.id} waits for {key!r} since {timeout} s, which "
+                    f"transaction {holder.id} has. Wait on, or dequeue the guard",
+                    lock_ids=(key,),
+                    holders=(holder,),
+                    timeout=timeout,
+                )
+            if now >= push_at:
+                self._push_once(guard.txn, holder, key)
+                push_at = time.monotonic() + (self._push_after or 0.0)
+            else:
+                until = min(deadline, push_at)
+                self._sleep(guard, None if until == float("inf") else until - now)
+
+    def _sleep(self, guard: Guard, seconds: float | None) -> None:
+        waiter = Waiter()
+        try:
+            if self._ask(self._park, guard, waiter):
+                waiter.wait(seconds)
+        finally:
+            self.turn.run(self._unpark, guard, waiter)
+
+    def _park(self, guard: Guard, waiter: Waiter) -> bool:
+        """Have the waiter woken when the guard waits no more; `False` if it does not wait now."""
+        if self._states.waits_for(guard) is None:
+            return False
+        if guard in self._waiters:
+            raise MisuseError(f"somebody waits with {guard!r} already", guard=guard)
+        self._waiters[guard] = waiter
+        return True
+
+    def _unpark(self, guard: Guard, waiter: Waiter) -> None:
+        if self._waiters.get(guard) is waiter:
+            del self._waiters[guard]
+
+    def _push_once(self, pusher: Txn, holder: Txn, key: Key) -> None:
+        self._ask(self._states.count_push)
+        if self._push is None:
+            self._ask(self._states.resolve_deadlocks, pusher.id)
+            return
+        update = self._push(pusher, holder, key)
+        if update is None:
+            return
+        if not isinstance(update, Update) or update.txn.id != holder.id:
+            raise MisuseError(
+                f"push returned {update!r}, which is no update of transaction {holder.id}",
+                update=repr(update),
+            )
+        self.update_locks(key, update)
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def state(self, key: Key) -> LockState:
+        """The state of a key; one without anything if nothing goes on there."""
+        return self._ask(self._states.state, key)
+
+    def states(self, span: Span | None = None) -> tuple[LockState, ...]:
+        """The states of a span, or of all keys where anything goes on, in the order of the keys."""
+        return self._ask(self._states.states, span)
+
+    def locks(self, txn: Txn) -> tuple[Key, ...]:
+        """The keys that a transaction has locked, in the order in which it locked them."""
+        return self._ask(self._states.locks, txn)
+
+    def statistics(self) -> Statistics:
+        """Figures; they are counted when they are asked for."""
+        return self._ask(self._states.statistics)
+
+    # --- As an actor ----------------------------------------------------------------------------
+
+    def receive(self, message: Any) -> Any:
+        """Carry out an operation that was sent: a tuple of its name and its arguments."""
+        if not isinstance(message, tuple) or not message or message[0] not in OPERATIONS:
+            raise MisuseError(
+                f"{message!r} is no message for a lock table; send a tuple of an operation and "
+                f"its arguments. Operations: {', '.join(OPERATIONS)}",
+                value=repr(message),
+            )
+        operation: Callable[..., Any] = getattr(self._states, message[0])
+        return operation(*message[1:])
+
+    def failed(self, message: Any, error: Exception) -> None:
+        """Log it; the table is as it was."""
+        _log.error("%s could not carry out %r: %s", self, message, error)
+
+    def stop_inline(self, reason: object) -> None:
+        """Stop: everybody who waits is told."""
+        if self._stopped:
+            return
+        watch = self.ended()
+        for waiter in self._waiters.values():
+            waiter.wake()
+        self._waiters.clear()
+        if self._unshield is not None:
+            self._unshield()
+        if watch is not None:
+            watch.fire(self, "normal" if reason is None else reason)
+
+    def _ask(self, question: Callable[..., T], *args: Any) -> T:
+        answers: list[T] = []
+        self.turn.run(self._answer, answers, question, args)
+        return answers[0]
+
+    def _answer(
+        self, answers: list[Any], question: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if self._stopped:
+            raise TableStopped(f"{self} was stopped", table=str(self))
+        answers.append(question(*args))
+
+    def _finish(self) -> None:
+        """At the end of each turn: wake whose guards wait no more."""
+        woken = self._states.woken
+        if woken:
+            for guard in woken:
+                waiter = self._waiters.pop(guard, None)
+                if waiter is not None:
+                    waiter.wake()
+            woken.clear()

@@ -1,0 +1,177 @@
+"""The lock table's records: a `Guard` for each request, a `Lock` for each key, and the sorted map.
+
+A lock is in the map while it is held or reserved. The map is a dictionary beside a sorted list of
+its keys, so that a look at one key costs the same however many there are, and a range is a slice
+(decision 0016).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from operator import attrgetter
+
+from locks.mvcc.errors import InvalidKey
+from locks.mvcc.model import (
+    Deadlock,
+    Key,
+    LockState,
+    Outcome,
+    Place,
+    Request,
+    Span,
+    Timestamp,
+    Txn,
+)
+
+__all__ = ["Ending", "Guard", "Lock", "LockMap", "by_number"]
+
+Ending = Outcome | Deadlock
+"""How a transaction ended: by an update, or as the victim of a deadlock, which is to abort."""
+
+by_number = attrgetter("number")
+
+
+class Guard:
+    """One request in the lock table.
+
+    Attributes:
+        number: Its sequence number: the smaller one came first.
+        txn: Its transaction.
+        request: What it reads and writes.
+    """
+
+    __slots__ = ("ending", "number", "owner", "places", "request", "txn", "waits_at")
+
+    def __init__(self, owner: object, number: int, txn: Txn, request: Request) -> None:
+        self.owner: object | None = owner  # the table; None when the request was dequeued
+        self.number = number
+        self.txn = txn
+        self.request = request
+        # Where it waits now, where it has a reservation or a place as writer, and why it waits no
+        # more if that was not a release.
+        self.waits_at: Lock | None = None
+        self.places: dict[Lock, None] = {}
+        self.ending: Ending | None = None
+
+    def __repr__(self) -> str:
+        if self.owner is None:
+            state = "dequeued"
+        elif self.waits_at is not None:
+            state = f"waits at {self.waits_at.key!r}"
+        else:
+            state = "runs"
+        return f"<Guard {self.number} of transaction {self.txn.id}: {state}>"
+
+
+class Lock:
+    """What goes on at one key; see `locks.mvcc.LockState`."""
+
+    __slots__ = ("contended", "holder", "key", "last_committed", "queue", "readers", "reservation")
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.holder: Txn | None = None
+        self.reservation: Guard | None = None
+        self.queue: list[Guard] = []
+        self.readers: list[Guard] = []
+        self.last_committed: Timestamp | None = None
+        self.contended = False  # whether it counts in its holder's `Party.contended`
+
+    def insert(self, line: list[Guard], guard: Guard) -> None:
+        """Put a guard at its place in the queue, or among the readers."""
+        if not line or line[-1].number < guard.number:
+            line.append(guard)
+        else:
+            line.insert(bisect_left(line, guard.number, key=by_number), guard)
+
+    def remove(self, line: list[Guard], guard: Guard) -> None:
+        """Take a guard out of the queue, or out of the readers."""
+        del line[bisect_left(line, guard.number, key=by_number)]
+
+    def seen(self) -> LockState:
+        """The state that users see."""
+        return LockState(
+            self.key,
+            self.holder,
+            None if self.reservation is None else self._place(self.reservation),
+            tuple(map(self._place, self.queue)),
+            tuple(map(self._place, self.readers)),
+            self.last_committed,
+        )
+
+    def _place(self, guard: Guard) -> Place:
+        return Place(guard.number, guard.txn, guard.waits_at is self)
+
+
+class LockMap:
+    """The locks by their keys, in the order of the keys."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Key, Lock] = {}
+        self._keys: list[Key] = []
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def all(self) -> Iterable[Lock]:
+        """All locks, in no particular order."""
+        return self._locks.values()
+
+    def get(self, key: Key) -> Lock | None:
+        """The lock of a key, if there is one.
+
+        Raises:
+            InvalidKey: The key can't be hashed.
+        """
+        try:
+            return self._locks.get(key)
+        except TypeError as error:
+            raise _invalid(key, error) from None
+
+    def within(self, span: Span | None) -> list[Lock]:
+        """The locks of a span, or all, in order.
+
+        Raises:
+            InvalidKey: The span can't be compared with the keys.
+        """
+        if span is None:
+            return [self._locks[key] for key in self._keys]
+        start, end = span
+        if end is None:
+            lock = self.get(start)
+            return [] if lock is None else [lock]
+        try:
+            first = bisect_left(self._keys, start)
+            keys = self._keys[first : bisect_left(self._keys, end, first)]
+        except TypeError as error:
+            raise _invalid(span, error) from None
+        return [self._locks[key] for key in keys]
+
+    def add(self, key: Key) -> Lock:
+        """Put a key in that has no lock yet.
+
+        Raises:
+            InvalidKey: The key can't be hashed, or can't be compared with the others.
+        """
+        lock = Lock(key)
+        try:
+            place = bisect_left(self._keys or [key], key)
+            self._locks[key] = lock
+        except TypeError as error:
+            raise _invalid(key, error) from None
+        self._keys.insert(place, key)
+        return lock
+
+    def remove(self, key: Key) -> None:
+        """Take a key out."""
+        del self._locks[key]
+        del self._keys[bisect_left(self._keys, key)]
+
+
+def _invalid(key: Key, error: TypeError) -> InvalidKey:
+    return InvalidKey(
+        f"{key!r} can't be a key of this table ({error}); use text, bytes, numbers or tuples, "
+        "all keys of one kind",
+        key=repr(key),
+    )

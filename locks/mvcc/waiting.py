@@ -1,0 +1,273 @@
+"""Who waits for whom in a lock table, the search for deadlocks, and who is their victim.
+
+`Waits` has a `Party` for each transaction that holds a lock or has a request in line, and answers
+questions about the wait-for graph between them. `Endings` has those that are over.
+
+A request waits at one key at most. There
+
+* a reader waits for the holder of the lock;
+* a writer waits for the holder or, if there is none, for whoever has the reservation, and for the
+  writers that stand ahead of it in the queue, also for those that wait elsewhere just now. Each of
+  them will have the lock first, and keep it until its transaction is over. If its transaction has
+  an older request in this queue, only those ahead of that one count: when the lock is that one's,
+  none of the transaction's requests has to wait.
+
+A transaction waits when one of its requests does. So there is an edge between two transactions
+when there is one between their requests, and a cycle of edges is a deadlock.
+
+**When is a search needed?** Edges are not stored. All that an event adds are edges from one
+transaction (a request of it begins to wait, or its oldest place in a queue is given up) and edges
+to one (it becomes holder or takes a reservation, or a place ahead of others). A new cycle goes through that transaction; so the search
+starts there, and only if it waits *and* is waited for. That is what keeps a queue of a thousand
+writers cheap: none of them is waited for by anybody but those behind, and who comes last has
+nobody behind.
+
+This is the graph of `locks.wait_graph`, but not its code. There each agent knows a part of the
+graph, the edges follow from a rule that treats both sides alike, and the search stops at larger
+agents, because somebody else looks further. Here everything is known, a reader waits for a writer
+but never the other way round, and the victim need not be the largest (decision 0016).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Container, Iterator
+
+from locks.errors import DeadlockAborted, LocksError, MisuseError
+from locks.mvcc.errors import BadTimestamp, LockedByOther, TransactionFinished
+from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn, TxnId, Wait
+from locks.mvcc.records import Ending, Guard, Lock, by_number
+
+__all__ = [
+    "Endings",
+    "Party",
+    "Waits",
+    "check_timestamp",
+    "choose_victim",
+    "ended_error",
+    "locked_error",
+]
+
+
+class Party:
+    """A transaction that holds locks, or has requests in line."""
+
+    __slots__ = ("contended", "guards", "held", "txn", "waits")
+
+    def __init__(self, txn: Txn) -> None:
+        self.txn = txn
+        self.held: dict[Key, Lock] = {}
+        self.guards: dict[Guard, None] = {}  # its requests that wait or have a place
+        self.waits: dict[Guard, None] = {}  # those that wait
+        self.contended = 0  # how many of its locks somebody stands in line at
+
+
+class Waits:
+    """The parties, and who of them waits for whom."""
+
+    def __init__(self) -> None:
+        self.parties: dict[TxnId, Party] = {}
+
+    def check(self, txn: Txn) -> None:
+        """Raise unless it is a transaction that can be in this table."""
+        if not isinstance(txn, Txn):
+            raise MisuseError(f"{txn!r} is no Txn", txn=repr(txn))
+        txn_id, timestamp, priority = txn
+        check_timestamp(timestamp)
+        if priority is not None and not isinstance(priority, int):
+            raise MisuseError(f"priority {priority!r} of {txn!r} is no integer", txn=txn)
+        try:
+            if txn_id not in self.parties:
+                for other in self.parties:
+                    _ = txn_id < other  # type: ignore[operator]
+                    break
+        except TypeError as error:
+            raise MisuseError(
+                f"transaction id {txn_id!r} can't be compared with others ({error}); ids are all "
+                "numbers, or all text",
+                txn=repr(txn),
+            ) from None
+
+    def party(self, txn: Txn) -> Party:
+        """A transaction's party, made if there is none."""
+        party = self.parties.get(txn.id)
+        if party is None:
+            party = self.parties[txn.id] = Party(txn)
+        else:
+            party.txn = txn
+        return party
+
+    def drop(self, txn_id: TxnId) -> None:
+        """Forget a party if it neither holds nor waits for anything."""
+        party = self.parties.get(txn_id)
+        if party is not None and not party.held and not party.guards:
+            del self.parties[txn_id]
+
+    def count(self, lock: Lock) -> None:
+        """Whether somebody stands in line at a lock may have changed."""
+        contended = bool(lock.queue or lock.readers)
+        if contended is not lock.contended:
+            lock.contended = contended
+            if lock.holder is not None:
+                self.parties[lock.holder.id].contended += 1 if contended else -1
+
+    def edges(self, guard: Guard, seen: dict[Lock, int] | None = None) -> Iterator[Wait]:
+        """For whom a request that waits does so.
+
+        Args:
+            guard: The request.
+            seen: For each lock how many of its queue need not be told again; kept up to date.
+        """
+        lock = guard.waits_at
+        if lock is None:
+            return
+        me = guard.txn
+        if lock.holder is not None:
+            yield Wait(me, lock.holder, lock.key, True)
+        elif lock.reservation is not None:
+            yield Wait(me, lock.reservation.txn, lock.key, False)
+        if lock in guard.places:
+            queue = lock.queue
+            first = guard.number
+            for other in self.parties[me.id].guards:
+                if other.number < first and lock in other.places:
+                    first = other.number
+            end = bisect_left(queue, first, key=by_number)
+            begin = 0
+            if seen is not None:
+                begin = seen.get(lock, 0)
+                seen[lock] = max(begin, end)
+            for place in range(begin, end):
+                yield Wait(me, queue[place].txn, lock.key, False)
+
+    def cycle(self, txn_id: TxnId) -> tuple[Wait, ...] | None:
+        """A cycle of edges through a transaction, one of the shortest; `None` if there is none."""
+        party = self.parties.get(txn_id)
+        if party is None or not party.waits or not self._is_awaited(party):
+            return None
+        reached: dict[TxnId, Wait] = {}
+        seen: dict[Lock, int] = {}
+        todo = [party]
+        for party in todo:
+            for guard in party.waits:
+                for wait in self.edges(guard, seen):
+                    other = wait.holder.id
+                    if other == txn_id:
+                        cycle = [wait]
+                        while (waiter := cycle[-1].waiter.id) != txn_id:
+                            cycle.append(reached[waiter])
+                        return tuple(reversed(cycle))
+                    if other not in reached:
+                        reached[other] = wait
+                        next_party = self.parties[other]
+                        if next_party.waits:
+                            todo.append(next_party)
+        return None
+
+    def _is_awaited(self, party: Party) -> bool:
+        """Whether somebody may wait for a transaction."""
+        if party.contended:
+            return True
+        for guard in party.guards:
+            for lock in guard.places:
+                if lock.queue and lock.queue[-1] is not guard:
+                    return True
+        return False
+
+    def report(self, cycle: tuple[Wait, ...]) -> Deadlock:
+        """Choose the victim of a cycle."""
+        txns = [self.parties[wait.waiter.id].txn for wait in cycle]
+        victim, rule = choose_victim(txns)
+        begin = [wait.waiter.id for wait in cycle].index(victim.id)
+        return Deadlock(victim, cycle[begin:] + cycle[:begin], rule)
+
+
+class Endings:
+    """How transactions have ended, as far as that is remembered.
+
+    Args:
+        remembered: How many of those are kept that have nothing in the table any more.
+    """
+
+    def __init__(self, remembered: int) -> None:
+        self._remembered = remembered
+        self._endings: OrderedDict[TxnId, Ending] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._endings)
+
+    def outcome(self, txn_id: TxnId) -> Outcome | None:
+        """How a transaction was finished; `None` for one that is not, or only has to abort."""
+        ending = self._endings.get(txn_id)
+        return None if isinstance(ending, Deadlock) else ending
+
+    def check(self, txn: Txn) -> None:
+        """Raise if a transaction has ended, or has to."""
+        ending = self._endings.get(txn.id)
+        if ending is not None:
+            raise ended_error(txn, ending)
+
+    def note(self, txn_id: TxnId, ending: Ending, here: Container[TxnId]) -> None:
+        """Remember an ending, and forget the oldest, but none of a transaction that is here."""
+        endings = self._endings
+        endings[txn_id] = ending
+        endings.move_to_end(txn_id)
+        # Two at a time: so it shrinks again when those that had to be kept are gone.
+        for _ in range(min(2, len(endings) - self._remembered)):
+            oldest, known = endings.popitem(last=False)
+            if oldest in here:
+                endings[oldest] = known
+
+
+def choose_victim(txns: list[Txn]) -> tuple[Txn, str]:
+    """Choose who has to abort: the lowest priority if all have one, otherwise the largest id.
+
+    Returns:
+        The victim, and the rule in words.
+    """
+    priorities = [txn.priority for txn in txns if txn.priority is not None]
+    rule = "it has the largest reference of the cycle"
+    if len(priorities) == len(txns):
+        lowest = min(priorities)
+        txns = [txn for txn in txns if txn.priority == lowest]
+        if len(txns) == 1:
+            return txns[0], "it has the lowest priority of the cycle"
+        rule = "it has the largest reference of those with the lowest priority"
+    victim = txns[0]
+    for txn in txns:
+        if txn.id > victim.id:  # type: ignore[operator]
+            victim = txn
+    return victim, rule
+
+
+def ended_error(txn: Txn, ending: Ending) -> LocksError:
+    """What to raise in a transaction that has ended, or has to."""
+    if isinstance(ending, Deadlock):
+        return DeadlockAborted(
+            f"transaction {txn.id} was given up to resolve a deadlock: {ending.rule}. Abort it "
+            "(update_locks with Aborted for each of its keys), and run it again with a new id",
+            deadlock=ending,
+        )
+    return TransactionFinished(
+        f"transaction {txn.id} was {ending} already; begin a new one, with an id of its own",
+        txn=txn,
+        outcome=ending,
+    )
+
+
+def locked_error(lock: Lock, holder: Txn, txn: Txn) -> LockedByOther:
+    """What to raise when a transaction is to have a lock that another one holds."""
+    return LockedByOther(
+        f"transaction {txn.id} can't have the lock on {lock.key!r}: transaction {holder.id} holds "
+        "it. Scan first, with the key's latch held, and wait when told to",
+        key=lock.key,
+        holder=holder,
+        txn=txn,
+    )
+
+
+def check_timestamp(timestamp: Timestamp) -> None:
+    """Raise `BadTimestamp` unless it is an integer >= 0."""
+    if not isinstance(timestamp, int) or timestamp < 0:
+        raise BadTimestamp(f"timestamp {timestamp!r} is no integer >= 0", timestamp=repr(timestamp))

@@ -1,0 +1,87 @@
+"""Agreements on who owns what: fencing tokens of a lock that is taken for a moment."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, NamedTuple
+
+import gevent
+import pykka
+
+import locks
+from locks import Node, OperatingError
+from locks.runtime import tell
+from locks_leader.policy import Policy
+
+__all__ = ["Agreed", "Agreements", "Failed", "Id"]
+
+logger = logging.getLogger("locks")
+
+PAUSE = 0.1  # seconds before an agreement that has failed is tried again
+
+Ref = pykka.ActorRef[Any]
+Id = tuple[int, str]  # of an office: the leader's term when it was elected, and its node
+
+
+class Agreed(NamedTuple):
+    """There is an agreement, which the office `id` wanted when it knew of tokens up to `newest`."""
+
+    id: Id
+    token: int
+    newest: int
+
+
+class Failed(NamedTuple):
+    """There can't be an agreement."""
+
+    error: Exception
+
+
+class Agreements:
+    """Takes agreements, for one seat; in the hub of its node.
+
+    Args:
+        node: The node.
+        lock_id: The lock of which an agreement is the fencing token.
+        policy: On which nodes it is taken.
+    """
+
+    def __init__(self, node: Node, lock_id: tuple[Any, ...], policy: Policy) -> None:
+        self._node = node
+        self._lock_id = lock_id
+        self._electorate = policy.electorate
+        self._greenlet: gevent.Greenlet[..., None] | None = None
+
+    def take(self, id: Id, newest: int, seat: Ref) -> None:
+        """Take one, and tell the seat `Agreed`."""
+        self._greenlet = gevent.spawn(self._take, id, newest, seat)
+
+    def cancel(self) -> None:
+        """None is wanted any more."""
+        if self._greenlet is not None:
+            self._greenlet.kill(block=False)
+            self._greenlet = None
+
+    def _take(self, id: Id, newest: int, seat: Ref) -> None:
+        while True:
+            try:
+                tell(seat, Agreed(id, self._token(), newest))
+                return
+            except OperatingError as error:  # nodes come and go
+                logger.info("there is no agreement on %s yet: %s", self._lock_id, error)
+                gevent.sleep(PAUSE)
+            except Exception as error:
+                tell(seat, Failed(error))
+                return
+
+    def _token(self) -> int:
+        agent = self._node.spawn_agent()
+        try:
+            if self._electorate is None:
+                locks.lock(agent, self._lock_id, "write", sorted(self._node.alive), "all_alive")
+            else:
+                locks.lock(agent, self._lock_id, "write", sorted(self._electorate), "majority")
+            return locks.fencing_token(agent, self._lock_id)
+        finally:
+            if agent.is_alive():
+                locks.end_transaction(agent)

@@ -1,0 +1,142 @@
+"""The REPL of the example store, as a process that reads from a pipe.
+
+Its transcripts in `docs/kv_store.md` are what it prints. This writes them anew:
+
+    python -m tests.examples.test_kv_store_repl
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "kv_store.md"
+TRANSCRIPT = re.compile(r"(?<=^```text\n)> .*?(?=^```$)", re.MULTILINE | re.DOTALL)
+
+
+def run(commands: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program with something to read."""
+    return subprocess.run(
+        [sys.executable, "-m", "examples.kv_store", *arguments],
+        cwd=ROOT,
+        input=commands,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def repl(commands: str, *arguments: str) -> str:
+    """Return what the REPL prints for some lines; it must end well."""
+    done = run(commands, *arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def again(transcript: str) -> str:
+    """Run the commands of a transcript and return the new one."""
+    commands = re.findall(r"^> (.*\n)", transcript, re.MULTILINE)
+    return repl("".join(commands)).removesuffix("> \n")
+
+
+TRANSCRIPTS = TRANSCRIPT.findall(PAGE.read_text("utf-8"))
+
+
+@pytest.mark.parametrize("transcript", TRANSCRIPTS)
+def test_page_shows_what_the_repl_prints(transcript: str) -> None:
+    """Each transcript of the page is what the REPL prints for its commands."""
+    assert again(transcript) == transcript
+
+
+def test_page_shows_a_conflict_a_restart_a_deadlock_and_a_snapshot() -> None:
+    """The transcripts are found, and show what the page is about; a changed one is noticed."""
+    together = "\n".join(TRANSCRIPTS)
+    for what in ("waiting for transaction", "run it again", "resolve a deadlock", "snapshot"):
+        assert what in together
+    changed = TRANSCRIPTS[0].replace("ok", "okay")
+    assert changed != TRANSCRIPTS[0] == again(changed)
+
+
+def test_blocked_command_shows_its_result_later() -> None:
+    """A command that waits says for whom; its result comes when it has one, after others' output."""
+    printed = repl("a: put x 1\na: begin\na: put x 2\nb: get x\nlocks\nb: get y\na: commit\nquit\n")
+    assert printed.splitlines() == [
+        "> a: put x 1",
+        "a: ok",
+        "> a: begin",
+        "a: transaction 2 at 2",
+        "> a: put x 2",
+        "a: ok",
+        "> b: get x",
+        "b: waiting for transaction 2 at x ...",
+        "> locks",
+        "x: held by 2 at 2; readers: 3",
+        "> b: get y",
+        "b: still waiting; use another session meanwhile",
+        "> a: commit",
+        "a: transaction 2 committed at 2",
+        "b: 2",
+        "> quit",
+    ]
+
+
+def test_end_of_input_with_blocked_commands() -> None:
+    """What is open at the end is aborted, so all who wait get their answers first."""
+    printed = repl("a: begin\nput x 1\nb: begin\nput y 1\nput x 2\nc: get y\nd: scan\n")
+    after = printed[printed.index("> \n") :]
+    assert "b: ok" in after
+    assert "c: nothing" in after
+    assert "d: nothing" in after
+
+
+def test_file_keeps_what_was_committed(tmp_path: Path) -> None:
+    """A second run on the same file finds what the first one has committed, and only that."""
+    path = str(tmp_path / "store.db")
+    repl("put x some words\nbegin\nput y 1\n", path)
+    printed = repl("scan\nvacuum 3\nhelp\n", path)
+    assert "main: x = some words\n> vacuum 3\n0 versions removed\n" in printed
+    assert "y" not in printed[: printed.index("help")].split()
+    assert "begin a transaction" in printed
+
+
+def test_wrong_lines_are_explained() -> None:
+    """A line that can't be carried out says why; the next one works."""
+    wrong = {
+        "dance": "no such command: dance; try help",
+        "put x": "no such command: put x; try help",
+        "begin at once": "no such command: begin at once; try help",
+        "begin at 99999": "main: error: can't read at 99999; name a timestamp from 0 to 0",
+        "vacuum 99999": "error: before=99999 is not a timestamp from 0 to 0",
+        "scan b a": "main: error: there is no key from 'b' up to 'a': swap the two?",
+        "commit": "main: no transaction; begin one",
+        "# a comment": "",
+        "b:": "",
+        "c: put x 1": "c: ok",
+        "c:begin": "c: transaction 3 at 3",
+        "begin": "c: transaction 3 is open; commit or abort it first",
+    }
+    printed = repl("".join(f"{line}\n" for line in wrong))
+    shown = (f"> {line}\n" + (f"{said}\n" if said else "") for line, said in wrong.items())
+    assert printed == "".join(shown) + "> \n"
+
+
+def test_file_that_can_not_be_used_is_an_error(tmp_path: Path) -> None:
+    """No traceback, but one line and status 1; wrong arguments have status 2."""
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 100)
+    done = run("get x\n", str(path))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: SQLite says: file is not a database")
+    assert run("", "one", "two").returncode == 2
+
+
+if __name__ == "__main__":
+    text = PAGE.read_text("utf-8")
+    PAGE.write_text(TRANSCRIPT.sub(lambda found: again(found[0]), text), "utf-8")

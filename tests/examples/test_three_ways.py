@@ -1,0 +1,183 @@
+"""The three ways of the example: what each takes, and that the example would find a wrong one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import locks
+from examples import three_ways
+from examples.three_ways import WAYS, Figures, Scene, Task, all_different, measure, skewed
+from locks.ownership import stable_hash
+
+SIZE, WORKERS, GROUPS = 400, 4, 16
+BY_LOCKS = [name for name in WAYS if name.startswith("1")]
+BY_OWNERSHIP = [name for name in WAYS if name.startswith(("3b", "3c"))]
+EACH_RESOURCE, EACH_GROUP = (name for name in WAYS if name.startswith(("2 ", "3 ")))
+INPUTS = {"skewed": skewed(SIZE, 1), "all different": all_different(SIZE)}
+
+
+@pytest.fixture(autouse=True)
+def node() -> Iterator[locks.Node]:
+    """The node whose lock server counts the agreements."""
+    yield locks.start("three-ways@localhost")
+    locks.stop()
+
+
+def took(way: str, kind: str, nap: float = 0.0) -> Figures:
+    """What a way takes. It raises an error unless each task is executed once, and alone."""
+    return measure(way, INPUTS[kind], WORKERS, GROUPS, nap)
+
+
+def test_inputs_are_those_of_the_text() -> None:
+    """Nine of ten tasks are on one resource; in the worst case each one has its own."""
+    on = [task.resource for task in INPUTS["skewed"]]
+    assert on.count(three_ways.HOT) == SIZE * 9 // 10
+    assert len({task.number for task in INPUTS["skewed"]}) == SIZE
+    assert len({task.resource for task in INPUTS["all different"]}) == SIZE
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("way", BY_LOCKS)
+def test_a_lock_for_each_task_takes_an_agreement_for_each(way: str, kind: str) -> None:
+    """At least Size(T) agreements, and some for tasks that somebody else has executed meanwhile."""
+    assert SIZE <= took(way, kind).agreements < 1.5 * SIZE
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_ownership_of_resources_takes_an_agreement_for_each(kind: str) -> None:
+    """N agreements for N resources: as many as tasks, in the worst case."""
+    figures = took(EACH_RESOURCE, kind)
+    resources = {task.resource for task in INPUTS[kind]}
+    assert figures.agreements == figures.handed_over == len(resources)
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_ownership_of_groups_takes_an_agreement_for_each(kind: str) -> None:
+    """As many agreements as groups that have resources."""
+    used = {stable_hash(task.resource) % GROUPS for task in INPUTS[kind]}
+    assert took(EACH_GROUP, kind).agreements == len(used) <= GROUPS
+
+
+@pytest.mark.parametrize("groups", [8, 512])
+@pytest.mark.parametrize("way", BY_OWNERSHIP)
+def test_ownership_takes_an_agreement_for_each_worker_at_most(way: str, groups: int) -> None:
+    """One for each that comes or goes, however many groups they hand over."""
+    figures = measure(way, INPUTS["skewed"], WORKERS, groups, 0.0)
+    assert 1 <= figures.agreements <= 2 * WORKERS
+    assert figures.handed_over >= groups
+    assert figures.in_vain == 0
+
+
+def test_only_locks_for_each_task_starve_the_others() -> None:
+    """By locks the other tasks wait as long as those on the hot resource; by ownership they don't."""
+    locked, owned = (took(way, "skewed", nap=0.0002) for way in (BY_LOCKS[0], BY_OWNERSHIP[1]))
+    (_, locked_95, _), (_, owned_95, _) = locked.waits(), owned.waits()
+    assert locked_95 / locked.seconds > 2 * owned_95 / owned.seconds
+    assert locked.waiting > owned.waiting
+    assert locked.in_vain > 0
+
+
+def test_shares_of_the_time_are_shares() -> None:
+    """What a worker does with its time adds up to no more than all of it."""
+    for way in WAYS:
+        figures = took(way, "skewed", nap=0.0001)
+        shares = (figures.executing, figures.waiting, figures.idle)
+        assert all(share >= 0 for share in shares)
+        assert sum(shares) <= 1.05, way
+
+
+def test_a_way_without_coordination_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example fails when two workers are on one resource, or a task is done twice."""
+
+    def careless(scene: Scene, number: int) -> None:
+        while task := scene.pick():
+            scene.execute(task)
+
+    monkeypatch.setitem(WAYS, "careless", lambda _: careless)
+    with pytest.raises(RuntimeError, match="another worker is on its resource"):
+        took("careless", "skewed", nap=0.001)
+
+
+def test_a_way_that_leaves_tasks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example fails when not all tasks are executed."""
+    monkeypatch.setitem(WAYS, "lazy", lambda _: lambda scene, number: None)
+    with pytest.raises(RuntimeError, match="400 tasks were not executed"):
+        took("lazy", "skewed")
+
+
+def test_preconditions_of_the_text_are_checked() -> None:
+    """No task begins on a resource that is in use, and none that is executed; others may."""
+    first, second, third = tasks = [Task(1, 7), Task(2, 7), Task(3, 8)]
+    scene = Scene(tasks, 1, GROUPS, 0.0, 0)
+    scene.start_processing(first)
+    with pytest.raises(RuntimeError):
+        scene.start_processing(second)
+    scene.start_processing(third)
+    scene.end_processing(first)
+    with pytest.raises(RuntimeError):
+        scene.start_processing(first)
+    scene.start_processing(second)
+    scene.end_processing(third)
+    assert scene.pick() == second
+    scene.end_processing(second)
+    assert scene.pick() is None
+
+
+# --- The command line -----------------------------------------------------------------------------
+
+SMALL = ["--tasks", "200", "--workers", "3", "--groups", "8", "--nap", "0"]
+
+
+def run(*arguments: str) -> None:
+    """Run it as the command line does; it starts a node of its own."""
+    locks.stop()
+    assert three_ways.main([*SMALL, *arguments]) == 0
+
+
+def test_json_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json` has all figures of all ways with both inputs, and what was asked for."""
+    run("--json")
+    printed = capsys.readouterr()
+    found: dict[str, Any] = json.loads(printed.out)
+    assert found["tasks"] == 200
+    assert found["workers"] == 3
+    assert set(found) == {"tasks", "workers", "groups", "nap", "seed", "ways"}
+    assert [row["way"] for row in found["ways"]["skewed"]] == list(WAYS)
+    assert len(found["ways"]["all different"]) == 4
+    for rows in found["ways"].values():
+        for row in rows:
+            assert set(row) == set(Figures.__dataclass_fields__)
+            assert set(row["others"]) == {"median", "95 %", "last"}
+    assert "agree-" in printed.err, "the tables are still there to be read"
+
+
+def test_tables_have_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    """What is printed fits in a terminal, and names each way."""
+    run()
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for way in WAYS:
+        assert sum(line.startswith(way) for line in lines) >= 2
+
+
+def test_plot_is_drawn(tmp_path: Path) -> None:
+    """`--plot` writes an SVG file with a line for each way that it shows."""
+    file = tmp_path / "plot.svg"
+    run("--plot", str(file))
+    labels = {element.text for element in ElementTree.parse(file).iter() if element.text}
+    assert {"lock for each task", "locks.ownership", "same, hot one apart"} <= labels
+
+
+@pytest.mark.parametrize("wrong", ["--tasks=39", "--workers=0", "--groups=1", "--nap=-1", "--x"])
+def test_wrong_arguments_are_refused(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong size is an error of the command line (status 2) that names it."""
+    with pytest.raises(SystemExit) as ended:
+        three_ways.main([wrong])
+    assert ended.value.code == 2
+    assert wrong.split("=")[0] in capsys.readouterr().err

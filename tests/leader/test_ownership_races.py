@@ -1,0 +1,220 @@
+"""What may cross when leaders change: real seats in a played world (see `tests.leader.offices`)."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from locks import OperatingError
+from tests.leader.offices import GROUPS, Place, World
+
+CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
+SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+PLAYS = 20_000 if os.environ.get("LOCKS_EXPLORE") == "1" else 300
+
+
+def play(choices: list[int], cuts: bool) -> None:
+    """Let things happen, in an order that is chosen, and see that all is well."""
+    world = World()
+    for _ in range(3):
+        world.join()
+    world.elect("w0")
+    for choice in choices:
+        steps = world.steps(cuts)
+        arriving = world.deliveries()
+        among = arriving if choice % 2 and arriving else steps  # or too little would arrive
+        among[choice // 2 % len(among)]()
+        if not cuts:
+            assert all(len(names) == 1 for names in world.at_hand().values()), world.at_hand()
+    world.settle()
+    if not cuts:
+        world.diary.check()
+    world.check_settled()
+
+
+@given(CHOICES)
+def test_never_two_at_once(choices: list[int]) -> None:
+    """Leaders change, die, and go on for a while; workers come, leave and die: one owner at a time.
+
+    In the end all groups are shared out evenly, and callbacks have come in turn with rising tokens.
+    """
+    play(choices, cuts=False)
+
+
+@given(CHOICES)
+def test_tokens_tell_owners_apart(choices: list[int]) -> None:
+    """With links that are cut as well, no two have a group with the same token.
+
+    In the end each group has one owner, whose token is the largest that was ever used for it.
+    """
+    play(choices, cuts=True)
+
+
+@pytest.mark.parametrize("cuts", [False, True])
+def test_long_plays(cuts: bool) -> None:
+    """The same for longer plays, which chance makes."""
+    print("seed", SEED)
+    chance = random.Random(SEED)
+    for _ in range(PLAYS):
+        play([chance.randrange(1 << 16) for _ in range(chance.randrange(400))], cuts)
+
+
+# --- One by one -----------------------------------------------------------------------------------
+
+
+def arrive(world: World) -> None:
+    """Let everything arrive that is on its way, and agreements come about."""
+    while deliveries := world.deliveries():
+        deliveries[0]()
+
+
+def seated(number: int) -> tuple[World, list[Place]]:
+    """So many workers; the first one leads, and all groups are shared out."""
+    world = World()
+    for _ in range(number):
+        world.join()
+    world.elect("w0")
+    arrive(world)
+    world.check_settled()
+    return world, list(world.places.values())
+
+
+def own(place: Place, group: int, token: int) -> None:
+    """Let a worker own a group, by whomever it was granted."""
+    place.part.member.granted(group, token)
+
+
+def test_nobody_goes_on_before_all_have_reported() -> None:
+    """Two own the same group, as one was cut off: neither begins before it is known who must let go."""
+    world = World()
+    for _ in range(3):
+        world.join()
+    leader, old, new = world.places.values()
+    own(old, 0, 50)
+    own(new, 0, 60)
+    world.elect("w0")
+    world.deliver("w0", "w1")
+    world.deliver("w1", "w0")
+    assert old.part.begin(0) is None
+    assert leader.agreements.wanted == []
+    world.deliver("w0", "w2")
+    assert new.part.begin(0) is None
+    world.deliver("w2", "w0")
+    arrive(world)
+    assert old.part.begin(0) is None
+    token = new.part.member.owned[0]
+    assert token >= 100, "it was renewed"
+    world.settle()
+    world.check_settled()
+
+
+def test_who_is_gone_is_not_waited_for() -> None:
+    """A candidate that dies before it has reported: the others go on without it."""
+    world = World()
+    for _ in range(3):
+        world.join()
+    world.elect("w0")
+    world.deliver("w0", "w1")
+    world.deliver("w1", "w0")
+    world.kill("w2")
+    assert not any(world.owned().values())
+    arrive(world)
+    world.check_settled()
+
+
+def test_a_release_on_its_way_to_a_leader_that_dies() -> None:
+    """It is lost with the leader, and the group was not reported: the next leader grants it."""
+    world, (_, second, _) = seated(3)
+    for group in list(second.part.member.owned):
+        assert world.begin("w1", group)
+    world.join()
+    arrive(world)
+    (asked_back,) = second.part.member.leaving
+    world.end(second, asked_back)
+    world.take_in(second)
+    assert [what[1][0] for what in world.on_the_way("w1", "w0")] == ["released"]
+    world.kill("w0")
+    world.elect("w2")
+    arrive(world)
+    world.diary.check()
+    world.check_settled()
+    assert ("lost", asked_back) in [
+        (what, group) for who, what, group in world.diary.events if who == 1
+    ]
+
+
+def test_what_an_older_office_says_is_ignored() -> None:
+    """A grant, an order to let go, and a release that name an office which is over change nothing."""
+    world, (first, second, _) = seated(3)
+    old = (1, "w0")
+    world.elect("w2")
+    arrive(world)
+    before = world.owned()
+    seat, election = second.seat, second.election
+    seat.handle_cast(("granted", old, 9, [0, 1], 999), election)
+    seat.handle_cast(("revoked", old, 9, list(second.part.member.owned)), election)
+    seat.handle_cast(("closed", old), election)
+    third = world.places["w2"]
+    third.seat.handle_cast(("released", old, "w1", list(second.part.member.owned)), third.election)
+    third.seat.handle_cast(("report", old, "w1", {0: 999}, 9), third.election)
+    arrive(world)
+    assert world.owned() == before
+    assert not first.leads
+
+
+def test_a_leader_that_has_stepped_down_takes_its_workers_along() -> None:
+    """Those who followed it begin nothing until somebody leads them."""
+    world, (first, *_) = seated(3)
+    world.step_down(first)
+    arrive(world)
+    assert not any(world.owned().values())
+    world.elect("w1")
+    arrive(world)
+    world.check_settled()
+
+
+def test_who_loses_sight_of_the_leader_begins_nothing() -> None:
+    """It goes on when it is led again."""
+    world, (_, second) = seated(2)
+    world.cut("w0", "w1")
+    world.deliver("w0", "w1")
+    assert not second.part.member.owned
+    world.heal("w0", "w1")
+    arrive(world)
+    world.check_settled()
+
+
+def test_an_agreement_that_is_older_than_a_report() -> None:
+    """A worker of another island reports a larger token meanwhile: the agreement is taken once more."""
+    world, (first,) = seated(1)
+    for name in ("w1", "w2"):
+        world.join()
+        world.lead(first, name)
+    newcomer = world.places["w2"]
+    own(newcomer, 0, 5000)
+    for name in ("w1", "w2"):
+        world.deliver("w0", name)
+        world.deliver(name, "w0")
+    world.agree(first)  # which is wanted since the first one has reported
+    world.take_in(first)
+    assert first.agreements.wanted, "it is wanted anew"
+    world.tokens = itertools.count(6000)
+    arrive(world)
+    world.check_settled()
+    assert newcomer.part.member.owned[0] > 5000
+
+
+def test_agreements_that_do_not_rise() -> None:
+    """An agreement that is smaller though nothing was reported meanwhile is an error, and is raised."""
+    world, (first,) = seated(1)
+    world.tokens = itertools.count(7)
+    world.join()
+    world.lead(first, "w1")
+    with pytest.raises(OperatingError, match="has the number 7"):
+        arrive(world)
+    assert sorted(first.part.member.owned) == list(range(GROUPS))

@@ -1,0 +1,127 @@
+"""What the operations cost, counted in lines carried out and not timed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from locks.mvcc import Aborted, Committed, Request, Span, Txn, records, table, waiting
+from locks.mvcc.table import LockStates
+
+A = Request(writes=["a"])
+
+
+def work(do: Callable[[], object]) -> int:
+    """How many lines of the lock table are carried out: the same on every machine."""
+    files = {table.__file__, waiting.__file__, records.__file__}
+    lines = 0
+
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename not in files:
+            return None
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        do()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def queue_of(waiters: int) -> int:
+    """So many writers come to a key that is held, and are served one after the other."""
+    states = LockStates()
+    txns = [Txn(n, n) for n in range(waiters + 1)]
+    states.acquire_lock("a", txns[0])
+    # Each has written something else before, as those do that can be in a deadlock.
+    for txn in txns[1:]:
+        states.acquire_lock(f"b{txn.id}", txn)
+
+    def run() -> None:
+        guards = [states.scan_and_enqueue(A, txn)[1] for txn in txns[1:]]
+        for txn, guard in zip(txns, [*guards, None], strict=True):
+            states.update_locks("a", Committed(txn, txn.timestamp))
+            if guard is not None:
+                assert not states.scan_and_enqueue(A, guard.txn, guard)[0]
+                states.acquire_lock("a", guard.txn)
+                states.dequeue(guard)
+            states.woken.clear()
+
+    return work(run)
+
+
+def test_a_queue_costs_in_proportion_to_its_length() -> None:
+    """Ten times as many writers at one key are ten times the work, not a hundred times."""
+    assert queue_of(500) <= 10.5 * queue_of(50)
+
+
+def test_readers_cost_in_proportion_to_their_number() -> None:
+    """To come, and to be released together."""
+
+    def readers(number: int) -> int:
+        states = LockStates()
+        states.acquire_lock("a", Txn(0, 0))
+        request = Request(reads=["a"])
+
+        def run() -> None:
+            for n in range(1, number + 1):
+                states.scan_and_enqueue(request, Txn(n, n))
+            states.update_locks("a", Aborted(Txn(0, 0)))
+
+        return work(run)
+
+    assert readers(500) <= 10.5 * readers(50)
+
+
+def test_a_key_costs_the_same_in_a_full_table() -> None:
+    """Whether nothing else is locked, or 1,000 keys with somebody waiting at each."""
+
+    def one(others: int) -> int:
+        states = LockStates()
+        owner, waiter = Txn(0, 0), Txn(1, 1)
+        for n in range(others):
+            states.acquire_lock(f"x{n}", owner)
+            states.scan_and_enqueue(Request(writes=[f"x{n}"]), waiter)
+        txn = Txn(9, 9)
+
+        def run() -> None:
+            _, guard = states.scan_and_enqueue(A, txn)
+            states.acquire_lock("a", txn)
+            states.dequeue(guard)
+            states.update_locks("a", Committed(txn, 9))
+
+        return work(run)
+
+    assert one(1000) == one(1)
+
+
+def test_a_span_costs_in_proportion_to_the_locks_within_it() -> None:
+    """Not to all that there are."""
+
+    def scan(others: int) -> int:
+        states = LockStates()
+        for n in range(others):
+            states.acquire_lock(n, Txn(0, 5))
+        request = Request(reads=[Span(10, 20)])
+        return work(lambda: states.scan_and_enqueue(request, Txn(1, 1)))
+
+    assert scan(2000) == scan(200)
+
+
+def test_who_waits_for_one_lock_does_not_look_at_all_that_it_holds() -> None:
+    """A transaction with 1,000 locks begins to wait, and nobody waits for it."""
+
+    def wait(held: int) -> int:
+        states = LockStates()
+        for n in range(held):
+            states.acquire_lock(f"b{n}", Txn(1, 1))
+        states.acquire_lock("a", Txn(0, 0))
+        return work(lambda: states.scan_and_enqueue(A, Txn(1, 1)))
+
+    assert wait(1000) == wait(1)

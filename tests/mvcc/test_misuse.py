@@ -1,0 +1,225 @@
+"""Bad input: a specific error that says what to do, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
+from locks.mvcc import (
+    Aborted,
+    BadTimestamp,
+    Committed,
+    Guard,
+    Intent,
+    InvalidKey,
+    LockedByOther,
+    LockTable,
+    Moved,
+    Request,
+    Span,
+    TransactionFinished,
+    Txn,
+    UnknownGuard,
+)
+from tests.mvcc.invariants import check_invariants
+
+T1, T2, T3, T4, T9 = Txn(1, 10), Txn(2, 20), Txn(3, 30), Txn(4, 40), Txn(9, 90)
+A = Request(writes=["a"])
+ODD: Any = object()
+
+
+class Scene:
+    """A table where something of everything goes on."""
+
+    def __init__(self) -> None:
+        self.table = LockTable()
+        self.table.acquire_lock("a", T1)
+        self.table.acquire_lock("b", T1)
+        _, self.writer = self.table.scan_and_enqueue(A, T2)
+        _, self.reader = self.table.scan_and_enqueue(Request(reads=["a"]), T3)
+        _, self.reserver = self.table.scan_and_enqueue(Request(writes=["b", "c"]), T2)
+        _, self.behind = self.table.scan_and_enqueue(Request(writes=["b"]), T3)
+        self.table.update_locks("b", Moved(T1, 12))
+        self.table.acquire_lock("c", T4)
+        _, self.gone = self.table.scan_and_enqueue(A, T4)
+        self.table.dequeue(self.gone)
+        self.table.update_locks("x", Committed(T9, 90))
+        self.stranger = LockTable().scan_and_enqueue(A, T2)[1]
+
+    def seen(self) -> Any:
+        """All that can be seen of it."""
+        guards = [self.writer, self.reader, self.reserver, self.behind]
+        return (
+            self.table.states(),
+            self.table.statistics(),
+            [self.table.locks(txn) for txn in (T1, T2, T3, T4, T9)],
+            [(guard.number, guard.txn, guard.waits_at, guard.ending) for guard in guards],
+        )
+
+
+CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
+    # Unknown guards.
+    "wait for a dequeued guard": (
+        lambda s: s.table.wait_for(s.gone), UnknownGuard, "was dequeued"),
+    "dequeue twice": (
+        lambda s: s.table.dequeue(s.gone), UnknownGuard, "was dequeued"),
+    "scan with a dequeued guard": (
+        lambda s: s.table.scan_and_enqueue(A, T4, s.gone), UnknownGuard, "was dequeued"),
+    "discover with a dequeued guard": (
+        lambda s: s.table.add_discovered_lock(s.gone, Intent("a", T1)), UnknownGuard, "dequeued"),
+    "another table's guard": (
+        lambda s: s.table.wait_for(s.stranger), UnknownGuard, "of another lock table"),
+    "no guard at all": (
+        lambda s: s.table.dequeue(ODD), UnknownGuard, "scan_and_enqueue returns one"),
+    "a number for a guard": (
+        lambda s: s.table.scan_and_enqueue(A, T2, 1), UnknownGuard, "1 is no guard"),  # type: ignore[arg-type]
+    # Guards of something else.
+    "another transaction's guard": (
+        lambda s: s.table.scan_and_enqueue(A, T3, s.writer), MisuseError, "not the guard of this"),
+    "another request's guard": (
+        lambda s: s.table.scan_and_enqueue(Request(reads=["a"]), T2, s.writer),
+        MisuseError, "not the guard of this request"),
+    # Locks of others.
+    "acquire what another one holds": (
+        lambda s: s.table.acquire_lock("a", T2), LockedByOther, "transaction 1 holds it"),
+    "discover where another one holds": (
+        lambda s: s.table.add_discovered_lock(s.reader, Intent("a", T2)), LockedByOther, "'a'"),
+    # Timestamps.
+    "scan at a negative timestamp": (
+        lambda s: s.table.scan_and_enqueue(A, Txn(5, -1)), BadTimestamp, "-1 is no integer >= 0"),
+    "acquire at a negative timestamp": (
+        lambda s: s.table.acquire_lock("z", Txn(5, -1)), BadTimestamp, "-1"),
+    "discover at a negative timestamp": (
+        lambda s: s.table.add_discovered_lock(s.reader, Intent("a", Txn(1, -1))),
+        BadTimestamp, "-1"),
+    "commit at a negative timestamp": (
+        lambda s: s.table.update_locks("a", Committed(T1, -1)), BadTimestamp, "-1"),
+    "move to a negative timestamp": (
+        lambda s: s.table.update_locks("a", Moved(T1, -1)), BadTimestamp, "-1"),
+    "abort with a negative timestamp": (
+        lambda s: s.table.update_locks("a", Aborted(Txn(1, -1))), BadTimestamp, "-1"),
+    "a timestamp that is no integer": (
+        lambda s: s.table.acquire_lock("z", Txn(5, 1.5)), BadTimestamp, "1.5"),  # type: ignore[arg-type]
+    "scan again at an earlier timestamp": (
+        lambda s: s.table.scan_and_enqueue(A, Txn(2, 19), s.writer), BadTimestamp, "back to 19"),
+    "commit before a lock of the span": (
+        lambda s: s.table.update_locks(Span("a", "c"), Committed(T1, 11)),
+        BadTimestamp, "its lock on 'b' is at 12"),
+    # Transactions that are finished, or can't be.
+    "scan of a finished transaction": (
+        lambda s: s.table.scan_and_enqueue(A, T9), TransactionFinished, "committed already"),
+    "acquire for a finished transaction": (
+        lambda s: s.table.acquire_lock("z", T9), TransactionFinished, "begin a new one"),
+    "move of a finished transaction": (
+        lambda s: s.table.update_locks("a", Moved(T9, 99)), TransactionFinished, "committed"),
+    "abort of a committed transaction": (
+        lambda s: s.table.update_locks("a", Aborted(T9)), TransactionFinished, "committed"),
+    "an id that can't be compared": (
+        lambda s: s.table.acquire_lock("z", Txn("five", 5)), MisuseError, "can't be compared"),
+    "an id that can't be hashed": (
+        lambda s: s.table.acquire_lock("z", Txn([], 5)), MisuseError, "can't be compared"),  # type: ignore[arg-type]
+    "a priority that is no integer": (
+        lambda s: s.table.acquire_lock("z", Txn(5, 5, "high")), MisuseError, "no integer"),  # type: ignore[arg-type]
+    "no transaction": (
+        lambda s: s.table.acquire_lock("z", 5), MisuseError, "5 is no Txn"),  # type: ignore[arg-type]
+    # Keys.
+    "acquire a key of another kind": (
+        lambda s: s.table.acquire_lock(17, T1), InvalidKey, "all keys of one kind"),
+    "acquire a key that can't be hashed": (
+        lambda s: s.table.acquire_lock(["a"], T1), InvalidKey, "unhashable"),
+    "discover at a key that is not the request's": (
+        lambda s: s.table.add_discovered_lock(s.reader, Intent("q", T4)),
+        MisuseError, "in no span of the request"),
+    "discover at a key of another kind": (
+        lambda s: s.table.add_discovered_lock(s.reader, Intent(17, T4)),
+        MisuseError, "in no span of the request"),
+    "discover at a key that can't be hashed": (
+        lambda s: s.table.add_discovered_lock(s.reader, Intent([], T4)), InvalidKey, "unhashable"),
+    "scan a span of another kind": (
+        lambda s: s.table.scan_and_enqueue(Request(["a"], [Span(1, 3)]), T4), InvalidKey, "Span"),
+    "scan again a span of another kind": (
+        lambda s: s.table.update_locks(Span(1, 3), Aborted(T1)), InvalidKey, "Span"),
+    "the state of a key that can't be hashed": (
+        lambda s: s.table.state([]), InvalidKey, "unhashable"),
+    # Something else altogether.
+    "no request": (
+        lambda s: s.table.scan_and_enqueue(["a"], T1), MisuseError, "is no Request"),  # type: ignore[arg-type]
+    "no intent": (
+        lambda s: s.table.add_discovered_lock(s.reader, "a"), MisuseError, "is no Intent"),  # type: ignore[arg-type]
+    "no update": (
+        lambda s: s.table.update_locks("a", "committed"), MisuseError, "is no update"),  # type: ignore[arg-type]
+    "no time": (
+        lambda s: s.table.wait_for(s.reader, -1), InvalidOption, "timeout -1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_changes_nothing(case: str) -> None:
+    """The error is the specific one, and all that can be seen is as before."""
+    call, error, complaint = CASES[case]
+    scene = Scene()
+    before = scene.seen()
+    with pytest.raises(error, match=complaint) as caught:
+        call(scene)
+    assert type(caught.value) is error
+    assert scene.seen() == before
+    check_invariants(scene.table._states)
+
+
+def test_errors_are_of_the_right_kind() -> None:
+    """What was wrong in the call, and what the world did not allow."""
+    for error in (UnknownGuard, LockedByOther, BadTimestamp, InvalidKey):
+        assert issubclass(error, MisuseError)
+    assert issubclass(TransactionFinished, OperatingError)
+
+
+def test_a_first_key_must_have_an_order_too() -> None:
+    """An empty table has nothing to compare it with."""
+    table = LockTable()
+    for key in (None, ODD, {1: 2}, 1j):
+        with pytest.raises(InvalidKey):
+            table.acquire_lock(key, T1)
+    assert table.statistics().keys == 0
+    assert table.statistics().transactions == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ({"reads": "abc"}, r"write \['abc'\]"),
+        ({"writes": Span("a", "b")}, "is no list of keys"),
+        ({"reads": [Span("b", "a")]}, r"for a key alone write Span\('b'\)"),
+        ({"reads": [Span("a", "a")]}, "is empty"),
+        ({"writes": [["a"]]}, "unhashable"),
+        ({"writes": [None]}, "not supported"),
+        ({"writes": [Span("a", 1)]}, "not supported"),
+        ({"reads": 17}, "not iterable"),
+    ],
+)
+def test_a_request_is_checked_when_it_is_made(arguments: Any, complaint: str) -> None:
+    """So a table meets no request that has no order."""
+    with pytest.raises(InvalidOption, match=complaint):
+        Request(**arguments)
+
+
+def test_a_request_takes_keys_and_spans() -> None:
+    """Equal ones are equal, and can't be changed."""
+    request = Request(reads=["a", Span("b", "d")], writes=(("t", 1),))
+    assert request == Request(reads=[Span("a"), Span("b", "d")], writes=[Span(("t", 1))])
+    assert hash(request) == hash(Request(["a", Span("b", "d")], [("t", 1)]))
+    assert not request.is_read_only
+    assert Request(reads=["a"]).is_read_only
+    with pytest.raises(AttributeError):
+        request.reads = ()  # type: ignore[misc]
+
+
+def test_a_guard_can_be_read() -> None:
+    """Who it is of, where it waits, and whether it is still there."""
+    scene = Scene()
+    assert repr(scene.writer) == f"<Guard {scene.writer.number} of transaction 2: waits at 'a'>"
+    assert repr(scene.gone).endswith("transaction 4: dequeued>")
+    assert "runs" in repr(LockTable().scan_and_enqueue(Request(), T1)[1])
+    assert isinstance(scene.writer, Guard)

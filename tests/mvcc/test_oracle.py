@@ -1,0 +1,375 @@
+"""The lock table and the slow, obvious one take the same operations, and are always the same."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from locks.errors import LocksError
+from locks.mvcc import Aborted, Committed, Deadlock, Guard, Intent, Moved, Request, Span, Txn
+from locks.mvcc.records import Lock
+from locks.mvcc.table import LockStates
+from tests.mvcc.invariants import check_invariants
+from tests.mvcc.oracle import Ask, Oracle
+
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+KEYS = "abc"
+IDS = range(1, 6)
+
+keys = st.sampled_from(KEYS)
+spans = st.one_of(
+    keys.map(Span),
+    keys.map(Span),
+    st.lists(st.sampled_from(KEYS + "d"), min_size=2, max_size=2, unique=True).map(
+        lambda pair: Span(min(pair), max(pair))
+    ),
+)
+requests = st.one_of(
+    st.builds(Request, writes=st.lists(spans, min_size=1, max_size=2)),
+    st.builds(Request, reads=st.lists(spans, min_size=1, max_size=2)),
+    st.builds(Request, st.lists(spans, max_size=2), st.lists(spans, max_size=2)),
+)
+timestamps = st.integers(0, 9)
+
+
+class Lockstep(RuleBasedStateMachine):
+    """Both tables; each of the transactions begins anew, with a new id, when it has ended."""
+
+    detect = True
+    kind = LockStates
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = self.kind(detect=self.detect)
+        self.oracle = Oracle()
+        self.txns: dict[Any, Txn] = {}
+        self.pairs: list[tuple[Guard, Ask]] = []
+        self.next_id = len(IDS)
+
+    @initialize(given=st.lists(st.tuples(timestamps, st.sampled_from([None, 1, 2]))))
+    def begin(self, given: list[tuple[int, int | None]]) -> None:
+        given = given + [(5, None)] * len(IDS)
+        for number, (timestamp, priority) in zip(IDS, given, strict=False):
+            self.txns[number] = Txn(number, timestamp, priority)
+
+    # --- Operations
+
+    @rule(number=st.sampled_from(IDS), request=requests)
+    def scan(self, number: int, request: Request) -> None:
+        txn = self.live(number)
+        if txn is None:
+            return
+        must_wait, guard = self.table.scan_and_enqueue(request, txn)
+        should, ask = self.oracle.scan(request, txn, None)
+        self.pairs.append((guard, ask))
+        assert must_wait == should
+        assert guard.number == ask.number
+
+    @precondition(lambda self: self.pairs)
+    @rule(choice=st.integers(0, 99), later=st.sampled_from([0, 0, 0, 1, 3]))
+    def rescan(self, choice: int, later: int) -> None:
+        guard, ask = self.pairs[choice % len(self.pairs)]
+        txn = guard.txn._replace(timestamp=guard.txn.timestamp + later)
+        if ask.lost or txn.id in self.oracle.ended:
+            with pytest.raises(LocksError):
+                self.table.scan_and_enqueue(guard.request, txn, guard)
+            return
+        must_wait, same = self.table.scan_and_enqueue(guard.request, txn, guard)
+        assert same is guard
+        assert must_wait == self.oracle.scan(guard.request, txn, ask)[0]
+
+    @rule(number=st.sampled_from(IDS), key=keys, later=st.sampled_from([0, 0, 1, 4]))
+    def acquire(self, number: int, key: str, later: int) -> None:
+        txn = self.live(number)
+        if txn is None or self.oracle.holders.get(key, txn).id != txn.id:
+            return
+        txn = txn._replace(timestamp=txn.timestamp + later)
+        self.table.acquire_lock(key, txn)
+        self.oracle.acquire(key, txn)
+
+    @precondition(lambda self: self.pairs)
+    @rule(choice=st.integers(0, 99), number=st.sampled_from(IDS), key=keys)
+    def discover(self, choice: int, number: int, key: str) -> None:
+        guard, ask = self.pairs[choice % len(self.pairs)]
+        txn = self.txns[number]
+        in_request = any(s.covers(key) for s in guard.request.reads + guard.request.writes)
+        if (
+            guard.txn.id in self.oracle.ended
+            or not in_request
+            or self.oracle.holders.get(key, txn).id != txn.id
+        ):
+            return
+        waits = self.table.add_discovered_lock(guard, Intent(key, txn))
+        assert waits == self.oracle.discover(ask, Intent(key, txn))
+
+    @precondition(lambda self: self.pairs)
+    @rule(choice=st.integers(0, 99))
+    def dequeue(self, choice: int) -> None:
+        guard, ask = self.pairs.pop(choice % len(self.pairs))
+        self.table.dequeue(guard)
+        self.oracle.dequeue(ask)
+
+    @rule(
+        number=st.sampled_from(IDS),
+        span=spans,
+        commits=st.booleans(),
+        anew=st.sampled_from([True, True, False]),
+    )
+    def finish(self, number: int, span: Span, commits: bool, anew: bool) -> None:
+        txn = self.txns[number]
+        known = self.oracle.ended.get(txn.id)
+        if known in ("committed", "aborted"):
+            commits = known == "committed"
+        update = Committed(txn, 20) if commits else Aborted(txn)
+        assert self.table.update_locks(span, update) == self.oracle.update(span, update)
+        if anew:
+            self.next_id += 1
+            self.txns[number] = txn._replace(id=self.next_id)
+            # What is left of the old one is released, or nobody could.
+            rest = Span("a", "z")
+            assert self.table.update_locks(rest, update) == self.oracle.update(rest, update)
+
+    @rule(number=st.sampled_from(IDS), span=spans, timestamp=timestamps)
+    def move(self, number: int, span: Span, timestamp: int) -> None:
+        txn = self.txns[number]
+        if self.oracle.ended.get(txn.id) in ("committed", "aborted"):
+            return
+        update = Moved(txn, timestamp)
+        assert self.table.update_locks(span, update) == self.oracle.update(span, update)
+
+    def live(self, number: int) -> Txn | None:
+        """The transaction of a number, unless it has ended: then it must be refused."""
+        txn = self.txns[number]
+        if txn.id not in self.oracle.ended:
+            return txn
+        with pytest.raises(LocksError):
+            self.table.scan_and_enqueue(Request(), txn)
+        with pytest.raises(LocksError):
+            self.table.acquire_lock("a", txn)
+        return None
+
+    # --- Comparison
+
+    @invariant()
+    def same(self) -> None:
+        self.take_victims()
+        for key in KEYS:
+            assert self.table.state(key) == self.oracle.state(key)
+        for guard, ask in self.pairs:
+            assert (guard.waits_at is not None) == (ask.waits is not None)
+            assert (guard.ending is not None) == ask.lost
+            if ask.waits is not None:
+                assert self.table.waits_for(guard) is not None
+        check_invariants(self.table)
+
+    def take_victims(self) -> None:
+        """Let the oracle check the deadlocks, and see to it that none is left."""
+        reports: dict[Any, Deadlock] = {}
+        for guard in self.table.woken:
+            if isinstance(guard.ending, Deadlock):
+                reports[guard.ending.victim.id] = guard.ending
+        self.table.woken.clear()
+        parties = self.table._waits.parties
+        known = {i: party.txn for i, party in parties.items()}
+        cycles = self.oracle.cycles()
+        if len(cycles) == 1:
+            assert len(reports) == self.detect
+        for report in reports.values():
+            self.oracle.lose(report, known)
+        if self.detect:
+            assert self.oracle.cycles() == []
+
+
+class LockstepWithoutDetection(Lockstep):
+    """Deadlocks stay until somebody pushes."""
+
+    detect = False
+
+    @rule(number=st.sampled_from(IDS))
+    def push(self, number: int) -> None:
+        txn = self.txns[number]
+        before = [cycle for cycle in self.oracle.cycles() if txn.id in cycle]
+        report = self.table.resolve_deadlocks(txn.id)
+        assert (report is not None) == bool(before)
+        reports = {
+            guard.ending.victim.id: guard.ending
+            for guard in self.table.woken
+            if isinstance(guard.ending, Deadlock)
+        }
+        self.table.woken.clear()
+        known = {i: party.txn for i, party in self.table._waits.parties.items()}
+        for report in reports.values():
+            assert txn.id in report.ids
+            self.oracle.lose(report, known)
+        assert not [cycle for cycle in self.oracle.cycles() if txn.id in cycle]
+
+    def take_victims(self) -> None:
+        assert not any(isinstance(guard.ending, Deadlock) for guard in self.table.woken)
+        self.table.woken.clear()
+
+
+MACHINES = pytest.mark.parametrize("machine", [Lockstep, LockstepWithoutDetection])
+
+
+@MACHINES
+def test_the_table_is_as_the_obvious_one(machine: type[Lockstep]) -> None:
+    """Any operations in any order: states, waits, victims are the same, the invariants hold."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=1000 if EXPLORE else 40,
+            stateful_step_count=60,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+SOME_REQUESTS = [
+    Request(writes=["a"]),
+    Request(writes=["b"]),
+    Request(writes=["a", "b"]),
+    Request(writes=["c", "a"]),
+    Request(writes=[Span("a", "d")]),
+    Request(reads=["a"]),
+    Request(reads=["b"]),
+    Request(reads=["a"], writes=["b"]),
+    Request(reads=[Span("a", "d")]),
+]
+
+
+@MACHINES
+@pytest.mark.parametrize("seed", range(300 if EXPLORE else 6))
+def test_long_runs_are_as_the_obvious_one(machine: type[Lockstep], seed: int) -> None:
+    """Hundreds of operations where there is much contention, from one seed (the test's name)."""
+    long_run(machine, seed)
+
+
+def long_run(machine: type[Lockstep], seed: int) -> None:
+    """Carry out random operations, and compare after each."""
+    draw = random.Random(seed)
+    both = machine()
+    both.begin([(draw.randrange(9), draw.choice([None, 1, 2])) for _ in IDS])
+    for _ in range(300):
+        number, key = draw.choice(IDS), draw.choice(KEYS)
+        operation = draw.choices(OPERATIONS, WEIGHTS)[0]
+        if operation == "scan" and len(both.pairs) < 12:
+            both.scan(number, draw.choice(SOME_REQUESTS))
+        elif operation == "acquire":
+            both.acquire(number, key, draw.choice([0, 0, 3]))
+        elif operation == "finish":
+            both.finish(number, Span(key), draw.random() < 0.5, draw.random() < 0.9)
+        elif operation == "move":
+            both.move(number, Span("a", "d"), draw.randrange(12))
+        elif operation == "push" and isinstance(both, LockstepWithoutDetection):
+            both.push(number)
+        elif both.pairs and operation == "rescan":
+            both.rescan(draw.randrange(99), draw.choice([0, 0, 0, 1]))
+        elif both.pairs and operation == "discover":
+            both.discover(draw.randrange(99), number, key)
+        elif both.pairs and operation == "dequeue":
+            both.dequeue(draw.randrange(99))
+        both.same()
+
+
+OPERATIONS = ["scan", "acquire", "finish", "move", "push", "rescan", "discover", "dequeue"]
+WEIGHTS = [8, 5, 6, 1, 1, 8, 1, 3]
+
+
+# --- The checkers can fail ----------------------------------------------------------------------
+
+
+class ReadsPastItsOwnTimestamp(LockStates):
+    """A reader at exactly the intent's timestamp goes on."""
+
+    def _is_in_the_way(self, lock: Lock, guard: Guard, writes: bool) -> bool:
+        same = lock.holder is not None and lock.holder.timestamp == guard.txn.timestamp
+        return (writes or not same) and super()._is_in_the_way(lock, guard, writes)
+
+
+class KeepsReservations(LockStates):
+    """A younger request's reservation is not taken by an older one."""
+
+    def _is_in_the_way(self, lock: Lock, guard: Guard, writes: bool) -> bool:
+        other = lock.reservation
+        if writes and other is not None and other.txn.id != guard.txn.id:
+            return True
+        return super()._is_in_the_way(lock, guard, writes)
+
+
+class SearchesTooLittle(LockStates):
+    """Looks for deadlocks only when somebody begins to wait."""
+
+    def acquire_lock(self, key: Any, txn: Txn) -> None:
+        self._detect, before = False, self._detect
+        super().acquire_lock(key, txn)
+        self._detect = before
+
+
+@pytest.mark.parametrize("wrong", [ReadsPastItsOwnTimestamp, KeepsReservations, SearchesTooLittle])
+def test_a_wrong_table_is_caught(wrong: type[LockStates]) -> None:
+    """By the comparison with the oracle, within a few runs."""
+
+    class Wrong(Lockstep):
+        kind = wrong
+
+    def runs() -> None:
+        for seed in range(40):
+            long_run(Wrong, seed)
+
+    with pytest.raises(AssertionError):
+        runs()
+
+
+def two_writers() -> tuple[LockStates, Lock]:
+    """A key that is held, a reader and two writers that wait for it."""
+    table = LockStates()
+    table.acquire_lock("a", Txn(1, 10))
+    for number, request in ((2, Request(reads=["a"])), (3, Request(writes=["a"]))):
+        table.scan_and_enqueue(request, Txn(number, 20))
+    table.scan_and_enqueue(Request(writes=["a"]), Txn(4, 20))
+    check_invariants(table)
+    lock = table._locks.get("a")
+    assert lock is not None
+    return table, lock
+
+
+BROKEN: dict[str, Callable[[LockStates, Lock], object]] = {
+    "holder and reservation": lambda table, lock: setattr(lock, "reservation", lock.queue[0]),
+    "neither": lambda table, lock: setattr(lock, "holder", None),
+    "readers without a holder": lambda table, lock: (
+        setattr(lock, "holder", None), setattr(lock, "reservation", lock.queue.pop(0))),
+    "order": lambda table, lock: lock.queue.reverse(),
+    "twice": lambda table, lock: lock.queue.append(lock.queue[-1]),
+    "waits for itself": lambda table, lock: setattr(lock, "holder", Txn(3, 10)),
+    "a reader without a reason": lambda table, lock: setattr(lock, "holder", Txn(1, 21)),
+    "waits nowhere": lambda table, lock: lock.readers.clear(),
+    "does not wait": lambda table, lock: setattr(lock.queue[0], "waits_at", None),
+    "a lost place": lambda table, lock: lock.queue[0].places.clear(),
+    "a forgotten lock": lambda table, lock: table._waits.parties[1].held.clear(),
+    "a wrong count": lambda table, lock: setattr(table._waits.parties[1], "contended", 0),
+    "left over": lambda table, lock: table._waits.party(Txn(9, 9)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_invariant_is_caught(fault: str) -> None:
+    """Each of them."""
+    table, lock = two_writers()
+    BROKEN[fault](table, lock)
+    with pytest.raises(AssertionError):
+        check_invariants(table)
