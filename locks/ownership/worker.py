@@ -9,6 +9,7 @@ task of the group is begun, `on_lost` after the last one is over, and before any
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -34,7 +35,10 @@ W = TypeVar("W", bound="Worker")
 
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
 
-SLICE = 64  # tasks of one group, before it is the turn of the next one
+# It is the next group's turn after so many seconds, or tasks. A look at the clock for each task would
+# cost as much as a short task; so the number of tasks in a slice follows the time that they take.
+SLICE_SECONDS = 0.001
+MOST_IN_SLICE = 4096
 
 
 class Statistics(NamedTuple):
@@ -59,6 +63,13 @@ class Statistics(NamedTuple):
     gained: int
     lost: int
     agreements: int
+
+
+def next_slice(done: int, seconds: float) -> int:
+    """How many tasks there are to be in a slice, if the last one took so long for so many."""
+    if not done:
+        return 1
+    return max(1, min(MOST_IN_SLICE, round(done * SLICE_SECONDS / max(seconds, 1e-9)), 4 * done))
 
 
 class Part:
@@ -90,6 +101,7 @@ class Part:
         self.leaving: Callable[[], object] = lambda: None
         self._lock = native_lock()
         self._idle: set[Waiter] = set()
+        self._slice = 16
         self._finished: list[int] = []  # asked back, and nothing is at hand any more
         try:
             self._monitor = monitor(client, lambda _: self.drained())
@@ -216,10 +228,11 @@ class Part:
         if token is None:
             return 0
         done = 0
+        begun = time.perf_counter()
         try:
             line = tasks.line(group, token)
             owned, take_out = self.member.owned, line.popleft
-            most = min(SLICE, len(line))
+            most = min(self._slice, len(line))
             for done in range(most):  # noqa: B007, it is what `finally` looks at
                 if owned.get(group) != token:  # asked back, or renewed
                     break
@@ -227,6 +240,7 @@ class Part:
                 take_out()
             else:
                 done = most
+            self._slice = next_slice(done, time.perf_counter() - begun)
         finally:
             self.done += done
             self.end(group)

@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 from locks.mvcc import Aborted, Committed, Request, Span, Txn, records, table, waiting
 from locks.mvcc.table import LockStates
+from tests.helpers import lines_of
 
 A = Request(writes=["a"])
 
 
 def work(do: Callable[[], object]) -> int:
-    """How many lines of the lock table are carried out: the same on every machine."""
-    files = {table.__file__, waiting.__file__, records.__file__}
-    lines = 0
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename not in files:
-            return None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        do()
-    finally:
-        sys.settrace(before)
-    return lines
+    """How many lines of the lock table are carried out."""
+    return lines_of(do, table, waiting, records)
 
 
 def queue_of(waiters: int) -> int:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ from locks import lock_table, lock_tree
 from locks.lock_table import LockTable
 from locks.lock_tree import Entry
 from locks.model import LockId, Mode
+from tests.helpers import lines_of
 from tests.lockstep import agent
 
 
@@ -36,25 +35,9 @@ class Looks:
         return self.count - before
 
 
-def work(do: Callable[[], Any]) -> int:
-    """How many lines of the lock table are carried out: the same on every machine."""
-    files = {lock_table.__file__, lock_tree.__file__}
-    lines = 0
-
-    def trace(frame: FrameType, event: str, arg: Any) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename not in files:
-            return None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        do()
-    finally:
-        sys.settrace(before)
-    return lines
+def work(do: Callable[[], object]) -> int:
+    """How many lines of the lock table are carried out."""
+    return lines_of(do, lock_table, lock_tree)
 
 
 def table_with(*requests: tuple[int, LockId, Mode]) -> LockTable:

@@ -18,6 +18,7 @@ from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew
 from locks.ownership.groups import Grouping
 from locks.ownership.member import Member
 from locks.ownership.spread import spread
+from locks.ownership.worker import MOST_IN_SLICE, next_slice
 
 # --- Spread ---------------------------------------------------------------------------------------
 
@@ -367,6 +368,19 @@ def test_what_a_dead_coordinator_has_asked_back_is_kept() -> None:
     assert not member.end(0)
     member.resume()
     assert member.begin(0) == 10
+
+
+# --- Slices ---------------------------------------------------------------------------------------
+
+
+def test_slices_take_about_as_long_whatever_the_tasks() -> None:
+    """Long tasks: one each, so that no group waits for many of another. Short ones: many at a time."""
+    for seconds, expected in ((1.0, 1), (0.0005, 2), (0.00001, 100), (1e-7, MOST_IN_SLICE)):
+        size = 16
+        for _ in range(10):
+            size = next_slice(size, size * seconds)
+        assert size == expected, seconds
+    assert next_slice(0, 5.0) == 1
 
 
 # --- All together ---------------------------------------------------------------------------------
