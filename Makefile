@@ -17,7 +17,7 @@ SOURCES := $(wildcard locks locks_leader examples)
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
-	$(PY) -m locks_leader demo
+	$(if $(filter -h --help,$(ARGS)),,$(PY) -m locks_leader demo)
 
 test: .venv/installed-test
 	$(PY) -m pytest $(ARGS)

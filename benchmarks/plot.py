@@ -103,7 +103,8 @@ def plot(lines: Sequence[Line], across: str, up: str, title: str) -> str:
     below = math.inf
     for line in sorted(lines, key=lambda line: line.points[-1][1]):
         a, b = (axis.at(number) for axis, number in zip((x, y), line.points[-1], strict=True))
-        below = min(b + 4.5, below - 16)  # labels do not overlap
+        # Labels overlap neither each other nor the axis.
+        below = min(b + 4.5, below - 16, bottom - 6)
         out += _draw(line, x, y)
         out.append(
             f'<text x="{a + 10:g}" y="{below:g}" fill="{COLOURS[line.kind]}">'

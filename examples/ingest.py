@@ -247,7 +247,9 @@ def tell(database: sqlite3.Connection, reports: dict[str, Any], killed: str, pau
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
         serve(*sys.argv[1:])
-    else:
+    elif len(sys.argv) == 1:
         main()
+    else:
+        sys.exit(__doc__)

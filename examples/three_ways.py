@@ -363,8 +363,8 @@ def all_different(size: int) -> list[Task]:
 
 def costs(rows: list[Figures]) -> Iterator[str]:
     """What each way took."""
-    yield f"{'':24}  agree-  handed      in          share of workers' time"
-    yield f"{'':24}   ments    over    vain seconds at work waiting  idle"
+    yield f"{'':24}  agree-  handed     not          share of workers' time"
+    yield f"{'':24}   ments    over    free seconds at work waiting  idle"
     for row in rows:
         yield (
             f"{row.way:24} {row.agreements:7,} {row.handed_over:7,} {row.in_vain:7,} "

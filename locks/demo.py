@@ -178,7 +178,7 @@ more to run, in a checkout (`.venv/bin/python -m ...` after `make run`):
   examples.gdict              a dictionary that several processes share, with a leader
   examples.workers            a pool of workers that outlives its leaders
   examples.three_ways         a lock for each task, or ownership: agreements counted
-  examples.ingest             ownership over several processes, one of which is killed
+  examples.ingest             ownership over five processes: one is killed, another one paused
   examples.kv_store           a transactional store on the MVCC lock table: type `help`
   examples.cautionary_tale    four locks on an eventually consistent store, and how each fails
 """

@@ -45,7 +45,8 @@ import pykka
 
 from locks import InvalidOption, Node
 from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew, Revoke
-from locks.ownership.worker import Part, Worker
+from locks.ownership.part import Part
+from locks.ownership.worker import Worker, check_node
 from locks.program import default_node
 from locks.runtime import current_client, tell
 from locks_leader import wire
@@ -126,7 +127,7 @@ class Ownership(Worker):
         self._lock_id = check_resource((OWNERSHIP, name))
         self._nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
         self._policy = policy
-        self._node = node
+        self._node = check_node(node)
         self._seat: Ref | None = None
         policy_of(policy, self._nodes)
 
@@ -307,10 +308,8 @@ class Seat(Behaviour):
         self._leader: Ref | None = None
         self._following: Id | None = None  # the office to which it has reported
         self._refusal: Exception | None = None
-        part.drained = partial(tell, me, Gone())
-        part.leaving = partial(tell, me, Leaving())
-        part.let_go = partial(tell, me, Idle())
         part.suspend()
+        part.seated(*(partial(tell, me, message) for message in (Gone(), Leaving(), Idle())))
 
     def send(self, seat: Ref, message: tuple[Any, ...]) -> None:
         """Tell another seat something."""

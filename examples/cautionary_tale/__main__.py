@@ -34,10 +34,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m examples.cautionary_tale",
         description="Locks on an eventually consistent store: how each draft fails, told as stories.",
+        epilog="WHAT is one of: " + "; ".join([*_SECTIONS, *OTHERS]),
     )
     alone = parser.add_mutually_exclusive_group()
-    alone.add_argument("--draft", choices=[draft.name for draft in DRAFTS], help="only this draft")
-    alone.add_argument("--tell", choices=[*_SECTIONS, *OTHERS], help="only this")
+    alone.add_argument("--draft", choices=[draft.name for draft in DRAFTS], help="this one only")
+    alone.add_argument(
+        "--tell", metavar="WHAT", choices=[*_SECTIONS, *OTHERS], help="only this (below)"
+    )
     parser.add_argument(
         "--thorough", action="store_true", help="more, in minutes: outages, and more with locks"
     )

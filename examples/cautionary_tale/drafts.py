@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, NamedTuple
 
+from locks.errors import InvalidOption
+
 __all__ = [
     "DRAFTS",
     "FIRST",
@@ -52,7 +54,7 @@ class Write(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Write the worker's ID if there is no lock, as one step of the store; tells whether it did."""
+    """Write the worker's ID if there is no lock, as one step of one server; tells whether it did."""
 
     step: int
 
@@ -135,7 +137,11 @@ class Draft(NamedTuple):
 
 @cache
 def next_action(draft: Draft, me: int, answers: tuple[Any, ...]) -> Action | Ended:
-    """What a worker does after it got these answers."""
+    """What a worker does after it got these answers.
+
+    Raises:
+        InvalidOption: Its program yields something else.
+    """
     program = draft.program(me)
     try:
         action = next(program)
@@ -143,6 +149,11 @@ def next_action(draft: Draft, me: int, answers: tuple[Any, ...]) -> Action | End
             action = program.send(answer)
     except StopIteration as end:
         return Ended(end.value)
+    if not isinstance(action, (Read, Write, Create, Process, Remove)):
+        raise InvalidOption(
+            f"draft {draft.name!r} yields {action!r}: yield Read, Write, Create, Process or Remove, "
+            "each with the number of its step"
+        )
     return action
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Literal, NamedTuple
 
+from locks.errors import InvalidOption
 from locks.sim.host import Violation
 from locks.sim.shortest import Found, shortest
 
@@ -54,7 +55,7 @@ class Question(NamedTuple):
         title: The question, as a title of its story.
         setting: What is explored.
         wanted: Safe: never two workers at once. Live: somebody processes the data set. Free: at the end
-            there is no lock that nobody holds.
+            there is no lock that nobody holds and that made another worker move on.
     """
 
     title: str
@@ -99,6 +100,7 @@ def answer(question: Question, limit: int = 500_000) -> Answer:
     """Search every order of what can happen.
 
     Raises:
+        InvalidOption: Nothing of that name is wanted, or the setting makes no sense.
         TooManyStates: There are more than `limit` states.
     """
     tale = Tale(question.setting)
@@ -107,6 +109,8 @@ def answer(question: Question, limit: int = 500_000) -> Answer:
         "live": tale.check_live,
         "free": tale.check_free,
     }
+    if question.wanted not in checks:
+        raise InvalidOption(f"wanted={question.wanted!r}: give one of {', '.join(checks)}")
     check = checks[question.wanted]
     return Answer(question, shortest(tale, check, limit, tale.key, _whose, tale.price))
 
@@ -145,6 +149,11 @@ IN_TURN = Setting(FIRST, in_turn=True)
 
 # What the tale says at its end, and what belongs to it.
 OTHERS = {
+    "left behind": Question(
+        "Draft 4 leaves the lock of the worker that moved on, though nothing fails",
+        Setting(FOURTH),
+        "free",
+    ),
     "unclean write": Question(
         "The unclean write: it fails for its worker, and is there all the same",
         IN_TURN._replace(outages=2, lossless=True),

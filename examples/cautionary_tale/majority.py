@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from locks.sim.explore import Outcome, explore
-from locks.sim.plan import Shape
-from locks.sim.rules import OURS
-from locks.sim.runs import Failure, Tally, run_seeds
+from locks.sim.plan import Plan, Shape, plan
+from locks.sim.runs import Failure, Tally, run_plan
 from locks.sim.story import tell
 from locks.sim.world import Faults, World
 
-__all__ = ["MORE", "PARTS", "Part", "at_random", "cut_off", "explore_part", "minority"]
+__all__ = ["MORE", "NODES", "PARTS", "Part", "at_random", "cut_off", "explore_part", "minority"]
 
 NODES = ("n1", "n2", "n3")
 HOMES = ("n1", "n2")  # of worker 1 and worker 2
@@ -128,7 +127,20 @@ def at_random(runs: int = 1000, seed: int = 0) -> tuple[Tally, Failure | None]:
         faults=True,
     )
     tally = Tally()
-    return tally, run_seeds(range(seed, seed + runs), shape, OURS, tally)
+    for each in range(seed, seed + runs):
+        failure = run_plan(each, _on_all_nodes(plan(each, shape)), tally)
+        if failure is not None:
+            return tally, failure
+    return tally, None
+
+
+def _on_all_nodes(drawn: Plan) -> Plan:
+    """The lock is on all three nodes, where chance has chosen some of them."""
+    scripts = [
+        tuple(step._replace(nodes=NODES) if step.nodes else step for step in script)
+        for script in drawn.scripts
+    ]
+    return drawn._replace(scripts=tuple(scripts))
 
 
 # --- What it costs ------------------------------------------------------------------------------

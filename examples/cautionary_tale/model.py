@@ -15,7 +15,8 @@ stands in for it while it can't be reached.
   are forgotten at some time, and with them all that the server knew of the lock.
 * **Hinted handoff.** When a server is back, its fallback hands over what it has kept, at any time.
 
-A worker whose request fails gives up. Its clock is always right.
+A worker whose request fails gives up. Its clock is always right, and it never dies. A message that has
+arrived is answered, and its answer is not lost.
 
 A state is a tuple of tuples; what can happen in it are moves, also tuples. Servers are equal, so two
 states that differ only in which server is which count once (`Tale.key`).
@@ -30,7 +31,6 @@ from locks.errors import InvalidOption
 from locks.sim.host import Violation
 
 from .drafts import (
-    REGISTER,
     Create,
     Draft,
     Ended,
@@ -196,10 +196,6 @@ class Tale:
             raise InvalidOption(f"servers={setting.servers!r}: there is at least one")
         if setting.outages < 0:
             raise InvalidOption(f"outages={setting.outages!r}: give 0 or more")
-        if setting.draft is REGISTER and setting.servers != 1:
-            raise InvalidOption(
-                f"servers={setting.servers!r}: only one server can look and write in one step"
-            )
         self.setting = setting
         self.draft = setting.draft
 
@@ -252,7 +248,11 @@ class Tale:
         return found
 
     def after(self, state: State, move: Move) -> State:
-        """What comes of a move."""
+        """What comes of a move.
+
+        Raises:
+            InvalidOption: The draft does what it can't do with so many servers.
+        """
         kind, w, s = move
         if kind == "step":
             return self._step(state, w)
@@ -291,6 +291,10 @@ class Tale:
             return _set(state, w, worker._replace(doing="done"))
         if isinstance(action, Process):
             return _set(state, w, worker._replace(doing="processing"))
+        if isinstance(action, Create) and self.setting.servers != 1:
+            raise InvalidOption(
+                f"servers={self.setting.servers!r}: only one server can look and write in one step"
+            )
         number = 2 * w + isinstance(action, Remove)
         kind, copy, order = "read", NOTHING, state.order
         if not isinstance(action, Read):

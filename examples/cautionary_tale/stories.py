@@ -227,11 +227,10 @@ def _seen(lock: Lock, me: int, draft: Draft) -> str:
         return "sees its own ID" if lock.values[0].worker == me else "sees another worker's ID"
     found = f"sees a conflict of {len(lock.values)}"
     if draft is FOURTH:
-        return f"{found}; {_own(first_by_time(lock), me)} timestamp is the earliest"
-    return (
-        f"{found}; {_own(first_by_id(lock), me)} ID is the lowest" * (draft is FOURTH_BY_ID)
-        or found
-    )
+        return f"{found}, {_own(first_by_time(lock), me)} timestamp being the earliest"
+    if draft is FOURTH_BY_ID:
+        return f"{found}, {_own(first_by_id(lock), me)} ID being the lowest"
+    return found
 
 
 def _own(value: Value, me: int) -> str:

@@ -38,18 +38,18 @@ class Latches:
     def hold(self, spans: Sequence[Span], *, exclusive: bool) -> Iterator[None]:
         """Hold latches on spans in a `with` block; shared ones conflict only with exclusive ones."""
         mine = (spans, exclusive, Gate())
-        with self._mutex:
-            before = [
-                gate
-                for others, theirs, gate in self._line
-                if (exclusive or theirs) and any(overlap(a, b) for a in spans for b in others)
-            ]
-            self._line.append(mine)
         try:
+            with self._mutex:
+                before = [
+                    gate
+                    for others, theirs, gate in self._line
+                    if (exclusive or theirs) and any(overlap(a, b) for a in spans for b in others)
+                ]
+                self._line.append(mine)
             for gate in before:
                 gate.wait()
             yield
         finally:
             with self._mutex:
-                self._line.remove(mine)
+                self._line = [other for other in self._line if other is not mine]
             mine[2].open()

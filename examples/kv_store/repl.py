@@ -102,11 +102,11 @@ class Repl:
             arguments = [arguments[0], " ".join(arguments[1:])]
         if name in ("help", "locks") and not arguments:
             self._say(HELP.rstrip() if name == "help" else self._locks())
-        elif name == "vacuum" and len(arguments) == 1 and arguments[0].isdecimal():
+        elif name == "vacuum" and len(arguments) == 1 and is_timestamp(arguments[0]):
             self._say(f"{self._store.vacuum(int(arguments[0]))} versions removed")
         elif name == "begin" and arguments == []:
             return lambda session: begin(session, None)
-        elif name == "begin" and arguments[:1] == ["at"] and "".join(arguments[1:]).isdecimal():
+        elif name == "begin" and arguments[:1] == ["at"] and is_timestamp(*arguments[1:]):
             return lambda session: begin(session, int(arguments[1]))
         elif name in ("commit", "abort") and not arguments:
             return lambda session: end(session, name)
@@ -155,6 +155,10 @@ class Repl:
 
     def _prompt(self) -> None:
         print("> ", end="", file=self._out, flush=True)
+
+
+def is_timestamp(*words: str) -> bool:
+    return len(words) == 1 and words[0].isdecimal() and len(words[0]) < 20
 
 
 def begin(session: Session, at: int | None) -> str:

@@ -67,6 +67,8 @@ class Storage:
             self._db = sqlite3.connect(path, 1, isolation_level=None, check_same_thread=False)
         except sqlite3.Error as error:
             raise StoreFailed(f"can't open {path!r}: {error}") from error
+        except (TypeError, ValueError) as error:
+            raise InvalidOption(f"{path!r} is no name of a file: {error}") from error
         try:
             self._open(path, sync)
         except BaseException:

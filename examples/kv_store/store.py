@@ -6,12 +6,21 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TypeVar
 
 from locks.errors import DeadlockAborted, InvalidOption, LocksError, MisuseError, OperatingError
-from locks.mvcc import Aborted, Committed, LockTable, Moved, Request, Span, Txn
+from locks.mvcc import (
+    Aborted,
+    Committed,
+    LockTable,
+    Moved,
+    Request,
+    Span,
+    TransactionFinished,
+    Txn,
+)
 from locks.runtime import Waiter
 
 from .latches import Latches
@@ -23,6 +32,7 @@ __all__ = ["END", "Restart", "Store", "Transaction", "TransactionOver"]
 T = TypeVar("T")
 
 END = "\U0010ffff"  # all keys are smaller
+LONGEST = 100_000_000  # characters in a value; SQLite takes 1,000,000,000 bytes in a row
 
 
 class Restart(OperatingError):
@@ -61,6 +71,8 @@ class Transaction:
         self._store = store
         self._priority = priority
         self._settled = False
+        # `Store.close` may abort it from another thread: not while it writes or commits.
+        self._mutex = threading.Lock()
 
     @property
     def txn(self) -> Txn:
@@ -74,7 +86,7 @@ class Transaction:
 
         Raises:
             Restart, DeadlockAborted: The transaction was aborted; run it again.
-            TransactionOver: It has ended before.
+            TransactionOver: It has ended before, or another thread has aborted it meanwhile.
             InvalidOption: The key is not a string, or not a good one.
         """
         span = Span(checked(key))
@@ -98,8 +110,8 @@ class Transaction:
         """Give a key a value. Others see it when the transaction is committed.
 
         Raises:
-            As `get`; InvalidOption too if the value is not a string, or the transaction is a
-            snapshot.
+            As `get`; InvalidOption too if the value is not a string or too long, or the transaction
+            is a snapshot.
         """
         self._write(checked(key), text("value", value))
 
@@ -120,17 +132,24 @@ class Transaction:
         """
         with self._request():
             self._move_up()  # there is nothing to do, unless `put` was interrupted
-            if self.writes:
-                # The commit point. If it is interrupted (Ctrl-C), `abort` undoes it.
-                self._store.storage.commit(self.id, self.timestamp)
-            self.state = "committed"
-            self._settle()
+            with self._mutex:
+                self._check_open()
+                if self.writes:
+                    # The commit point. If it is interrupted (Ctrl-C), `abort` undoes it.
+                    self._store.storage.commit(self.id, self.timestamp)
+                self.state = "committed"
+                self._settle()
 
     def abort(self) -> None:
         """Undo all writes. After the transaction's end nothing happens."""
-        if self.state == "open":
-            self.state = "aborted"
-        self._settle()
+        self.give_up(None)
+
+    def give_up(self, why: LocksError | None) -> None:
+        """Abort, and raise an error in whoever goes on with the transaction."""
+        with self._mutex:
+            if self.state == "open":
+                self.state, self.lost = "aborted", self.lost or why
+            self._settle()
 
     def __enter__(self) -> Transaction:
         return self
@@ -168,26 +187,37 @@ class Transaction:
         store = self._store
 
         def attempt() -> None:
-            if max(store.read_cache.latest(key, self.id), store.storage.newest(key)) >= self.floor:
-                self.floor = store.oracle.next()
-            # In this order: after an interrupt (Ctrl-C) no intent is left without its lock.
-            self.writes[key] = None
-            store.table.acquire_lock(key, self.txn)
-            store.storage.put_intent(key, self.id, value)
+            with self._mutex:
+                self._check_open()
+                newest = max(store.read_cache.latest(key, self.id), store.storage.newest(key))
+                if newest >= self.floor:
+                    self.floor = store.oracle.next()
+                # In this order: after an interrupt (Ctrl-C) no intent is left without its lock.
+                self.writes[key] = None
+                store.table.acquire_lock(key, self.txn)
+                store.storage.put_intent(key, self.id, value)
 
         with self._request():
             self._when_free(Request(writes=[key]), attempt)
             self._move_up()
 
-    @contextmanager
-    def _request(self) -> Iterator[None]:
-        """Make requests, and end the transaction if they say that it has to be run again."""
+    def _check_open(self) -> None:
+        if isinstance(self.lost, StoreFailed):
+            raise self.lost
         if self.state != "open":
             raise TransactionOver(
                 f"transaction {self.id} has ended ({self.lost or self.state}); begin another one"
             )
+
+    @contextmanager
+    def _request(self) -> Iterator[None]:
+        """Make requests, and end the transaction if they say that it has to be run again."""
+        self._check_open()
         try:
             yield
+        except TransactionFinished:  # another thread has aborted it
+            self._check_open()
+            raise
         except Restart as error:
             self._store.count("restarts")
             self.lost = error
@@ -369,10 +399,11 @@ class Store:
             self.counted[what] += 1
 
     def close(self) -> None:
-        """Abort all open transactions and close the file."""
+        """Close the file and abort all open transactions, also those of other threads."""
+        self.storage.close()  # first: what is not committed now never will be
         for tx in list(self.active.values()):
-            tx.abort()
-        self.storage.close()
+            with suppress(StoreFailed):  # only its locks are left, for those who wait
+                tx.give_up(StoreFailed(f"transaction {tx.id} was aborted: the store was closed"))
 
     def __enter__(self) -> Store:
         return self
@@ -387,6 +418,8 @@ def text(what: str, value: str) -> str:
         value.encode()
     except (AttributeError, UnicodeEncodeError) as error:
         raise InvalidOption(f"{what} {value!r} is not a string of Unicode characters") from error
+    if len(value) > LONGEST:
+        raise InvalidOption(f"a {what} of {len(value)} characters is too long: at most {LONGEST}")
     return value
 
 

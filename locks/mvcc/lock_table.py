@@ -62,7 +62,8 @@ class LockTable(InlineActor):
         push: Called with the `Txn` that waits, the `Txn` that is in its way (it holds the lock or
             has the reservation) and the key, in the thread or greenlet that waits. It returns what
             has become of the latter, to be applied at this key: `Committed`, `Aborted` or `Moved`;
-            or `None`: wait on. What it raises, `wait_for` raises. Without one, a push looks for
+            or `None`: wait on. It is not applied if that is not in its way any more, or if the one
+            who pushed was aborted meanwhile. What it raises, `wait_for` raises. Without one, a push looks for
             deadlocks in the table's own wait-for graph.
 
     Raises:
@@ -240,7 +241,7 @@ class LockTable(InlineActor):
                     timeout=timeout,
                 )
             if now >= push_at:
-                self._push_once(guard.txn, holder, key)
+                self._push_once(guard, holder, key)
                 push_at = time.monotonic() + (self._push_after or 0.0)
             else:
                 until = min(deadline, push_at)
@@ -267,12 +268,12 @@ class LockTable(InlineActor):
         if self._waiters.get(guard) is waiter:
             del self._waiters[guard]
 
-    def _push_once(self, pusher: Txn, holder: Txn, key: Key) -> None:
+    def _push_once(self, guard: Guard, holder: Txn, key: Key) -> None:
         self._ask(self._states.count_push)
         if self._push is None:
-            self._ask(self._states.resolve_deadlocks, pusher.id)
+            self._ask(self._states.resolve_deadlocks, guard.txn.id)
             return
-        update = self._push(pusher, holder, key)
+        update = self._push(guard.txn, holder, key)
         if update is None:
             return
         if not isinstance(update, Update) or update.txn.id != holder.id:
@@ -280,7 +281,13 @@ class LockTable(InlineActor):
                 f"push returned {update!r}, which is no update of transaction {holder.id}",
                 update=repr(update),
             )
-        self.update_locks(key, update)
+        self._ask(self._apply, guard, holder, key, update)
+
+    def _apply(self, guard: Guard, holder: Txn, key: Key, update: Update) -> None:
+        """Take in what a push has found out, if that still matters to the one who pushed."""
+        wait = self._states.waits_for(guard)
+        if wait is not None and (wait[0].id, wait[1]) == (holder.id, key):
+            self._states.update_locks(key, update)
 
     # --- Questions ------------------------------------------------------------------------------
 

@@ -152,15 +152,22 @@ class LockMap:
         """Put a key in that has no lock yet.
 
         Raises:
-            InvalidKey: The key can't be hashed, or can't be compared with the others.
+            InvalidKey: The key can't be hashed, or has no place in the order of the others.
         """
-        lock = Lock(key)
+        lock, keys = Lock(key), self._keys
         try:
-            place = bisect_left(self._keys or [key], key)
+            if type(key) is Span:
+                raise TypeError("a lock is on one key, this is a span")
+            place = bisect_left(keys or [key], key)
+            # NaN, or a set, can be compared, but is neither before nor after some others.
+            follows = place == 0 or keys[place - 1] < key
+            precedes = key < keys[place] if place < len(keys) else key == key
+            if not (follows and precedes):
+                raise TypeError("it is neither smaller nor larger than another key")
             self._locks[key] = lock
         except TypeError as error:
             raise _invalid(key, error) from None
-        self._keys.insert(place, key)
+        keys.insert(place, key)
         return lock
 
     def remove(self, key: Key) -> None:

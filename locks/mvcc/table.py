@@ -189,13 +189,13 @@ class LockStates:
             self._stop_waiting(guard)
             self.woken.append(guard)
         for lock in list(guard.places):
+            self._waits.take(guard, lock)
             if lock.reservation is guard:
                 lock.reservation = None
                 self._free(lock)
             else:
                 lock.remove(lock.queue, guard)
                 self._waits.count(lock)
-        guard.places.clear()
         guard.owner = None
         del self._guards[guard.number]
         party = self._waits.parties.get(guard.txn.id)
@@ -345,8 +345,7 @@ class LockStates:
     def _take_place(self, lock: Lock, guard: Guard) -> None:
         """Let a writer stand in the queue, if it does not yet."""
         if lock not in guard.places:
-            guard.places[lock] = None
-            self._waits.party(guard.txn).guards[guard] = None
+            self._waits.put(guard, lock)
             lock.insert(lock.queue, guard)
             self._waits.count(lock)
 
@@ -369,15 +368,15 @@ class LockStates:
     def _reserve(self, lock: Lock, guard: Guard) -> None:
         """Make a guard that does not stand in the queue the next to write."""
         lock.reservation = guard
-        guard.places[lock] = None
-        self._waits.party(guard.txn).guards[guard] = None
+        if lock not in guard.places:
+            self._waits.put(guard, lock)
         self._clear_way(lock, guard.txn.id)
 
     def _clear_way(self, lock: Lock, txn_id: TxnId) -> None:
         """The lock is this transaction's: none of its requests stands in line for it any more."""
-        for guard in self._waits.parties[txn_id].guards:
-            if lock in guard.places and lock.reservation is not guard:
-                del guard.places[lock]
+        for guard in list(self._waits.parties[txn_id].places.get(lock, ())):
+            if lock.reservation is not guard:
+                self._waits.take(guard, lock)
                 lock.remove(lock.queue, guard)
                 if guard.waits_at is lock:
                     self._let_go(guard)
@@ -394,7 +393,7 @@ class LockStates:
         party.held[lock.key] = lock
         if reserver is not None:
             if reserver.txn.id == txn.id:
-                del reserver.places[lock]
+                self._waits.take(reserver, lock)
             else:
                 lock.insert(lock.queue, reserver)
             self._clear_way(lock, txn.id)
@@ -462,7 +461,7 @@ class LockStates:
             assert lock is not None
             self._stop_waiting(guard)
             if lock in guard.places:
-                del guard.places[lock]
+                self._waits.take(guard, lock)
                 lock.remove(lock.queue, guard)
                 self._waits.count(lock)
             guard.ending = ending

@@ -30,7 +30,7 @@ but never the other way round, and the victim need not be the largest (decision 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Container, Iterator
 
@@ -53,13 +53,14 @@ __all__ = [
 class Party:
     """A transaction that holds locks, or has requests in line."""
 
-    __slots__ = ("contended", "guards", "held", "txn", "waits")
+    __slots__ = ("contended", "guards", "held", "places", "txn", "waits")
 
     def __init__(self, txn: Txn) -> None:
         self.txn = txn
         self.held: dict[Key, Lock] = {}
         self.guards: dict[Guard, None] = {}  # its requests that wait or have a place
         self.waits: dict[Guard, None] = {}  # those that wait
+        self.places: dict[Lock, list[Guard]] = {}  # those that have a place at a lock, in order
         self.contended = 0  # how many of its locks somebody stands in line at
 
 
@@ -104,6 +105,21 @@ class Waits:
         if party is not None and not party.held and not party.guards:
             del self.parties[txn_id]
 
+    def put(self, guard: Guard, lock: Lock) -> None:
+        """Note that a request has a place at a lock from now on."""
+        party = self.party(guard.txn)
+        party.guards[guard] = guard.places[lock] = None
+        insort(party.places.setdefault(lock, []), guard, key=by_number)
+
+    def take(self, guard: Guard, lock: Lock) -> None:
+        """Note that a request has no place at a lock any more."""
+        del guard.places[lock]
+        places = self.parties[guard.txn.id].places
+        mine = places[lock]
+        del mine[bisect_left(mine, guard.number, key=by_number)]
+        if not mine:
+            del places[lock]
+
     def count(self, lock: Lock) -> None:
         """Whether somebody stands in line at a lock may have changed."""
         contended = bool(lock.queue or lock.readers)
@@ -129,11 +145,8 @@ class Waits:
             yield Wait(me, lock.reservation.txn, lock.key, False)
         if lock in guard.places:
             queue = lock.queue
-            first = guard.number
-            for other in self.parties[me.id].guards:
-                if other.number < first and lock in other.places:
-                    first = other.number
-            end = bisect_left(queue, first, key=by_number)
+            first = self.parties[me.id].places[lock][0]
+            end = bisect_left(queue, first.number, key=by_number)
             begin = 0
             if seen is not None:
                 begin = seen.get(lock, 0)
@@ -169,11 +182,9 @@ class Waits:
         """Whether somebody may wait for a transaction."""
         if party.contended:
             return True
-        for guard in party.guards:
-            for lock in guard.places:
-                if lock.queue and lock.queue[-1] is not guard:
-                    return True
-        return False
+        return any(
+            lock.queue and lock.queue[-1] is not mine[0] for lock, mine in party.places.items()
+        )
 
     def report(self, cycle: tuple[Wait, ...]) -> Deadlock:
         """Choose the victim of a cycle."""

@@ -8,6 +8,7 @@ tasks that are its own. They agree only when a worker comes or goes.
     spread, coordinator, member   decide; they know no threads, no clock, no actors
     groups                        which group a resource belongs to
     backlog                       tasks in memory, by group
+    part                          one part of a worker, from joining to leaving
     worker                        what users hold in their hands
     process                       the workers of one process
 
@@ -17,8 +18,8 @@ tasks that are its own. They agree only when a worker comes or goes.
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded, StaleToken
 from locks.ownership.groups import stable_hash
+from locks.ownership.member import Statistics
 from locks.ownership.process import Ownership
-from locks.ownership.worker import Statistics
 
 __all__ = [
     "Backlog",

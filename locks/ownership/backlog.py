@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
-from locks.errors import MisuseError
+from locks.errors import InvalidOption, MisuseError
 from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
 from locks.runtime import Waiter
@@ -55,11 +55,19 @@ class Backlog(Generic[T]):
         group_for: Callable[[Any], int] | None = None,
         more: bool = False,
     ) -> None:
+        if not callable(resource):
+            raise InvalidOption(
+                f"resource={resource!r} can't be called: pass a function from a task to its resource"
+            )
+        if not isinstance(tasks, Iterable):
+            raise InvalidOption(f"tasks={tasks!r} are no tasks: pass a list, or leave it away")
         self.grouping = Grouping(groups, group_for)
         self._resource = resource
         self._lines: list[_Line[T]] = [_Line() for _ in range(groups)]
         self._lock = native_lock()
         self._more = True
+        self._names: list[Hashable] = []  # the name of the workers, once there are some
+        self._adding: list[bool] = []  # one for each who is adding now
         self._idle: set[Waiter] = set()
         self.add(*tasks)
         self._more = more
@@ -73,7 +81,25 @@ class Backlog(Generic[T]):
     @property
     def finished(self) -> bool:
         """Whether all tasks are done, and none will be added."""
-        return not self._more and not any(line.tasks for line in self._lines)
+        if self._more or self._adding:  # somebody may have looked before it was closed
+            return False
+        return not any(line.tasks for line in self._lines)
+
+    def shared_out_by(self, name: Hashable) -> None:
+        """Be the backlog of the workers of this name, and of no others.
+
+        Raises:
+            InvalidOption: Workers of another name do its tasks: they do not know of each other.
+        """
+        with self._lock:
+            if not self._names:
+                self._names.append(name)
+        if self._names != [name]:
+            raise InvalidOption(
+                f"this backlog is shared out among the workers of {self._names[0]!r}, which know "
+                f"nothing of those of {name!r}: make one for each name",
+                name=repr(name),
+            )
 
     def waiting(self, groups: Iterable[int]) -> int:
         """How many tasks of some groups are not done."""
@@ -86,16 +112,20 @@ class Backlog(Generic[T]):
             MisuseError: It is closed; nothing was added.
             InvalidOption: The resource of a task has no group; nothing was added.
         """
-        if not self._more:
-            raise MisuseError(
-                "this backlog is closed: make it with more=True, and add before you call close()"
-            )
         groups = list(map(self.grouping.group_of, map(self._resource, tasks)))
-        with self._lock:
-            append = [line.tasks.append for line in self._lines]
-            for group, task in zip(groups, tasks, strict=True):
-                append[group](task)
-        self.wake()
+        self._adding.append(True)
+        try:
+            if not self._more:
+                raise MisuseError(
+                    "this backlog is closed: make it with more=True, and add before you call close()"
+                )
+            with self._lock:
+                append = [line.tasks.append for line in self._lines]
+                for group, task in zip(groups, tasks, strict=True):
+                    append[group](task)
+        finally:
+            self._adding.pop()
+            self.wake()
 
     def close(self) -> None:
         """No more tasks will be added."""

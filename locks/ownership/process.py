@@ -22,7 +22,8 @@ from locks.model import check_lock_id
 from locks.node import Node
 from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Revoke
 from locks.ownership.groups import Grouping
-from locks.ownership.worker import Part, Worker
+from locks.ownership.part import Part
+from locks.ownership.worker import Worker, check_node
 from locks.program import default_node
 from locks.runtime import GeventActor, tell
 
@@ -67,7 +68,7 @@ class Ownership(Worker):
     ) -> None:
         super().__init__(name, groups, group_for=group_for, on_gained=on_gained, on_lost=on_lost)
         check_lock_id((OWNERSHIP, name))
-        self._node = node
+        self._node = check_node(node)
 
     def _start(self, part: Part) -> None:
         node = self._node or default_node()
@@ -100,9 +101,8 @@ class _Seat(GeventActor):
         super().__init__()
         self._part = part
         self._office = office
-        part.drained = partial(tell, self.actor_ref, _Gone())
-        part.leaving = partial(tell, self.actor_ref, _Leaving())
-        part.let_go = partial(tell, self.actor_ref, _LetGo())
+        messages = (_Gone(), _Leaving(), _LetGo())
+        part.seated(*(partial(tell, self.actor_ref, message) for message in messages))
 
     def on_receive(self, message: Any) -> None:
         """Take in what the coordinator or the worker says."""
@@ -167,7 +167,7 @@ class _Office:
         self._node.dependents.discard(seat)
         self._perform(self.coordinator.gone(seat))
         if not self.coordinator.workers:
-            _offices[self._node].pop(self._lock_id, None)
+            self._close()
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -186,8 +186,14 @@ class _Office:
                 locks.end_transaction(agent)
             self._perform(self.coordinator.agreed(token))
         except Exception as error:  # the node was stopped, or its clock was set back
+            self._close()  # who comes now has another one
             for seat in self.coordinator.workers:
                 tell(seat, _Failed(error))
+
+    def _close(self) -> None:
+        offices = _offices.get(self._node, {})
+        if offices.get(self._lock_id) is self:
+            del offices[self._lock_id]
 
 
 _offices: WeakKeyDictionary[Node, dict[Hashable, _Office]] = WeakKeyDictionary()

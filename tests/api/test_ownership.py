@@ -11,6 +11,7 @@ import pytest
 
 import locks
 from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded, StaleToken, Statistics
+from locks.ownership.coordinator import Coordinator
 from tests.api.clients import Answer, Client, Run, many
 from tests.helpers import eventually
 
@@ -382,6 +383,21 @@ def test_all_must_have_the_same_groups(run: Run) -> None:
     alone.stop()
 
 
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Ownership("x", node="n@h"), "node='n@h' is no node"),  # type: ignore[arg-type]
+        (lambda: Ownership("x").run(Backlog(), None), "handler=None"),  # type: ignore[arg-type]
+        (lambda: Backlog(None), "tasks=None"),  # type: ignore[arg-type]
+        (lambda: Backlog([1], resource=1), "resource=1"),  # type: ignore[arg-type,call-overload]
+    ],
+)
+def test_wrong_types(make: Callable[[], object], text: str) -> None:
+    """What can't be used is refused where it is given."""
+    with pytest.raises(locks.InvalidOption, match=text):
+        make()
+
+
 def test_names_are_independent(run: Run) -> None:
     """Workers of another name share out other things."""
     one = run.client()
@@ -392,6 +408,34 @@ def test_names_are_independent(run: Run) -> None:
     eventually(lambda: shared(other))
     mine.stop()
     other.stop()
+
+
+def test_a_backlog_has_workers_of_one_name(run: Run) -> None:
+    """Those of another name share the same resources out among themselves: tasks would be done twice."""
+    backlog = Backlog(range(3), groups=2)
+    assert run.client().call(Ownership("a", 2).run, backlog, lambda task, token: None) == 3
+    with pytest.raises(locks.InvalidOption, match="workers of 'a'"):
+        run.client().call(Ownership("b", 2).run, backlog, lambda task, token: None)
+
+
+def test_no_agreement(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All who wait for it are told why there is none; who comes later begins anew."""
+    one = run.client()
+    mine = join(one, 2)
+    eventually(lambda: shared(mine))
+
+    def fail(self: Coordinator[Any], token: int) -> None:
+        raise Failure("the clock")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Coordinator, "agreed", fail)
+        other = join(run.client(), 2)
+        eventually(lambda: not (mine.joined or other.joined))
+    with pytest.raises(OwnershipEnded, match="the clock"), mine.hold(0):
+        pass
+    one.call(mine.join)
+    eventually(lambda: shared(mine))
+    mine.stop()
 
 
 # --- Ends -----------------------------------------------------------------------------------------

@@ -442,7 +442,8 @@ class World:
         texts = {}
         for number, process in enumerate(self.processes):
             texts[f"{number} {process.name}"] = text = process.close()
-            print(f"--- standard error of {process.name}:\n{text}")
+            if text:
+                print(f"--- standard error of {process.name}:\n{text}")
         for proxy in self.proxies:
             proxy.close()
         self._folder.cleanup()

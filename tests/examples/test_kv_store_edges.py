@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from examples.kv_store import (
     END,
+    DeadlockAborted,
     Oracle,
     ReadCache,
     Restart,
@@ -117,6 +118,80 @@ def test_close_wakes_those_who_wait(pool: ThreadPoolExecutor) -> None:
         waiting.result(LIMIT)
     with pytest.raises(StoreFailed, match="closed"):
         store.begin(at=0)
+
+
+def test_close_while_others_write(tmp_path: Path, pool: ThreadPoolExecutor) -> None:
+    """Each is told, none hangs, and what was said to be committed is there."""
+    for turn in range(10):
+        path = str(tmp_path / f"{turn}.db")
+        store = Store(path, sync=False)
+        committed: list[str] = []
+
+        def client(number: int, store: Store = store, committed: list[str] = committed) -> None:
+            for n in range(10_000):
+                with store.begin() as tx:
+                    tx.put("all" if n % 3 else f"{number}", "")
+                    tx.put(f"{number}-{n}", "")
+                committed.append(f"{number}-{n}")
+
+        clients = [pool.submit(client, number) for number in range(2)]
+        eventually(lambda committed=committed: len(committed) > 3)
+        store.close()
+        for done in clients:
+            with pytest.raises((StoreFailed, DeadlockAborted)):
+                done.result(LIMIT)
+        with Store(path) as store:
+            assert set(committed) <= set(content(store))
+
+
+def test_block_whose_store_was_closed_is_no_commit(tmp_path: Path) -> None:
+    """It does not end as if all were well."""
+    store = Store(str(tmp_path / "store.db"))
+
+    def body() -> None:
+        with store.begin() as tx:
+            tx.put("a", "1")
+            store.close()
+
+    with pytest.raises(StoreFailed, match="closed"):
+        body()
+
+
+def test_failed_store_is_closed_with_all_that_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure of the file `close` gives it free, so that it can be opened anew."""
+    path = str(tmp_path / "store.db")
+    store = Store(path)
+    one, two = store.begin(), store.begin()
+    one.put("a", "1")
+    two.put("b", "1")
+    failing = sqlite3.connect(":memory:")
+    failing.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(store.storage, "_db", failing)
+        with pytest.raises(StoreFailed):
+            one.commit()
+    store.close()
+    with Store(path) as store:
+        assert content(store) == {}
+
+
+def test_odd_names_of_files() -> None:
+    """What can't be the name of a file is refused as such."""
+    for name in ("a\0b", "\ud800", None, 7):
+        with pytest.raises(InvalidOption, match="is no name of a file"):
+            Store(name)  # type: ignore[arg-type]
+
+
+def test_value_that_is_too_long(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before SQLite sees it, which would be the end of the store."""
+    monkeypatch.setattr("examples.kv_store.store.LONGEST", 10)
+    with store.begin() as tx:
+        tx.put("a", "x" * 10)
+        with pytest.raises(InvalidOption, match="a value of 11 characters is too long"):
+            tx.put("a", "x" * 11)
+    assert content(store) == {"a": "x" * 10}
 
 
 # --- Interrupts -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from locks.ownership.worker import Part
+from locks.ownership.part import Part
 from locks.runtime import current_client
 from locks_leader.agreements import Agreed
 from locks_leader.ownership import Gone, Idle, Leaving, Ownership, Seat

@@ -169,6 +169,21 @@ def test_it_can_join_again(nodes: Nodes) -> None:
     assert worker.statistics().at_hand == 0
 
 
+def test_a_join_that_is_broken_off(nodes: Nodes) -> None:
+    """`KeyboardInterrupt`, or a kill, when the others know of the worker already: it keeps nothing."""
+
+    class Interrupted(Ownership):
+        def _start(self, part: Any) -> None:
+            super()._start(part)
+            raise KeyboardInterrupt
+
+    (worker,) = staff(nodes, NAMES[:1])
+    with pytest.raises(KeyboardInterrupt):
+        Interrupted("ingest", GROUPS, group_for=int, node=nodes.started[0]).join()
+    eventually(lambda: worker.statistics().agreements > 1)
+    eventually(lambda: shared([worker]))
+
+
 def test_the_end_of_a_node(nodes: Nodes) -> None:
     """Workers of a node that is stopped are told so; the others take over."""
     workers = staff(nodes, **MAJORITY)

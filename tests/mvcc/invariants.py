@@ -74,6 +74,9 @@ def _check_books(table: Any) -> None:
         assert party.txn.id == txn_id
         assert set(party.held) == held.get(txn_id, set())
         assert set(party.waits) == {guard for guard in waits if guard.txn.id == txn_id}
+        mine = sorted((g for g in guards if g.txn.id == txn_id), key=lambda g: g.number)
+        stands = {lock: [g for g in mine if lock in g.places] for g in mine for lock in g.places}
+        assert party.places == stands, "a place that its transaction does not know"
         assert party.contended == contended.get(txn_id, 0)
         assert party.held or party.guards, "a party that nobody needs"
         assert all(guard in guards for guard in party.guards)

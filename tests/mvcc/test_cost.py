@@ -107,3 +107,23 @@ def test_who_waits_for_one_lock_does_not_look_at_all_that_it_holds() -> None:
         return work(lambda: states.scan_and_enqueue(A, Txn(1, 1)))
 
     assert wait(1000) == wait(1)
+
+
+def test_requests_of_one_transaction_cost_no_more_than_their_pairs() -> None:
+    """Each one looks for deadlocks at all that wait, since the transaction is waited for itself."""
+
+    def requests(number: int) -> int:
+        states = LockStates()
+        states.acquire_lock("a", Txn(1, 1))
+        states.acquire_lock("b", Txn(2, 2))
+        states.scan_and_enqueue(Request(writes=["b"]), Txn(3, 3))
+
+        def run() -> None:
+            guards = [states.scan_and_enqueue(A, Txn(2, 2))[1] for _ in range(number)]
+            states.update_locks("a", Aborted(Txn(1, 1)))
+            for guard in guards:
+                states.dequeue(guard)
+
+        return work(run)
+
+    assert requests(80) <= 17 * requests(20)

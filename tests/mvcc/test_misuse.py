@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -184,6 +185,29 @@ def test_a_first_key_must_have_an_order_too() -> None:
             table.acquire_lock(key, T1)
     assert table.statistics().keys == 0
     assert table.statistics().transactions == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "odd"),
+    [
+        ([], math.nan),
+        ([1.0, 3.0], math.nan),
+        ([(1, 2), (2, 1)], (1, math.nan)),
+        ([frozenset({1})], frozenset({2})),
+        ([], Span("a")),
+    ],
+)
+def test_a_key_without_a_place_among_the_others_is_refused(keys: list[Any], odd: Any) -> None:
+    """It can be compared, but is neither before nor after; it would hide others, or be lost."""
+    table = LockTable()
+    for key in keys:
+        table.acquire_lock(key, T1)
+    with pytest.raises(InvalidKey):
+        table.acquire_lock(odd, T1)
+    assert [state.key for state in table.states()] == keys
+    for key in keys:
+        table.update_locks(key, Aborted(T1))
+    assert table.statistics().keys == 0
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ FACE = [
     "locks.ownership",
     "locks.ownership.backlog",
     "locks.ownership.groups",
+    "locks.ownership.part",
     "locks.ownership.process",
     "locks.ownership.worker",
 ]

@@ -17,8 +17,8 @@ from locks.ownership import stable_hash
 from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew, Revoke
 from locks.ownership.groups import Grouping
 from locks.ownership.member import Member
+from locks.ownership.part import MOST_IN_SLICE, next_slice
 from locks.ownership.spread import spread
-from locks.ownership.worker import MOST_IN_SLICE, next_slice
 
 # --- Spread ---------------------------------------------------------------------------------------
 

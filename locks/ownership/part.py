@@ -1,0 +1,304 @@
+"""One part that a worker takes, from joining to leaving, whoever coordinates it.
+
+Tasks are begun and ended in the threads or greenlets of the program. What is granted and asked back
+comes from the coordinator, in the background. Both meet in `Part`, under a lock that is held for a
+few instructions only. Callbacks run in the background, one at a time: `on_gained` before the first
+task of the group is begun, `on_lost` after the last one is over, and before anybody else gets it.
+
+Signal handlers run in the middle of that. So `stop` waits for no lock: where somebody has it, it is
+carried out as soon as that one lets it go. And a `KeyboardInterrupt` is held back while a task is
+entered as begun or ended, or it would be at hand for ever, and nobody could leave.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from locks.errors import InvalidOption
+from locks.ownership.backlog import Backlog
+from locks.ownership.errors import OwnershipEnded
+from locks.ownership.member import Member
+from locks.runtime import Client, Gate, Waiter, interrupts, monitor
+from locks.runtime.inline import native_lock
+
+if TYPE_CHECKING:
+    from locks.ownership.worker import Worker
+
+__all__ = ["Part"]
+
+T = TypeVar("T")
+
+# It is the next group's turn after so many seconds, or tasks. A look at the clock for each task would
+# cost as much as a short task; so the number of tasks in a slice follows the time that they take.
+SLICE_SECONDS = 0.001
+MOST_IN_SLICE = 4096
+
+
+def next_slice(done: int, seconds: float) -> int:
+    """How many tasks there are to be in a slice, if the last one took so long for so many."""
+    if not done:
+        return 1
+    return max(1, min(MOST_IN_SLICE, round(done * SLICE_SECONDS / max(seconds, 1e-9)), 4 * done))
+
+
+class _State:
+    """The lock around what a part knows; what is posted is done by who has it, or gets it."""
+
+    def __init__(self) -> None:
+        self._lock = native_lock()
+        self._posted: deque[Callable[[], object]] = deque()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if self._posted:
+            self._run_posted()
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Call a function with the lock, now or as soon as it is let go. From anywhere."""
+        self._posted.append(function)
+        self._run_posted()
+
+    def _run_posted(self) -> None:
+        while self._posted and self._lock.acquire(False):
+            try:
+                while self._posted:
+                    self._posted.popleft()()
+            finally:
+                self._lock.release()
+
+
+class Part:
+    """One part that a worker takes, from joining to leaving. The shells tell it what it gets.
+
+    Args:
+        worker: The worker.
+        client: Who has joined: when it ends, so does the part.
+
+    Attributes:
+        over: Opens when it has ended.
+        reason: Why, then: `"normal"` or an exception.
+        agreements: How many agreements it was told of.
+    """
+
+    def __init__(self, worker: Worker, client: Client) -> None:
+        self.worker = worker
+        self.client = client
+        self.member = Member()
+        self.over = Gate()
+        self.reason: object = None
+        self.agreements = 0
+        self.done = 0
+        self.backlog: Backlog[Any] | None = None
+        self.stopping = False
+        self.leaves = False  # because it was told to
+        self.let_go: Callable[[], object] = lambda: None
+        self.drained: Callable[[], object] = lambda: None
+        self.leaving: Callable[[], object] = lambda: None
+        self.running = native_lock()  # held by who runs a backlog
+        self._lock = _State()
+        self._idle: set[Waiter] = set()
+        self._slice = 16
+        self._finished: list[int] = []  # asked back, and nothing is at hand any more
+        try:
+            self._monitor = monitor(client, lambda _: self.drained())
+        except (TypeError, ValueError) as error:
+            raise InvalidOption(
+                f"nobody could tell when the caller, {client!r}, has ended: {error}. Join in a "
+                "thread of `threading`, a greenlet or an actor",
+                client=repr(client),
+            ) from None
+
+    # --- From the coordinator, in the background ----------------------------------------------------
+
+    def seated(
+        self,
+        drained: Callable[[], object],
+        leaving: Callable[[], object],
+        let_go: Callable[[], object],
+    ) -> None:
+        """The coordinator will know of it: what to call, from any thread, when something happens."""
+        self.drained, self.leaving, self.let_go = drained, leaving, let_go
+        if self.stopping:  # meanwhile, or `join` was left by an exception
+            drained()
+
+    def granted(self, groups: Iterable[int], token: int) -> None:
+        """Groups are its own: the callback is told of each, then tasks may be begun."""
+        for group in groups:
+            if self.worker.on_gained is not None:
+                self.worker.on_gained(group, token)
+            with self._lock:
+                self.member.granted(group, token)
+        self.wake()
+
+    def renewed(self, groups: Iterable[int], token: int) -> None:
+        """Groups that are its own, and stay, have a larger token."""
+        with self._lock:
+            self.member.renewed(groups, token)
+
+    def revoked(self, groups: Iterable[int]) -> list[int]:
+        """Groups are asked back.
+
+        Returns:
+            Those that are let go; for the others `let_go` will be called, in any thread, and
+            `settle` tells which.
+        """
+        with self._lock:
+            idle = self.member.revoked(groups)
+        self.tell_lost(idle)
+        return idle
+
+    def suspend(self) -> None:
+        """Begin nothing for now."""
+        with self._lock:
+            self.member.suspend()
+
+    def settle(self) -> list[int]:
+        """Tell the callback of groups that were asked back and whose last task is over.
+
+        Returns:
+            Those groups: they are let go, now.
+        """
+        with self._lock:
+            groups, self._finished = self._finished, []
+        self.tell_lost(groups)
+        return groups
+
+    def report(self) -> dict[int, int]:
+        """Begin nothing for now, and tell what was not let go: the token of each group."""
+        with self._lock:
+            held = self.member.report()
+            finished, self._finished = self._finished, []
+        self.tell_lost(finished)
+        return held
+
+    def resume(self) -> None:
+        """Go on."""
+        with self._lock:
+            if not self.stopping:
+                self.member.resume()
+        self.wake()
+
+    def tell_lost(self, groups: Iterable[int]) -> None:
+        """Tell the callback of groups that were let go."""
+        if self.worker.on_lost is not None:
+            for group in groups:
+                self.worker.on_lost(group)
+
+    def ended(self, reason: object) -> None:
+        """The part is over."""
+        self._monitor.cancel()
+        self.reason = reason
+        self.over.open()  # first: who sees that it is stopping may ask whether it has failed
+        with self._lock:
+            self.stopping = True
+            self.member.suspend()
+        self.wake()
+
+    # --- From the program, in its own threads -------------------------------------------------------
+
+    def begin(self, group: int) -> int | None:
+        """Begin a task of a group; `None` if none may be begun."""
+        with self._lock:
+            return self.member.begin(group)
+
+    def end(self, group: int) -> None:
+        """A task is over."""
+        shield = interrupts.enter()
+        try:
+            with self._lock:
+                let_go = self.member.end(group)
+                if let_go:
+                    self._finished.append(group)
+                drained = self.stopping and not self.member.at_hand
+            if let_go:
+                self.let_go()
+            if drained:
+                self.drained()
+        finally:
+            interrupts.leave(shield)
+
+    @contextmanager
+    def task(self, group: int) -> Iterator[int | None]:
+        """Do a task of a group: the token, or `None` if none may be begun."""
+        token = None
+        try:
+            shield = interrupts.enter()
+            try:
+                token = self.begin(group)
+            finally:
+                interrupts.leave(shield)
+            yield token
+        finally:
+            if token is not None:
+                self.end(group)
+
+    def stop(self, now: bool) -> None:
+        """Begin nothing more; end when nothing is at hand, or at once."""
+        self._lock.post(partial(self._stop, now))
+
+    def _stop(self, now: bool) -> None:
+        self.stopping = self.leaves = True
+        self.member.suspend()
+        drained = now or not self.member.at_hand
+        (self.drained if drained else self.leaving)()
+        self.wake()
+
+    def wake(self) -> None:
+        """Have whoever is idle look again."""
+        for waiter in tuple(self._idle):
+            waiter.wake()
+
+    def work(self, group: int, tasks: Backlog[T], handler: Callable[[T, int], object]) -> int:
+        """Do some tasks of one group; tell how many."""
+        if not tasks.waiting((group,)):
+            return 0
+        done = 0
+        with self.task(group) as token:
+            if token is None:
+                return 0
+            line = tasks.line(group, token)
+            owned, take_out = self.member.owned, line.popleft
+            most = min(self._slice, len(line))
+            begun = time.perf_counter()
+            try:
+                for done in range(most):  # noqa: B007, it is what `finally` looks at
+                    if owned.get(group) != token:  # asked back, or renewed
+                        break
+                    handler(line[0], token)
+                    take_out()
+                else:
+                    done = most
+                self._slice = next_slice(done, time.perf_counter() - begun)
+            finally:
+                self.done += done
+        return done
+
+    def wait_for_work(self, tasks: Backlog[Any]) -> None:
+        """Wait until there may be something to do."""
+        waiter = Waiter()
+        self._idle.add(waiter)
+        tasks.idle(waiter)
+        try:
+            if not (self.stopping or tasks.finished or tasks.waiting(tuple(self.member.owned))):
+                waiter.wait()
+        finally:
+            tasks.busy(waiter)
+            self._idle.discard(waiter)
+
+    def check_failed(self) -> None:
+        """Raise an error if it has ended by one, or without being told to."""
+        if self.over.is_open and (not self.leaves or isinstance(self.reason, Exception)):
+            why, cause = "the node was stopped, or its client has ended", None
+            if isinstance(self.reason, Exception):
+                why, cause = repr(self.reason), self.reason
+            raise OwnershipEnded(
+                f"this worker's part in {self.worker.name!r} has ended: {why}"
+            ) from cause

@@ -1,0 +1,268 @@
+"""Ownership: calls that meet in the middle of each other, and calls that are broken off."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import locks
+from locks.ownership import Backlog, Ownership, OwnershipEnded
+from locks.ownership.part import Part
+from locks.runtime import current_client
+from tests.api.clients import Run
+from tests.helpers import eventually
+
+
+class Failure(Exception):
+    """What goes wrong on purpose."""
+
+
+def group_for(task: int) -> int:
+    """The group of a task."""
+    return task % 2
+
+
+def own(**options: Any) -> Ownership:
+    """A worker of "ingest", which has two groups."""
+    return Ownership("ingest", 2, group_for=group_for, **options)
+
+
+def backlog_of(tasks: Any) -> Backlog[Any]:
+    """A backlog with the same groups."""
+    return Backlog(tasks, groups=2, group_for=group_for)
+
+
+# --- Joining --------------------------------------------------------------------------------------
+
+
+def test_a_join_that_is_broken_off_keeps_no_groups(run: Run) -> None:
+    """`KeyboardInterrupt`, or a kill, when the coordinator knows of the worker already."""
+
+    class Interrupted(Ownership):
+        def _start(self, part: Part) -> None:
+            super()._start(part)
+            raise KeyboardInterrupt
+
+    mine, other = Interrupted("ingest", 2), Ownership("ingest", 2)
+    with pytest.raises(KeyboardInterrupt):
+        mine.join()
+    assert not mine.joined
+    run.client().call(other.join)
+    eventually(lambda: len(other.owned()) == 2)
+    other.stop()
+
+
+def test_a_join_that_is_broken_off_before_it_arrives(run: Run) -> None:
+    """The coordinator hears of a worker whose `join` was left long ago: it is shown out again."""
+    mine = own()
+    late: list[Part] = []
+
+    class Slow(Ownership):
+        def _start(self, part: Part) -> None:
+            late.append(part)
+            raise Failure
+
+    with pytest.raises(Failure):
+        run.client().call(Slow("ingest", 2, group_for=group_for).join)
+    mine._start(late[0])
+    run.client().call(mine.join)
+    eventually(lambda: len(mine.owned()) == 2)
+    mine.stop()
+
+
+def test_only_one_join_at_a_time(run: Run) -> None:
+    """A second one that comes before the first one is through is refused."""
+
+    class Twice(Ownership):
+        def _start(self, part: Part) -> None:
+            with pytest.raises(locks.MisuseError, match="already"):
+                self.join()
+            super()._start(part)
+
+    mine = Twice("ingest", 2)
+    run.client().call(mine.join)
+    eventually(lambda: len(mine.owned()) == 2)
+    mine.stop()
+
+
+def test_a_stop_before_join_is_through_counts(run: Run) -> None:
+    """`on_gained` stops the worker, and `join` has not returned yet."""
+    told = threading.Event()
+
+    class Slow(Ownership):
+        def _start(self, part: Part) -> None:
+            super()._start(part)
+            eventually(told.is_set)
+
+    def stop(group: int, token: int) -> None:
+        mine.stop()
+        told.set()
+
+    mine = Slow("ingest", 2, on_gained=stop)
+    client = run.client()
+    client.call(mine.join)
+    eventually(lambda: not mine.joined)
+
+
+def test_run_joins_once(run: Run) -> None:
+    """A worker that is stopped as soon as it has joined does not join again to work."""
+    joined: list[bool] = []
+
+    class Stopped(Ownership):
+        def __enter__(self) -> Stopped:
+            joined.append(True)
+            super().__enter__()
+            self.stop()
+            eventually(lambda: not self.joined or len(joined) > 1)
+            return self
+
+    mine = Stopped("ingest", 64)
+    assert run.client().call(mine.run, Backlog(more=True), print) == 0
+    assert len(joined) == 1
+
+
+# --- Running --------------------------------------------------------------------------------------
+
+
+def test_a_worker_runs_one_backlog_at_a_time(run: Run) -> None:
+    """Two loops of one worker would do a task twice and take out another one: that is refused."""
+    mine = own()
+    backlog = backlog_of(range(10))
+    done: list[int] = []
+
+    def handle(task: int, token: int) -> None:
+        with pytest.raises(locks.MisuseError, match="of its own"):
+            mine.run(backlog, handle)
+        done.append(task)
+
+    assert run.client().call(mine.run, backlog, handle) == 10
+    assert sorted(done) == list(range(10))
+
+
+def test_a_run_that_is_broken_off_after_the_last_task_tells_the_others(run: Run) -> None:
+    """It is killed, or timed out, when all is done: who is idle does not wait for ever."""
+
+    class Torn(deque[int]):
+        def popleft(self) -> int:
+            super().popleft()
+            raise Failure
+
+    one, two = run.client(), run.client()
+    mine, other = own(), own()
+    one.call(mine.join)
+    two.call(other.join)
+    eventually(lambda: len(mine.owned()) == len(other.owned()) == 1)
+    backlog = backlog_of(mine.owned())
+    (group,) = mine.owned()
+    backlog.line(group, mine.owned()[group])
+    backlog._lines[group].tasks = Torn(backlog._lines[group].tasks)
+    waiting = two.do(other.run, backlog, print)
+    eventually(lambda: backlog._idle)
+    with pytest.raises(Failure):
+        one.call(mine.run, backlog, lambda task, token: None)
+    assert waiting.get() == 0
+    mine.stop()
+    other.stop()
+
+
+def test_a_backlog_that_is_closed_meanwhile() -> None:
+    """Tasks are added before `close`, or refused: workers may be gone afterwards."""
+
+    def resource(task: int) -> int:
+        backlog.close()
+        return task
+
+    backlog = Backlog[int](resource=resource, more=True)
+    with pytest.raises(locks.MisuseError, match="closed"):
+        backlog.add(1)
+    assert len(backlog) == 0
+    assert backlog.finished
+
+
+def test_a_failure_at_the_very_end_is_told(run: Run) -> None:
+    """`on_lost` is where work is written back; if it fails when the worker leaves, `run` says so."""
+
+    def fail(group: int) -> None:
+        raise Failure
+
+    mine = own(on_lost=fail)
+    work = backlog_of(range(10))
+    with pytest.raises(OwnershipEnded, match="Failure") as caught:
+        run.client().call(mine.run, work, lambda task, token: None)
+    assert isinstance(caught.value.__cause__, Failure)
+
+
+# --- Stopping in the middle -----------------------------------------------------------------------
+
+
+def test_who_sees_that_a_part_is_stopping_sees_why() -> None:
+    """Else `run` could return as if all were done, when the node is stopped."""
+    part = Part(own(), current_client())
+    part.member.suspend = part.check_failed  # type: ignore[method-assign]
+    with pytest.raises(OwnershipEnded, match="Failure"):
+        part.ended(Failure())
+
+
+def test_a_signal_handler_may_stop_a_worker() -> None:
+    """It runs in the middle of whatever its thread does, so it waits for no lock."""
+    part = Part(own(), current_client())
+    told: list[str] = []
+    part.seated(lambda: told.append("drained"), lambda: told.append("leaving"), lambda: None)
+    part.granted([0], 7)
+
+    def interrupted() -> None:
+        with part.task(0), part._lock:
+            part.stop(now=False)
+            assert not part.stopping
+
+    thread = threading.Thread(target=interrupted, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert part.stopping
+    assert told == ["leaving", "drained"]
+
+
+def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> None:
+    """It comes when a task is being entered, as begun or ended: the worker can leave all the same."""
+    script = """
+        import os, signal, time
+        import locks
+        from locks.ownership import Ownership
+        from locks.ownership.member import Member
+
+        class Interrupted(Member):
+            when = "begin"
+
+            def begin(self, group):
+                self.interrupt("begin")
+                return super().begin(group)
+
+            def end(self, group):
+                self.interrupt("end")
+                return super().end(group)
+
+            def interrupt(self, what):
+                if what == self.when:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    time.sleep(0)  # Python looks for signals
+
+        locks.start()
+        for when in ("begin", "end"):
+            mine = Ownership("ingest", 1)
+            try:
+                with mine:
+                    while not mine.owned():
+                        time.sleep(0.001)
+                    Interrupted.when = when
+                    mine._part.member.__class__ = Interrupted
+                    with mine.hold("a"):
+                        pass
+            except KeyboardInterrupt:
+                print(when, mine.joined, mine.statistics().at_hand)
+    """
+    assert run_script(script).splitlines() == ["begin False 0", "end False 0"]
