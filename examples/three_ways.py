@@ -322,13 +322,13 @@ def measure(
         thread.start()
     for thread in threads:
         thread.join()
+    time_of_all = workers * (now() - begun)
     after = locks.statistics().table
     if errors:
         raise errors[0]
     if len(scene.executed) != len(tasks):
         raise RuntimeError(f"{len(tasks) - len(scene.executed)} tasks were not executed")
     seconds = max(scene.begun.values()) - begun
-    time_of_all = workers * seconds
     executing = sum(diary.executing for diary in scene.diaries) / time_of_all
     waiting = sum(diary.waiting for diary in scene.diaries) / time_of_all
     agreements = after.grants - before.grants

@@ -76,9 +76,14 @@ def test_ownership_takes_an_agreement_for_each_worker_at_most(way: str, groups: 
 
 def test_only_locks_for_each_task_starve_the_others() -> None:
     """By locks the other tasks wait as long as those on the hot resource; by ownership they don't."""
+
+    def late(figures: Figures) -> float:
+        """When 95 % of the others have begun, in the time from the first of them to the last task."""
+        first = figures.others[0]  # how long workers take to start is not what is compared
+        return (figures.waits()[1] - first) / (figures.seconds - first)
+
     locked, owned = (took(way, "skewed", nap=0.0002) for way in (BY_LOCKS[0], BY_OWNERSHIP[1]))
-    (_, locked_95, _), (_, owned_95, _) = locked.waits(), owned.waits()
-    assert locked_95 / locked.seconds > 2 * owned_95 / owned.seconds
+    assert late(locked) > 2 * late(owned)
     assert locked.waiting > owned.waiting
     assert locked.in_vain > 0
 
@@ -89,7 +94,7 @@ def test_shares_of_the_time_are_shares() -> None:
         figures = took(way, "skewed", nap=0.0001)
         shares = (figures.executing, figures.waiting, figures.idle)
         assert all(share >= 0 for share in shares)
-        assert sum(shares) <= 1.05, way
+        assert sum(shares) == pytest.approx(1), way
 
 
 def test_a_way_without_coordination_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,6 +108,10 @@ class Owner(Candidate):
             if hired.worker.joined
         }
 
+    def at_hand(self) -> int:
+        """How many tasks are at hand."""
+        return sum(hired.worker.statistics().at_hand for hired in _hired.values())
+
     def moves(self) -> list[int]:
         """How many groups all have gained and lost."""
         found = [hired.worker.statistics() for hired in _hired.values()]
