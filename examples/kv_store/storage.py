@@ -64,7 +64,9 @@ class Storage:
         self._failed: str | None = None
         try:
             # Transactions are begun here, not by the module (`isolation_level`).
-            self._db = sqlite3.connect(path, 1, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(
+                path, timeout=1, isolation_level=None, check_same_thread=False
+            )
         except sqlite3.Error as error:
             raise StoreFailed(f"can't open {path!r}: {error}") from error
         except (TypeError, ValueError) as error:

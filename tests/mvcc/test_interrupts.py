@@ -28,7 +28,7 @@ def test_ctrl_c_does_not_tear_the_table() -> None:
     """It comes hundreds of times in the middle of operations; the invariants hold each time."""
     out = run_script(
         """
-        import _thread, queue, random, threading, time
+        import _thread, queue, random, sys, threading, time
         from locks.errors import LocksError
         from locks.mvcc import Aborted, LockTable, Request, Span, Txn
         from tests.mvcc.invariants import check_invariants
@@ -36,13 +36,14 @@ def test_ctrl_c_does_not_tear_the_table() -> None:
         table = LockTable()
         armed = queue.SimpleQueue()
         draw = random.Random(1)
+        sys.setswitchinterval(0.0005)  # or each press takes ten milliseconds
 
         def press():
             while armed.get():
                 time.sleep(0.001)
                 _thread.interrupt_main()
 
-        presser = threading.Thread(target=press)
+        presser = threading.Thread(target=press, daemon=True)
         presser.start()
         pressed = number = 0
         while pressed < 150:
