@@ -217,7 +217,9 @@ def test_a_majority_is_lost(net: Net, fault: str) -> None:
     holds(first)
     token = first.do("token", lock_id=X)
     waits = asks(second)
-    if fault == "cut":  # links go one by one: who waits would have both for a moment, and be told so
+    if (
+        fault == "cut"
+    ):  # links go one by one: who waits would have both for a moment, and be told so
         for name in SERVERS[:2]:
             net.link(second.name, name).cut()
     for name in SERVERS[:2]:
