@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import gevent
 import pykka
 
-import locks
 from locks import Node, OperatingError
+from locks.ownership.process import take_token
 from locks.runtime import tell
 from locks_leader.policy import Policy
 
@@ -75,13 +75,6 @@ class Agreements:
                 return
 
     def _token(self) -> int:
-        agent = self._node.spawn_agent()
-        try:
-            if self._electorate is None:
-                locks.lock(agent, self._lock_id, "write", sorted(self._node.alive), "all_alive")
-            else:
-                locks.lock(agent, self._lock_id, "write", sorted(self._electorate), "majority")
-            return locks.fencing_token(agent, self._lock_id)
-        finally:
-            if agent.is_alive():
-                locks.end_transaction(agent)
+        if self._electorate is None:
+            return take_token(self._node, self._lock_id, sorted(self._node.alive), "all_alive")
+        return take_token(self._node, self._lock_id, sorted(self._electorate), "majority")

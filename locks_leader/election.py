@@ -156,9 +156,8 @@ class Election:
         if not callable(function):
             raise MisuseError(f"{function!r} can't be called; run() needs a function")
         deadline = None if timeout is None else time.monotonic() + timeout
-        node = (
-            self._node or default_node()
-        )  # the same one, if the leadership is lost before it began
+        # The same one each time, if the leadership is lost before the function has begun.
+        node = self._node or default_node()
         part = None
         while True:
             part = self._begin(once=True, node=node, before=part)

@@ -39,13 +39,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pykka
 
 from locks import InvalidOption, Node
 from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew, Revoke
-from locks.ownership.part import Part
+from locks.ownership.part import Gone, Idle, Leaving, Part
 from locks.ownership.worker import Worker, check_node
 from locks.program import default_node
 from locks.runtime import current_client, tell
@@ -142,21 +142,6 @@ class Ownership(Worker):
             nodes=self._nodes,
             node=node,
         )
-
-
-# --- What the shell tells a seat ------------------------------------------------------------------
-
-
-class Gone(NamedTuple):
-    """The worker has ended, or has done its last task."""
-
-
-class Leaving(NamedTuple):
-    """The worker will be gone after the tasks at hand."""
-
-
-class Idle(NamedTuple):
-    """The last task of a group that was asked back is over."""
 
 
 # --- The office -----------------------------------------------------------------------------------
@@ -309,7 +294,7 @@ class Seat(Behaviour):
         self._following: Id | None = None  # the office to which it has reported
         self._refusal: Exception | None = None
         part.suspend()
-        part.seated(*(partial(tell, me, message) for message in (Gone(), Leaving(), Idle())))
+        part.seated(partial(tell, me))
 
     def send(self, seat: Ref, message: tuple[Any, ...]) -> None:
         """Tell another seat something."""
@@ -368,13 +353,10 @@ class Seat(Behaviour):
     def terminate(self, reason: object, election: ElectionState) -> None:
         """The part is over."""
         self._agreements.cancel()
-        try:
-            if reason == "normal":
-                self.part.tell_lost(self.part.report())
-        except Exception as error:
-            self.part.ended(error)
-            raise
-        self.part.ended(self._refusal or reason)
+        if reason == "normal":
+            self.part.left(self._refusal or reason)
+        else:
+            self.part.ended(self._refusal or reason)
 
     # --- Messages
 

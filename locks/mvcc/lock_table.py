@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
 
+from locks.agent import check_timeout
 from locks.errors import InvalidOption, LockTimeout, MisuseError
 from locks.mvcc.errors import TableStopped
 from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
@@ -221,11 +222,7 @@ class LockTable(InlineActor):
             MisuseError: Somebody else waits with this guard.
             TableStopped: The table was stopped.
         """
-        if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
-            raise InvalidOption(
-                f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
-                timeout=repr(timeout),
-            )
+        check_timeout(timeout)
         now = time.monotonic()
         deadline = float("inf") if timeout is None else now + timeout
         push_at = float("inf") if self._push_after is None else now + self._push_after

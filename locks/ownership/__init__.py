@@ -18,8 +18,8 @@ tasks that are its own. They agree only when a worker comes or goes.
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded, StaleToken
 from locks.ownership.groups import stable_hash
-from locks.ownership.member import Statistics
 from locks.ownership.process import Ownership
+from locks.ownership.worker import Statistics
 
 __all__ = [
     "Backlog",

@@ -120,9 +120,8 @@ class Backlog(Generic[T]):
                     "this backlog is closed: make it with more=True, and add before you call close()"
                 )
             with self._lock:
-                append = [line.tasks.append for line in self._lines]
                 for group, task in zip(groups, tasks, strict=True):
-                    append[group](task)
+                    self._lines[group].tasks.append(task)
         finally:
             self._adding.pop()
             self.wake()

@@ -236,10 +236,11 @@ class Coordinator(Generic[W]):
     def _grant(self, free: Iterable[int]) -> list[Effect]:
         """Grant groups as the plan says; not if the next agreement is needed for them."""
         grants: dict[W, list[int]] = {}
+        heirs = set(self._staying_workers())
         for group in sorted(free):
             worker = self._plan.get(group)
             newer = self._tokens.get(group, 0) < self.token
-            if newer and worker is not None and worker in self._workers.keys() - self._leaving:
+            if newer and worker is not None and worker in heirs:
                 self._owners[group] = worker
                 self._tokens[group] = self.token
                 self._holders[group] = {worker}

@@ -8,9 +8,8 @@ coordinates, nothing is begun; it reports what it has to the next coordinator, a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
-__all__ = ["Member", "Statistics"]
+__all__ = ["Member"]
 
 
 class Member:
@@ -113,27 +112,3 @@ class Member:
             return False
         del self._at_hand[group]
         return self.leaving.pop(group, None) is not None
-
-
-class Statistics(NamedTuple):
-    """How a worker is getting on.
-
-    Attributes:
-        groups: How many groups there are.
-        owned: How many of them are its own.
-        backlog: How many tasks wait in those, in the backlog that it runs; 0 if it runs none.
-        done: How many tasks it has done.
-        at_hand: How many it has begun and not ended.
-        gained: How many groups it was granted, all in all.
-        lost: How many of them it does not own any more.
-        agreements: How many agreements on who owns what it knows of, all in all.
-    """
-
-    groups: int
-    owned: int
-    backlog: int
-    done: int
-    at_hand: int
-    gained: int
-    lost: int
-    agreements: int

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from locks.errors import InvalidOption
 from locks.ownership.backlog import Backlog
@@ -29,7 +29,7 @@ from locks.runtime.inline import native_lock
 if TYPE_CHECKING:
     from locks.ownership.worker import Worker
 
-__all__ = ["Part"]
+__all__ = ["Gone", "Idle", "Leaving", "Part"]
 
 T = TypeVar("T")
 
@@ -75,6 +75,18 @@ class _State:
                 self._lock.release()
 
 
+class Gone(NamedTuple):
+    """To the seat: the worker has ended, or has done its last task."""
+
+
+class Leaving(NamedTuple):
+    """To the seat: the worker will be gone after the tasks at hand."""
+
+
+class Idle(NamedTuple):
+    """To the seat: the last task of a group that was asked back is over; see `Part.settle`."""
+
+
 class Part:
     """One part that a worker takes, from joining to leaving. The shells tell it what it gets.
 
@@ -99,16 +111,14 @@ class Part:
         self.backlog: Backlog[Any] | None = None
         self.stopping = False
         self.leaves = False  # because it was told to
-        self.let_go: Callable[[], object] = lambda: None
-        self.drained: Callable[[], object] = lambda: None
-        self.leaving: Callable[[], object] = lambda: None
+        self._tell: Callable[[Gone | Leaving | Idle], object] = lambda message: None
         self.running = native_lock()  # held by who runs a backlog
         self._lock = _State()
         self._idle: set[Waiter] = set()
         self._slice = 16
         self._finished: list[int] = []  # asked back, and nothing is at hand any more
         try:
-            self._monitor = monitor(client, lambda _: self.drained())
+            self._monitor = monitor(client, lambda _: self._tell(Gone()))
         except (TypeError, ValueError) as error:
             raise InvalidOption(
                 f"nobody could tell when the caller, {client!r}, has ended: {error}. Join in a "
@@ -118,16 +128,11 @@ class Part:
 
     # --- From the coordinator, in the background ----------------------------------------------------
 
-    def seated(
-        self,
-        drained: Callable[[], object],
-        leaving: Callable[[], object],
-        let_go: Callable[[], object],
-    ) -> None:
-        """The coordinator will know of it: what to call, from any thread, when something happens."""
-        self.drained, self.leaving, self.let_go = drained, leaving, let_go
+    def seated(self, tell: Callable[[Gone | Leaving | Idle], object]) -> None:
+        """The coordinator will know of it: how to tell its seat something, from any thread."""
+        self._tell = tell
         if self.stopping:  # meanwhile, or `join` was left by an exception
-            drained()
+            tell(Gone())
 
     def granted(self, groups: Iterable[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""
@@ -147,8 +152,7 @@ class Part:
         """Groups are asked back.
 
         Returns:
-            Those that are let go; for the others `let_go` will be called, in any thread, and
-            `settle` tells which.
+            Those that are let go; the seat will be told `Idle` for the others.
         """
         with self._lock:
             idle = self.member.revoked(groups)
@@ -202,6 +206,20 @@ class Part:
             self.member.suspend()
         self.wake()
 
+    def left(self, reason: object = "normal") -> None:
+        """The part is over in good order: the callback is told of all that it still had."""
+        try:
+            self.tell_lost(self.report())
+        except Exception as error:
+            self.ended(error)
+            raise
+        self.ended(reason)
+
+    def broken_off(self, error: BaseException) -> None:
+        """`join` was left by an exception: the seat may be there, or may be on its way."""
+        self.ended(error)
+        self._tell(Gone())
+
     # --- From the program, in its own threads -------------------------------------------------------
 
     def begin(self, group: int) -> int | None:
@@ -214,14 +232,14 @@ class Part:
         shield = interrupts.enter()
         try:
             with self._lock:
-                let_go = self.member.end(group)
-                if let_go:
+                idle = self.member.end(group)
+                if idle:
                     self._finished.append(group)
                 drained = self.stopping and not self.member.at_hand
-            if let_go:
-                self.let_go()
+            if idle:
+                self._tell(Idle())
             if drained:
-                self.drained()
+                self._tell(Gone())
         finally:
             interrupts.leave(shield)
 
@@ -248,7 +266,7 @@ class Part:
         self.stopping = self.leaves = True
         self.member.suspend()
         drained = now or not self.member.at_hand
-        (self.drained if drained else self.leaving)()
+        self._tell(Gone() if drained else Leaving())
         self.wake()
 
     def wake(self) -> None:

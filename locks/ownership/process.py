@@ -18,11 +18,11 @@ import pykka
 
 import locks
 from locks.errors import InvalidOption
-from locks.model import check_lock_id
+from locks.model import LockId, check_lock_id
 from locks.node import Node
 from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Revoke
 from locks.ownership.groups import Grouping
-from locks.ownership.part import Part
+from locks.ownership.part import Gone, Idle, Leaving, Part
 from locks.ownership.worker import Worker, check_node
 from locks.program import default_node
 from locks.runtime import GeventActor, tell
@@ -76,18 +76,6 @@ class Ownership(Worker):
         node.home.call(_join, node, part)
 
 
-class _Gone(NamedTuple):
-    """The worker has ended, or has done its last task."""
-
-
-class _Leaving(NamedTuple):
-    """The worker will be gone after the tasks at hand."""
-
-
-class _LetGo(NamedTuple):
-    """The last task of a group that was asked back is over."""
-
-
 class _Failed(NamedTuple):
     """There is no agreement."""
 
@@ -101,8 +89,7 @@ class _Seat(GeventActor):
         super().__init__()
         self._part = part
         self._office = office
-        messages = (_Gone(), _Leaving(), _LetGo())
-        part.seated(*(partial(tell, self.actor_ref, message) for message in messages))
+        part.seated(partial(tell, self.actor_ref))
 
     def on_receive(self, message: Any) -> None:
         """Take in what the coordinator or the worker says."""
@@ -112,30 +99,25 @@ class _Seat(GeventActor):
             part.granted(message.groups, message.token)
         elif isinstance(message, Revoke):
             office.released(self.actor_ref, part.revoked(message.groups))
-        elif isinstance(message, _LetGo):
+        elif isinstance(message, Idle):
             office.released(self.actor_ref, part.settle())
-        elif isinstance(message, _Leaving):
+        elif isinstance(message, Leaving):
             office.leaving(self.actor_ref)
         elif isinstance(message, _Failed):
             raise message.error
-        elif isinstance(message, _Gone):
+        elif isinstance(message, Gone):
             self.stop()
 
     def on_stop(self) -> None:
         """End in good order."""
         try:
-            self._part.tell_lost(self._part.report())
-        except Exception as error:
-            self._leave(error)
-            raise
-        self._leave("normal")
+            self._part.left()
+        finally:
+            self._office.gone(self.actor_ref)
 
     def on_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
         """A callback has raised an exception, or the actor was killed."""
-        self._leave(exception_value)
-
-    def _leave(self, reason: object) -> None:
-        self._part.ended(reason)
+        self._part.ended(exception_value)
         self._office.gone(self.actor_ref)
 
 
@@ -178,13 +160,7 @@ class _Office:
 
     def _agree(self) -> None:
         try:
-            agent = self._node.spawn_agent()
-            try:
-                locks.lock(agent, self._lock_id, "write")
-                token = locks.fencing_token(agent, self._lock_id)
-            finally:
-                locks.end_transaction(agent)
-            self._perform(self.coordinator.agreed(token))
+            self._perform(self.coordinator.agreed(take_token(self._node, self._lock_id)))
         except Exception as error:  # the node was stopped, or its clock was set back
             self._close()  # who comes now has another one
             for seat in self.coordinator.workers:
@@ -194,6 +170,23 @@ class _Office:
         offices = _offices.get(self._node, {})
         if offices.get(self._lock_id) is self:
             del offices[self._lock_id]
+
+
+def take_token(node: Node, lock_id: LockId, *where: Any) -> int:
+    """An agreement: the fencing token of a lock that is taken for a moment.
+
+    Args:
+        node: Whose agent takes it.
+        lock_id: The lock.
+        *where: On which nodes, and on how many of them, as for `locks.lock`.
+    """
+    agent = node.spawn_agent()
+    try:
+        locks.lock(agent, lock_id, "write", *where)
+        return locks.fencing_token(agent, lock_id)
+    finally:
+        if agent.is_alive():
+            locks.end_transaction(agent)
 
 
 _offices: WeakKeyDictionary[Node, dict[Hashable, _Office]] = WeakKeyDictionary()

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gevent
 
@@ -17,18 +17,41 @@ from locks.node import Node
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
-from locks.ownership.member import Statistics
 from locks.ownership.part import Part
 from locks.runtime import current_client
 from locks.runtime.inline import native_lock
 from locks.runtime.waiter import get_hub_if_exists
 
-__all__ = ["Worker", "check_node"]
+__all__ = ["Statistics", "Worker", "check_node"]
 
 T = TypeVar("T")
 W = TypeVar("W", bound="Worker")
 
 _workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+class Statistics(NamedTuple):
+    """How a worker is getting on.
+
+    Attributes:
+        groups: How many groups there are.
+        owned: How many of them are its own.
+        backlog: How many tasks wait in those, in the backlog that it runs; 0 if it runs none.
+        done: How many tasks it has done.
+        at_hand: How many it has begun and not ended.
+        gained: How many groups it was granted, all in all.
+        lost: How many of them it does not own any more.
+        agreements: How many agreements on who owns what it knows of, all in all.
+    """
+
+    groups: int
+    owned: int
+    backlog: int
+    done: int
+    at_hand: int
+    gained: int
+    lost: int
+    agreements: int
 
 
 class Worker(ABC):
@@ -89,8 +112,7 @@ class Worker(ABC):
         try:
             self._start(part)
         except BaseException as error:
-            part.ended(error)
-            part.drained()  # its seat may be there, or may be on its way
+            part.broken_off(error)
             raise
 
     def stop(self, *, now: bool = False) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import locks
 from locks.ownership import Backlog, Ownership, OwnershipEnded
-from locks.ownership.part import Part
+from locks.ownership.part import Gone, Leaving, Part
 from locks.runtime import current_client
 from tests.api.clients import Run
 from tests.helpers import eventually
@@ -211,7 +211,8 @@ def test_a_signal_handler_may_stop_a_worker() -> None:
     """It runs in the middle of whatever its thread does, so it waits for no lock."""
     part = Part(own(), current_client())
     told: list[str] = []
-    part.seated(lambda: told.append("drained"), lambda: told.append("leaving"), lambda: None)
+    names = {Gone: "drained", Leaving: "leaving"}
+    part.seated(lambda message: told.append(names[type(message)]))
     part.granted([0], 7)
 
     def interrupted() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from locks.ownership.part import Part
 from locks.runtime import current_client
 from locks_leader.agreements import Agreed
-from locks_leader.ownership import Gone, Idle, Leaving, Ownership, Seat
+from locks_leader.ownership import Ownership, Seat
 from tests.leader.owners import Diary
 
 __all__ = ["GROUPS", "World"]
@@ -104,9 +104,7 @@ class Place:
         seat = self.seat = Seated()
         seat.world = world
         seat.sit(name, self.part, self.agreements)  # type: ignore[arg-type]
-        self.part.let_go = lambda: self.inbox.append(Idle())
-        self.part.drained = lambda: self.inbox.append(Gone())
-        self.part.leaving = lambda: self.inbox.append(Leaving())
+        self.part.seated(self.inbox.append)
 
     @property
     def leads(self) -> bool:
