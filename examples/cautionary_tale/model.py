@@ -303,12 +303,7 @@ class Tale:
             worker = worker._replace(knows=copy.seen)
             if not self.draft.allow_mult or (isinstance(action, Write) and action.with_timestamp):
                 order = (*order, number)
-        state = State(
-            state.servers,
-            (*state.workers[:w], worker._replace(doing="waiting"), *state.workers[w + 1 :]),
-            order,
-            state.outages,
-        )
+        state = _set(state, w, worker._replace(doing="waiting"))._replace(order=order)
         reachable = sum(server.up for server in state.servers)
         if not (
             self.setting.refuses

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from locks.errors import LocksError
@@ -27,7 +28,7 @@ from locks.sim.host import Violation
 from locks.sim.space import Space, State
 from locks.sim.world import World
 
-__all__ = ["Outcome", "TooManyStates", "explore"]
+__all__ = ["Outcome", "TooManyStates", "collector_off", "explore"]
 
 
 Counts = tuple[int, int, int, int]
@@ -70,6 +71,18 @@ class Outcome(NamedTuple):
         )
 
 
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Don't look for garbage: a search makes millions of tuples, and none that refer to themselves."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
 def explore(
     world: World,
     limit: int = 1_000_000,
@@ -94,13 +107,8 @@ def explore(
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
-    collecting = gc.isenabled()
-    gc.disable()  # millions of tuples, and no garbage that refers to itself
-    try:
+    with collector_off():
         found = _explore(Space(world, rename, reduce), limit, most, at_end)
-    finally:
-        if collecting:
-            gc.enable()
     return found._replace(seconds=time.perf_counter() - begun)
 
 
@@ -115,7 +123,7 @@ class _Visit:
     def __init__(self, state: State, space: Space) -> None:
         self.state = state
         self.moves = space.moves(state)
-        self.quiet = all(map(space.is_fault, self.moves)) and not _unsettled(space, state)
+        self.quiet = all(map(space.is_fault, self.moves)) and not space.is_unsettled(state)
         self.move: Any = None
         self.surrendered = (0, 0, 0)
         self.least = 1 << 30
@@ -163,7 +171,7 @@ def _explore(
                 if found is None:
                     raise Violation("this can go on for ever")
             else:
-                if here.move is None and not _unsettled(space, state):
+                if here.move is None and not space.is_unsettled(state):
                     terminal += 1
                     key = (state[0], state[2])
                     if key not in ends:
@@ -204,8 +212,3 @@ def _explore(
 def _surrenders(path: list[_Visit]) -> int:
     """How many surrenders were carried out on a path."""
     return sum(each.surrendered[0] for each in path)
-
-
-def _unsettled(space: Space, state: State) -> bool:
-    """Whether an agent has still to look: another path does so earlier, and goes on from there."""
-    return any(space.unsettled[party] for party in state[0])

@@ -21,14 +21,13 @@ wins; or the cheapest one, if `price` says what it costs to leave a party in the
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from locks.errors import InvalidOption
-from locks.sim.explore import TooManyStates
+from locks.sim.explore import TooManyStates, collector_off
 from locks.sim.host import Violation
 from locks.sim.space import Move, Space, State
 from locks.sim.world import Choice, World
@@ -121,16 +120,11 @@ def shortest(
     if limit < 1:
         raise InvalidOption(f"limit={limit!r}: at least one state is visited")
     begun = time.perf_counter()
-    collecting = gc.isenabled()
-    gc.disable()  # many tuples, and no garbage that refers to itself
-    try:
+    with collector_off():
         found = _search(model, check, limit, key, None, price)
         if who is not None and found.violation is not None:
             better = _search(model, check, limit, key, who, price)
             found = replace(better, states=found.states, transitions=found.transitions)
-    finally:
-        if collecting:
-            gc.enable()
     return replace(found, seconds=time.perf_counter() - begun)
 
 
@@ -241,7 +235,7 @@ def shortest_schedule(
     space = Space(world, rename, reduce)
 
     def check(state: State, moves: Sequence[Move]) -> None:
-        if any(space.unsettled[party] for party in state[0]):
+        if space.is_unsettled(state):
             return  # it is checked when its agents have looked
         if not moves:
             space.check_end(state)

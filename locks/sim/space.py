@@ -134,6 +134,10 @@ class Space(Reactions):
             found += [Move(-1, 0, -1, faults=each) for each in self.outages.changes(network)]
         return found
 
+    def is_unsettled(self, state: State) -> bool:
+        """Whether an agent has still to look: another path does so earlier, and goes on from there."""
+        return any(self.unsettled[party] for party in state[0])
+
     def is_fault(self, move: Move) -> bool:
         """Whether this never needs to happen."""
         if move.faults:

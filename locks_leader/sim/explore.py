@@ -17,13 +17,12 @@ compared by how many were begun there before. Other orders of ages occur in rand
 
 from __future__ import annotations
 
-import gc
 import pickle
 import time
 from collections import deque
 from typing import Any, NamedTuple
 
-from locks.errors import LocksError
+from locks.sim.explore import TooManyStates, collector_off
 from locks.sim.freezing import UNORDERED, freeze
 from locks.sim.host import Violation
 from locks.sim.network import Link, home_of
@@ -40,10 +39,6 @@ FREELY = UNORDERED | {"up", "known", "watchers", "calls", "answers", "synced_to"
 
 Queues = tuple[tuple[int, tuple[int, ...]], ...]
 State = tuple[tuple[int, ...], Queues, int, int, int]  # nodes, links, network, history, calls left
-
-
-class TooManyStates(LocksError):
-    """There are more states than allowed: nothing is proven."""
 
 
 class Outcome(NamedTuple):
@@ -326,13 +321,8 @@ def explore(world: World, limit: int = 1_000_000, reduce: bool = True) -> Outcom
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
-    collecting = gc.isenabled()
-    gc.disable()  # millions of tuples, and no garbage that refers to itself
-    try:
+    with collector_off():
         return _explore(_Space(world, reduce), limit)._replace(seconds=time.perf_counter() - begun)
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _explore(space: _Space, limit: int) -> Outcome:
