@@ -11,13 +11,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gevent
 import gevent.lock
 
 import locks
-from benchmarks.harness import Figure, Report, clock, interleave
+from benchmarks.harness import Figure, Report, clock, interleave, run_all
 
 __all__ = ["FIGURES"]
 
@@ -83,29 +84,17 @@ class Bank:
         """Seconds for each transfer."""
         now = clock(self.green)
         self.seed += 1
-        errors: list[BaseException] = []
 
         def client(number: int) -> None:
             chance = random.Random(self.seed * 1000 + number)
-            try:
-                for _ in range(self.each):
-                    first, second = chance.sample(range(self.accounts), 2)
-                    transfer(first, second)
-            except BaseException as error:
-                errors.append(error)
+            for _ in range(self.each):
+                first, second = chance.sample(range(self.accounts), 2)
+                transfer(first, second)
 
+        clients = [partial(client, number) for number in range(self.clients)]
         begun = now()
-        if self.green:
-            gevent.joinall([gevent.spawn(client, n) for n in range(self.clients)])
-        else:
-            threads = [threading.Thread(target=client, args=(n,)) for n in range(self.clients)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+        run_all(clients, self.green)
         took = now() - begun
-        if errors:
-            raise errors[0]
         if sum(self.balances) != 100 * self.accounts:
             raise AssertionError("money was lost or made")
         return took / (self.each * self.clients)

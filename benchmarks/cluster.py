@@ -19,16 +19,13 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import cycle
 from typing import Any, NamedTuple, TypeVar
 
-import gevent
-
 import locks
-from benchmarks.harness import Figure, Report, Row, Runs, Sample, interleave, table
+from benchmarks.harness import Figure, Report, Row, Runs, Sample, interleave, run_all, table
 from benchmarks.lab import ROOT, Lab, Timed, now, pinnings, timed
 
 __all__ = ["FIGURES"]
@@ -227,27 +224,12 @@ class Crowd:
     def run(self, times: int) -> list[Timed]:
         """Have so many transactions done by all together, at least one by each."""
         found: list[Timed] = []
-        errors: list[BaseException] = []
         each = max(1, times // len(self.operations))
 
         def client(operation: Operation) -> None:
-            try:
-                found.extend(timed(operation)(each))
-            except BaseException as error:
-                errors.append(error)
+            found.extend(timed(operation)(each))
 
-        if self.green:
-            gevent.joinall([gevent.spawn(client, operation) for operation in self.operations])
-        else:
-            threads = [
-                threading.Thread(target=client, args=(operation,)) for operation in self.operations
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        if errors:
-            raise errors[0]
+        run_all([partial(client, operation) for operation in self.operations], self.green)
         return found
 
 

@@ -16,11 +16,14 @@ from __future__ import annotations
 import gc
 import importlib
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
+
+import gevent
 
 __all__ = ["Clock", "Figure", "Report", "Row", "Runs", "clock", "interleave", "repeat", "table"]
 
@@ -185,6 +188,32 @@ def interleave(samples: Mapping[str, Sample], rounds: int) -> Runs:
     finally:
         gc.enable()
     return runs
+
+
+def run_all(clients: Iterable[Callable[[], object]], green: bool = False) -> None:
+    """Have clients do their work at the same time, in threads or greenlets, until all have ended.
+
+    Raises:
+        BaseException: What the first one has raised that failed.
+    """
+    errors: list[BaseException] = []
+
+    def run(client: Callable[[], object]) -> None:
+        try:
+            client()
+        except BaseException as error:
+            errors.append(error)
+
+    if green:
+        gevent.joinall([gevent.spawn(run, client) for client in clients])
+    else:
+        threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if errors:
+        raise errors[0]
 
 
 def repeat(function: Callable[[], object], seconds: float, now: Clock) -> Sample:

@@ -23,7 +23,7 @@ from statistics import median
 from typing import NamedTuple
 
 import locks
-from benchmarks.harness import Figure, Report, Runs, Sample, interleave
+from benchmarks.harness import Figure, Report, Runs, Sample, interleave, run_all
 from locks.ownership import Backlog, Ownership
 
 __all__ = ["FIGURES", "coming_and_going", "main"]
@@ -79,25 +79,6 @@ class Stopwatch:
         return Took(now() - self._begun[0], time.process_time() - self._begun[1])
 
 
-def together(work: Callable[[], object]) -> None:
-    """Have the workers' threads do something, until all have ended."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run) for _ in range(WORKERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-
-
 class Scene:
     """Tasks on a thousand resources, and a handler.
 
@@ -126,7 +107,7 @@ class Scene:
                 handler(task)
 
         watch = Stopwatch()
-        together(work)
+        run_all([work] * WORKERS)
         return watch.took()
 
     def owned(self) -> Took:
@@ -149,7 +130,11 @@ class Scene:
     def own(self, backlog: Backlog[Task]) -> None:
         """Do what is one's own."""
         done: list[int] = []
-        together(lambda: done.append(Ownership(NAME, GROUPS).run(backlog, self.handler)))
+
+        def work() -> None:
+            done.append(Ownership(NAME, GROUPS).run(backlog, self.handler))
+
+        run_all([work] * WORKERS)
         if sum(done) != len(self.tasks):
             raise AssertionError(f"{sum(done)} tasks were done of {len(self.tasks)}")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import pathlib
+import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -12,6 +15,7 @@ from typing import Any, TypeVar
 import gevent
 from gevent._hub_local import get_hub_if_exists
 
+ROOT = pathlib.Path(__file__).parents[1]
 T = TypeVar("T")
 
 
@@ -50,6 +54,21 @@ def eventually(condition: Callable[[], T], limit: float = 10.0) -> T:
             raise AssertionError(f"not within {limit} s: {_name(condition)}")
         sleep(0.001)
     return value
+
+
+def run_script(script: str) -> str:
+    """Run a script in a fresh interpreter and return what it printed; its stderr must be empty."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    return done.stdout
 
 
 def _name(condition: Callable[[], object]) -> str:

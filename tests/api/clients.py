@@ -27,6 +27,7 @@ import gevent
 import gevent.event
 import gevent.queue
 import pykka
+import pytest
 
 import locks
 from tests.helpers import eventually
@@ -283,6 +284,17 @@ KINDS: dict[str, type[Client]] = {
     "threading_actors": ThreadingActorClient,
     "gevent_actors": GeventActorClient,
 }
+
+
+def play(test: pytest.Function, fixture: str) -> bool | None:
+    """Play a test in the context that this fixture of it is, if it has it: for pytest's hook."""
+    played = test.funcargs.get(fixture)
+    if not isinstance(played, Run):
+        return None
+    names = test._fixtureinfo.argnames
+    arguments = {name: test.funcargs[name] for name in names}
+    played.play(lambda: test.obj(**arguments))
+    return True
 
 
 class Run:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import locks
-from tests.api.clients import KINDS, PATCHED, Run, left_nothing_behind
+from tests.api.clients import KINDS, PATCHED, Run, left_nothing_behind, play
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -32,13 +32,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test with the fixture `run` is played in its context."""
-    played = pyfuncitem.funcargs.get("run")
-    if not isinstance(played, Run):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    played.play(lambda: pyfuncitem.obj(**arguments))
-    return True
+    return play(pyfuncitem, "run")
 
 
 @pytest.fixture(autouse=True)

@@ -413,20 +413,13 @@ def test_scenes_that_do_not_happen_are_found() -> None:
 # --- The same with locks
 
 
-@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.about)
+@pytest.mark.parametrize(
+    "part",
+    [*PARTS, *(pytest.param(part, marks=explored) for part in MORE)],  # these take minutes
+    ids=lambda part: part.about,
+)
 def test_a_majority_lock_has_no_failing_schedule(part: Part) -> None:
     """Every order of messages: nobody has what another one has, and each worker finishes."""
-    found = explore_part(part)
-    print(f"\n{part.about:48} {found}", end="")
-    assert found.ends == {(True, True)}
-    page = PAGE.read_text(encoding="utf-8")
-    assert f"| {part.about} | {found.states:,} |" in page, "the page says so"
-
-
-@explored
-@pytest.mark.parametrize("part", MORE, ids=lambda part: part.about)
-def test_a_majority_lock_has_no_failing_schedule_in_larger_parts(part: Part) -> None:
-    """The same, in minutes."""
     found = explore_part(part)
     print(f"\n{part.about:48} {found}", end="")
     assert found.ends == {(True, True)}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.api.clients import PATCHED, Run
+from tests.api.clients import PATCHED, Run, play
 
 
 class Crew(Run):
@@ -31,10 +31,4 @@ def crew(request: pytest.FixtureRequest) -> Crew:
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """A test with the fixture `crew` is played in its context."""
-    played = pyfuncitem.funcargs.get("crew")
-    if not isinstance(played, Crew):
-        return None
-    names = pyfuncitem._fixtureinfo.argnames
-    arguments = {name: pyfuncitem.funcargs[name] for name in names}
-    played.play(lambda: pyfuncitem.obj(**arguments))
-    return True
+    return play(pyfuncitem, "crew")

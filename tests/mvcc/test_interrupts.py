@@ -2,26 +2,7 @@
 
 from __future__ import annotations
 
-import pathlib
-import subprocess
-import sys
-import textwrap
-
-ROOT = pathlib.Path(__file__).parents[2]
-
-
-def run_script(script: str) -> str:
-    """Run a script in a fresh interpreter, and return what it printed; it must not fail."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from tests.helpers import run_script
 
 
 def test_ctrl_c_does_not_tear_the_table() -> None:

@@ -55,6 +55,14 @@ def asleep(client: Client, table: LockTable, guard: Guard, timeout: float | None
     return answer
 
 
+def one_asleep(crew: Crew) -> tuple[LockTable, Guard, Answer]:
+    """A table where T1 holds "a", and a client of T2's sleeps until it may write it."""
+    table = LockTable()
+    table.acquire_lock("a", T1)
+    guard = waiting(table, T2, "a")
+    return table, guard, asleep(crew.client(), table, guard)
+
+
 # --- Waits --------------------------------------------------------------------------------------
 
 
@@ -102,10 +110,7 @@ def test_a_timeout_leaves_the_place_as_it_is(crew: Crew) -> None:
 
 def test_two_cannot_wait_with_the_same_guard(crew: Crew) -> None:
     """The second one is refused, the first one is not disturbed."""
-    table = LockTable()
-    table.acquire_lock("a", T1)
-    guard = waiting(table, T2, "a")
-    answer = asleep(crew.client(), table, guard)
+    table, guard, answer = one_asleep(crew)
     with pytest.raises(MisuseError, match=r"waits with .* already"):
         crew.client().call(table.wait_for, guard)
     table.update_locks("a", Aborted(T1))
@@ -114,10 +119,7 @@ def test_two_cannot_wait_with_the_same_guard(crew: Crew) -> None:
 
 def test_a_guard_that_is_dequeued_ends_its_wait(crew: Crew) -> None:
     """Somebody else has given the request up."""
-    table = LockTable()
-    table.acquire_lock("a", T1)
-    guard = waiting(table, T2, "a")
-    answer = asleep(crew.client(), table, guard)
+    table, guard, answer = one_asleep(crew)
     table.dequeue(guard)
     with pytest.raises(UnknownGuard, match="was dequeued"):
         answer.get()
@@ -125,10 +127,7 @@ def test_a_guard_that_is_dequeued_ends_its_wait(crew: Crew) -> None:
 
 def test_a_transaction_that_is_finished_ends_its_wait(crew: Crew) -> None:
     """Somebody has pushed it."""
-    table = LockTable()
-    table.acquire_lock("a", T1)
-    guard = waiting(table, T2, "a")
-    answer = asleep(crew.client(), table, guard)
+    table, _, answer = one_asleep(crew)
     table.update_locks("b", Aborted(T2))
     with pytest.raises(TransactionFinished) as caught:
         answer.get()
