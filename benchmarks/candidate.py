@@ -23,9 +23,9 @@ import pykka
 
 import locks
 import locks_leader
-from locks.node import Node
+from locks.node.node import Node
+from locks.node.server import Server
 from locks.otp.link import Link
-from locks.server import Server
 
 __all__ = ["Dictionary", "Note", "Notes"]
 

@@ -30,7 +30,7 @@ import gevent
 
 import locks
 from benchmarks.harness import Report, Sample
-from locks.node import Node
+from locks.node.node import Node
 
 __all__ = [
     "COOKIE",

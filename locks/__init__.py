@@ -10,7 +10,6 @@ algorithm Thomas Arts model-checked and refined.
         ...
 """
 
-from locks.agent import Agent
 from locks.api import (
     await_all_locks,
     begin_transaction,
@@ -34,7 +33,6 @@ from locks.api import (
     watch,
     watchers,
 )
-from locks.cluster import NodeDown, NodeUp
 from locks.errors import (
     AgentEnded,
     CannotServe,
@@ -66,14 +64,16 @@ from locks.model import (
     Require,
     View,
 )
-from locks.node import Node, NodeStatistics
+from locks.node.agent import Agent
+from locks.node.cluster import NodeDown, NodeUp
+from locks.node.node import Node, NodeStatistics
 from locks.otp.options import TLS
 from locks.otp.remote import RemoteError, RemoteRef
 from locks.otp.terms import Atom
 from locks.primitives import Lock, RWLock
 from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor
-from locks.transaction import Transaction, run_transaction, transaction
+from locks.transactions import Transaction, run_transaction, transaction
 
 __version__ = "0.1.0"
 

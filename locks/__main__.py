@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from locks import __version__, cli_node, demo
-from locks.sim import cli
+from locks import __version__
+from locks.cli import demo, node, sim
 
 __all__ = ["main"]
 
@@ -24,8 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"locks {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo.add_command(commands)
-    cli_node.add_command(commands)
-    cli.add_command(commands)
+    node.add_command(commands)
+    sim.add_command(commands)
     options = parser.parse_args(arguments)
     status: int = options.run(options)
     return status

@@ -11,8 +11,7 @@ from typing import Any
 
 import pykka
 
-from locks.agent import Agent, Notified, check_timeout
-from locks.agent_machine import Flag, Object
+from locks.core.agent.machine import Flag, Object
 from locks.errors import InvalidLockId, InvalidOption, MisuseError, NodeNotRunning, NotHeld
 from locks.model import (
     AgentId,
@@ -29,13 +28,14 @@ from locks.model import (
     check_require,
     show,
 )
-from locks.node import Node, NodeStatistics
+from locks.node.agent import Agent, Notified, check_timeout
+from locks.node.node import Node, NodeStatistics
+from locks.node.remote_clients import RemoteAgent
+from locks.node.server import Watcher
 from locks.otp.etf import EncodeError, encode
 from locks.otp.remote import RemoteRef
 from locks.program import default_node
-from locks.remote_agent import RemoteAgent
 from locks.runtime import Client, current_client
-from locks.server import Watcher
 
 __all__ = [
     "await_all_locks",

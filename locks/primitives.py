@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from locks.agent import Agent, check_timeout
 from locks.errors import InvalidOption, LockLost, LockTimeout, MisuseError, NotHeld
 from locks.model import Mode, check_lock_id, check_mode, show
+from locks.node.agent import Agent, check_timeout
 from locks.program import default_node
 from locks.runtime import current_client
 

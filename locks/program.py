@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pykka
 
 from locks.errors import AgentEnded, MisuseError
-from locks.node import Node, Trace
+from locks.node.node import Node, Trace
 from locks.otp.options import TLS, Address, Options, check_node_name
 from locks.runtime.inline import native_lock
 

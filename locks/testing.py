@@ -25,16 +25,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from locks import program
-from locks.agent import Agent, Call
-from locks.agent_machine import Object
+from locks.core.agent.machine import Object
+from locks.core.messages import Answer, Ended, ToAgent
 from locks.errors import InvalidOption, MisuseError
-from locks.messages import Answer, Ended, ToAgent
 from locks.model import AgentId, Deadlock, LockResult, show
-from locks.node import Node, NodeStatistics
+from locks.node.agent import Agent, Call
+from locks.node.node import Node, NodeStatistics
+from locks.node.server import Server
 from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Home, Killed, Waiter, current_client
 from locks.runtime.inline import Turn
-from locks.server import Server
 from locks.sim.application import Application, Client, Violation
 from locks.sim.host import Host
 

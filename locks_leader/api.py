@@ -11,15 +11,15 @@ from typing import Any, Literal, NamedTuple
 import pykka
 
 from locks import Atom, InvalidOption, Node, RemoteError
-from locks.agent import check_timeout
+from locks.node.agent import check_timeout
 from locks.program import default_node
-from locks_leader import wire
 from locks_leader.behaviour import Behaviour
+from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout
-from locks_leader.instance import Begin, Instance
-from locks_leader.messages import Role
 from locks_leader.policy import Policy, policy_of
+from locks_leader.shell.instance import Begin, Instance
 from locks_leader.state import Caller
+from locks_leader.wire import messages as wire
 
 __all__ = [
     "Info",

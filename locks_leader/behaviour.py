@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks import MisuseError
-from locks_leader.machine import NOTHING, Outcome, Surrender
+from locks_leader.core.machine import NOTHING, Outcome, Surrender
 
 if TYPE_CHECKING:
     import pykka

@@ -49,12 +49,12 @@ from locks.ownership.part import Gone, Idle, Leaving, Part
 from locks.ownership.worker import Worker, check_node
 from locks.program import default_node
 from locks.runtime import current_client, tell
-from locks_leader import wire
-from locks_leader.agreements import Agreed, Agreements, Failed, Id
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.policy import Policy, policy_of
+from locks_leader.shell.agreements import Agreed, Agreements, Failed, Id
 from locks_leader.state import ElectionState
+from locks_leader.wire import messages as wire
 
 __all__ = ["Ownership"]
 

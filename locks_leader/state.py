@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pykka
 
-from locks_leader.messages import Role
+from locks_leader.core.messages import Role
 
 if TYPE_CHECKING:
-    from locks_leader.instance import Instance
+    from locks_leader.shell.instance import Instance
 
 __all__ = ["Answers", "Caller", "ElectionState"]
 

@@ -6,8 +6,8 @@ from collections import Counter
 from random import Random
 from typing import cast
 
-from locks.lock_table import LockTable
-from locks.lock_tree import Entry, Slot
+from locks.core.server.table import LockTable
+from locks.core.server.tree import Entry, Slot
 from locks.model import AgentId, LockId, Mode, RequestRecord, blocks, conflict
 from tests.oracle import End, Key, Oracle, Wish
 

@@ -32,7 +32,7 @@ import pykka
 from locks.errors import InvalidOption
 from locks.groups.scope import GroupMonitor, Joined, Left, Ref, Scope, Watcher, scope_of
 from locks.groups.wire import to_group
-from locks.node import Node
+from locks.node.node import Node
 from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom
 from locks.program import default_node

@@ -38,7 +38,7 @@ from locks.runtime import Monitor, monitor
 from locks.wire import BadMessage
 
 if TYPE_CHECKING:
-    from locks.node import Node
+    from locks.node.node import Node
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
 

@@ -22,7 +22,7 @@ starts there, and only if it waits *and* is waited for. That is what keeps a que
 writers cheap: none of them is waited for by anybody but those behind, and who comes last has
 nobody behind.
 
-This is the graph of `locks.wait_graph`, but not its code. There each agent knows a part of the
+This is the graph of `locks.core.agent.wait_graph`, but not its code. There each agent knows a part of the
 graph, the edges follow from a rule that treats both sides alike, and the search stops at larger
 agents, because somebody else looks further. Here everything is known, a reader waits for a writer
 but never the other way round, and the victim need not be the largest (decision 0016).

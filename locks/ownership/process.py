@@ -19,7 +19,7 @@ import pykka
 import locks
 from locks.errors import InvalidOption
 from locks.model import LockId, check_lock_id
-from locks.node import Node
+from locks.node.node import Node
 from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Revoke
 from locks.ownership.groups import Grouping
 from locks.ownership.part import Gone, Idle, Leaving, Part

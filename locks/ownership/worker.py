@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import gevent
 
 from locks.errors import InvalidOption, MisuseError
-from locks.node import Node
+from locks.node.node import Node
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping

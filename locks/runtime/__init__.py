@@ -5,7 +5,7 @@ made, by importing it.
 """
 
 from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
-from locks.runtime.home import Home
+from locks.runtime.executor import Home
 from locks.runtime.monitor import (
     Client,
     Down,

@@ -28,11 +28,11 @@ from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
-from locks.agent_machine import AgentMachine
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import AgentEffect, ServerMessage, ToAgent
+from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
-from locks.messages import AgentEffect, ServerMessage, ToAgent
 from locks.model import AgentId, Deadlock, show
-from locks.server_machine import ServerMachine
 from locks.sim.checks import (
     check_clean,
     check_exclusion,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from locks.lock_tree import Entry
-from locks.messages import (
+from locks.core.messages import (
     Release,
     Remove,
     Resolved,
@@ -19,8 +18,9 @@ from locks.messages import (
     Surrendered,
     ToAgent,
 )
+from locks.core.server.machine import ServerMachine
+from locks.core.server.tree import Entry
 from locks.model import AgentId, Deadlock, Edge, LockId, blocks, related, show
-from locks.server_machine import ServerMachine
 from locks.sim.client import Client, TokenKey
 from locks.sim.host import Host, Violation, needed
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-from locks.agent_machine import AgentMachine
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Answer, Ended, Lost, Notify, Remove
 from locks.errors import (
     AgentEnded,
     CannotServe,
@@ -17,7 +18,6 @@ from locks.errors import (
     LockLost,
     NotHeld,
 )
-from locks.messages import Answer, Ended, Lost, Notify, Remove
 from locks.model import AgentId, Deadlock, LockId, Mode
 from locks.sim.host import Host, Violation
 from locks.sim.rules import OURS, Rule

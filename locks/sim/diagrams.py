@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from locks.messages import (
+from locks.core.agent.wait_graph import Exploration
+from locks.core.messages import (
     Knowledge,
     Raise,
     Raised,
@@ -29,13 +30,12 @@ from locks.messages import (
 from locks.model import AgentId, Edge, RequestRecord, show
 from locks.sim.checks import reached
 from locks.sim.client import SERIALS
+from locks.sim.formatter import Teller, listed, name_of
 from locks.sim.host import Mail
 from locks.sim.network import Party
 from locks.sim.story import teller_for
-from locks.sim.teller import Teller, listed, name_of
 from locks.sim.trace import Post, agents_of, neighbours, nodes_of
 from locks.sim.world import Event
-from locks.wait_graph import Exploration
 
 __all__ = ["escape", "sequence_diagram", "wait_for_graph"]
 

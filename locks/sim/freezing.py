@@ -25,10 +25,10 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from locks.lock_tree import Asker, Entry
-from locks.messages import Remove, Request, Surrender, Surrendered
+from locks.core.messages import Remove, Request, Surrender, Surrendered
+from locks.core.server.machine import ServerMachine
+from locks.core.server.tree import Asker, Entry
 from locks.model import AgentId, RequestRecord
-from locks.server_machine import ServerMachine
 
 __all__ = ["SINGLE", "UNORDERED", "Labels", "freeze"]
 

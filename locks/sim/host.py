@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from locks.agent_machine import AgentMachine
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import AgentMessage, Lost, Surrender, Surrendered, ToAgent, ToServer
 from locks.errors import LockLost, NotHeld
-from locks.messages import AgentMessage, Lost, Surrender, Surrendered, ToAgent, ToServer
 from locks.model import AgentId, Deadlock, LockId, Mode, Require, related, show
 from locks.sim.network import Party
 
@@ -237,7 +237,7 @@ class Host:
 def needed(require: Require, asked: Collection[str], alive: Collection[str]) -> int:
     """On how many of the nodes that are asked a lock is needed.
 
-    Not `locks.wishes.needed`: this is to find out when that is wrong.
+    Not `locks.core.agent.requests.needed`: this is to find out when that is wrong.
     """
     nodes = len(asked)
     if require.endswith("_alive"):

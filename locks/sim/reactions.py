@@ -12,8 +12,8 @@ import pickle
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from locks.core.server.machine import ServerMachine
 from locks.model import AgentId
-from locks.server_machine import ServerMachine
 from locks.sim.checks import check_done, check_rule, serve
 from locks.sim.client import SERIALS, Client
 from locks.sim.freezing import SINGLE, UNORDERED, Labels, freeze

@@ -19,18 +19,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from locks.agent_machine import AgentMachine
-from locks.claims import Claims
+from locks.core.agent.deadlocks import Resolver
+from locks.core.agent.fencing import Tokens
+from locks.core.agent.ledger import Claims
+from locks.core.agent.machine import AgentMachine
+from locks.core.agent.requests import Wish
+from locks.core.agent.wait_graph import Exploration, WaitGraph
+from locks.core.messages import AgentEffect
+from locks.core.server.machine import ServerMachine
+from locks.core.server.notifier import Informer, News, _Edge
+from locks.core.server.tree import Asker, Entry
 from locks.errors import LocksError
-from locks.informer import Informer, News, _Edge
-from locks.lock_tree import Asker, Entry
-from locks.messages import AgentEffect
 from locks.model import AgentId, Edge, LockId, RequestRecord
-from locks.resolver import Resolver
-from locks.server_machine import ServerMachine
-from locks.tokens import Tokens
-from locks.wait_graph import Exploration, WaitGraph
-from locks.wishes import Wish
 
 __all__ = ["OURS", "RULES", "Rule"]
 

@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from locks.messages import Remove
+from locks.core.messages import Remove
 from locks.model import AgentId
 from locks.sim.checks import (
     check_exclusion,

@@ -9,7 +9,7 @@ A message is told when it is sent. Its arrival goes without saying, unless its r
 done something, or got something that was sent later. An agent that looks and does nothing is not
 mentioned.
 
-The sentences about messages are in `locks.sim.teller`.
+The sentences about messages are in `locks.sim.formatter`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from locks.messages import Knowledge, Release, Remove, Request, Resolved, Surrendered, Told
+from locks.core.agent.wait_graph import Exploration
+from locks.core.messages import Knowledge, Release, Remove, Request, Resolved, Surrendered, Told
 from locks.model import AgentId, Edge, Require, show
 from locks.sim.client import SERIALS
+from locks.sim.formatter import Teller, capital, listed
 from locks.sim.host import Violation
 from locks.sim.network import Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import finish
 from locks.sim.script import Step
-from locks.sim.teller import Teller, capital, listed
 from locks.sim.trace import Post, agents_of, neighbours, nodes_of
 from locks.sim.world import Event, World
-from locks.wait_graph import Exploration
 
 __all__ = ["Unfinished", "act", "tell", "teller_for"]
 

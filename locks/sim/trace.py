@@ -6,10 +6,10 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from locks.core.agent.wait_graph import Exploration
 from locks.model import AgentId
 from locks.sim.network import Link, Party, home_of
 from locks.sim.world import Event
-from locks.wait_graph import Exploration
 
 __all__ = ["Post", "agents_of", "neighbours", "nodes_of"]
 

@@ -22,9 +22,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from locks.messages import Remove, Surrender
+from locks.core.agent.wait_graph import Exploration
+from locks.core.messages import Remove, Surrender
+from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, Deadlock, Edge, LockId
-from locks.server_machine import ServerMachine
 from locks.sim.checks import (
     check_clean,
     check_done,
@@ -45,7 +46,6 @@ from locks.sim.host import Host, Mail, Violation
 from locks.sim.network import Link, Network, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Step, script
-from locks.wait_graph import Exploration
 
 __all__ = ["FAULTS", "Choice", "Event", "Faults", "World"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from locks.core.messages import Surrender
 from locks.errors import OperatingError
-from locks.messages import Surrender
 from locks.model import MODES, AgentId, Deadlock, Edge, LockId, Place, RequestRecord
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom, Pid

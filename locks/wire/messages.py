@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from locks.messages import (
+from locks.core.messages import (
     AgentMessage,
     Inquire,
     Knowledge,

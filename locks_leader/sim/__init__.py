@@ -1,6 +1,6 @@
 """A simulator and model checker for elections, on the network of `locks.sim`.
 
-It runs the very machines that the actors run: lock servers, agents, and `locks_leader.machine`. Its
+It runs the very machines that the actors run: lock servers, agents, and `locks_leader.core.machine`. Its
 modules, from the bottom up:
 
     A world       parties      who there is, and what they say besides the election's messages

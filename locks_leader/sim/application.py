@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from locks.sim.host import Violation
-from locks_leader.machine import Outcome
+from locks_leader.core.machine import Outcome
+from locks_leader.core.membership import Kind
 from locks_leader.sim.parties import MemberId
-from locks_leader.society import Kind
 
 __all__ = ["Collection"]
 

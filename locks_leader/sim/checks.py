@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 from locks.sim.host import Violation
 from locks.sim.network import Link, Seen
-from locks_leader.contest import nodes_of
-from locks_leader.messages import Grants
+from locks_leader.core.contest import nodes_of
+from locks_leader.core.messages import Grants
 from locks_leader.policy import Policy
 from locks_leader.sim.member import CONTEST, MERGE, Instance
 from locks_leader.sim.node import Node

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from locks.messages import (
+from locks.core.messages import (
     Knowledge,
     Raise,
     Raised,
@@ -32,8 +32,8 @@ from locks.messages import (
 from locks.sim.diagrams import escape
 from locks.sim.network import Link, Party, home_of
 from locks.sim.world import Choice
-from locks_leader.machine import TRANSITIONS
-from locks_leader.messages import Affirm, Announce, FromLeader, Resign
+from locks_leader.core.machine import TRANSITIONS
+from locks_leader.core.messages import Affirm, Announce, FromLeader, Resign
 from locks_leader.sim.parties import Ask, Here, State
 from locks_leader.sim.schedule import in_order
 from locks_leader.sim.world import Plan, World

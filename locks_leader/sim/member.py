@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from locks.agent_machine import AgentMachine
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Answer, Ended, Notify, ToAgent, ToServer
+from locks.core.messages import Lost as LostLocks
 from locks.errors import LockLost, NotHeld
-from locks.messages import Answer, Ended, Notify, ToAgent, ToServer
-from locks.messages import Lost as LostLocks
 from locks.model import AgentId
 from locks.sim.host import Violation
-from locks_leader.machine import Surrender
-from locks_leader.messages import (
+from locks_leader.core.machine import Surrender
+from locks_leader.core.membership import Kind
+from locks_leader.core.messages import (
     AskTerm,
     CallBack,
     Contend,
@@ -37,7 +38,6 @@ from locks_leader.policy import Policy
 from locks_leader.sim.application import Collection
 from locks_leader.sim.parties import Ask, Down, MemberId, State
 from locks_leader.sim.rules import RULES
-from locks_leader.society import Kind
 
 if TYPE_CHECKING:
     from locks_leader.sim.node import Node

@@ -17,17 +17,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from locks.agent_machine import AgentMachine
-from locks.messages import Remove, ToAgent
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Remove, ToAgent
 from locks.model import AgentId
 from locks.sim.host import Violation
 from locks.sim.network import Link, Pair, Party, home_of
 from locks.sim.world import Choice
+from locks_leader.core.membership import Kind
 from locks_leader.policy import Policy
 from locks_leader.sim.member import Instance
 from locks_leader.sim.parties import Down, Here, MemberId, Watch, member_id
 from locks_leader.sim.rules import RULES
-from locks_leader.society import Kind
 
 __all__ = ["EAGER", "Node", "Pair"]
 

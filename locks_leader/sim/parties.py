@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from locks.model import AgentId
-from locks_leader.society import Kind
+from locks_leader.core.membership import Kind
 
 __all__ = ["Ask", "Down", "Here", "MemberId", "State", "Watch", "member_id"]
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from typing import Literal, NamedTuple, get_args
 
+from locks_leader.core.membership import Kind
 from locks_leader.policy import Policy, quorum
 from locks_leader.sim.node import EAGER
 from locks_leader.sim.schedule import ORDERS, Order
 from locks_leader.sim.world import Plan
-from locks_leader.society import Kind
 
 __all__ = ["GRAINS", "Drawn", "Grain", "PolicyName", "draw", "node_names", "policy_for"]
 

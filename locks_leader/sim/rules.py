@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from locks.agent_machine import AgentMachine
-from locks.server_machine import ServerMachine
-from locks_leader.calls import Calls
-from locks_leader.contest import Contest
-from locks_leader.machine import Machine
-from locks_leader.merge import Merge
-from locks_leader.messages import Announce, Grants, Member, Resign
-from locks_leader.society import Kind
+from locks.core.agent.machine import AgentMachine
+from locks.core.server.machine import ServerMachine
+from locks_leader.core.calls import Calls
+from locks_leader.core.contest import Contest
+from locks_leader.core.machine import Machine
+from locks_leader.core.membership import Kind
+from locks_leader.core.merge import Merge
+from locks_leader.core.messages import Announce, Grants, Member, Resign
 
 __all__ = ["OURS", "RULES", "Rule"]
 

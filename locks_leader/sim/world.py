@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from locks.sim.network import Link, Network, Pair, home_of
 from locks.sim.world import Choice
+from locks_leader.core.membership import Kind
 from locks_leader.policy import Policy
 from locks_leader.sim.checks import (
     History,
@@ -33,7 +34,6 @@ from locks_leader.sim.checks import (
 from locks_leader.sim.member import Instance
 from locks_leader.sim.node import EAGER, Node, Parcel
 from locks_leader.sim.parties import MemberId
-from locks_leader.society import Kind
 
 __all__ = ["FREE", "Plan", "World"]
 

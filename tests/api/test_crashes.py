@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import locks
-from locks.agent_machine import AgentMachine
-from locks.server_machine import ServerMachine
+from locks.core.agent.machine import AgentMachine
+from locks.core.server.machine import ServerMachine
 from tests.helpers import eventually
 
 A, B = ("a",), ("b",)

@@ -19,7 +19,7 @@ import pytest
 
 import locks
 import locks.testing
-from locks.messages import Request
+from locks.core.messages import Request
 from locks.program import default_node
 from locks.sim import application
 from locks.testing import Client, Simulation, Violation, seeds, simulate

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import locks
-from locks.messages import Inquire, Remove
+from locks.core.messages import Inquire, Remove
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import A, B, C, Nodes, Tx, peer, until_connected, until_members
 from tests.helpers import eventually

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from locks.lock_tree import Entry
+from locks.core.server.tree import Entry
 from locks.model import LockId
 from tests.lockstep import Lockstep, agent
 

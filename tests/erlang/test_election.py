@@ -16,8 +16,17 @@ import pytest
 import locks
 from locks import groups
 from locks.otp import Atom, Pid, encode
-from locks_leader import messages as ours
-from locks_leader.original import (
+from locks_leader.core import messages as ours
+from locks_leader.wire.original_bridge import (
+    Command,
+    Hear,
+    Meet,
+    Originals,
+    Resync,
+    Tell,
+    holder_in,
+)
+from locks_leader.wire.original_messages import (
     AmLeader,
     AmWorker,
     Call,
@@ -30,7 +39,6 @@ from locks_leader.original import (
     parse,
     vector,
 )
-from locks_leader.originals import Command, Hear, Meet, Originals, Resync, Tell, holder_in
 from tests.erlang.conftest import PYTHON
 from tests.erlang.erlang import Erlang
 from tests.helpers import eventually

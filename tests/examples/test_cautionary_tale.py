@@ -56,7 +56,7 @@ from examples.cautionary_tale.majority import (
 )
 from examples.cautionary_tale.model import Copy, Move, Setting, State, Tale
 from examples.cautionary_tale.stories import story, tell
-from locks import wishes
+from locks.core.agent import requests as wishes
 from locks.errors import InvalidOption
 from locks.model import Require
 from locks.sim.explore import TooManyStates

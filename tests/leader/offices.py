@@ -15,8 +15,8 @@ from typing import Any
 
 from locks.ownership.part import Part
 from locks.runtime import current_client
-from locks_leader.agreements import Agreed
 from locks_leader.ownership import Ownership, Seat
+from locks_leader.shell.agreements import Agreed
 from tests.leader.owners import Diary
 
 __all__ = ["GROUPS", "World"]
@@ -31,7 +31,7 @@ class Agreements:
         self.wanted: list[tuple[Any, int]] = []
 
     def take(self, id: Any, newest: int, seat: Any) -> None:
-        """See `locks_leader.agreements.Agreements`."""
+        """See `locks_leader.shell.agreements.Agreements`."""
         self.wanted.append((id, newest))
 
     def cancel(self) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from locks_leader.contest import Contest
-from locks_leader.messages import Contend
+from locks_leader.core.contest import Contest
+from locks_leader.core.messages import Contend
 from locks_leader.policy import Policy
 from locks_leader.sim.schedule import ORDERS, Chooser, in_order, settle
 from locks_leader.sim.world import Plan, World

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from locks.messages import Raise
+from locks.core.messages import Raise
 from locks.sim.host import Violation
 from locks.sim.network import Link
 from locks_leader.sim.explore import explore

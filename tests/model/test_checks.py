@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from locks.agent_machine import AgentMachine
-from locks.claims import Claims
-from locks.lock_table import LockTable
-from locks.lock_tree import Asker, Entry
+from locks.core.agent.deadlocks import Resolver
+from locks.core.agent.ledger import Claims
+from locks.core.agent.machine import AgentMachine
+from locks.core.agent.requests import Wish
+from locks.core.server.table import LockTable
+from locks.core.server.tree import Asker, Entry
 from locks.model import Deadlock, Edge
-from locks.resolver import Resolver
 from locks.sim.host import Violation
 from locks.sim.rules import RULES
 from locks.sim.schedule import run
 from locks.sim.world import Faults, World
-from locks.wishes import Wish
 
 OPPOSITE = ["write a; write b", "write b; write a"]
 Patch = pytest.MonkeyPatch
@@ -154,7 +154,7 @@ def test_an_agent_that_vouches_for_what_is_lost(monkeypatch: Patch) -> None:
 
 def test_a_grant_out_of_order(monkeypatch: Patch) -> None:
     """A lock table grants a read that came after a write that waits."""
-    monkeypatch.setattr("locks.lock_table.last_ahead", lambda *args: None)
+    monkeypatch.setattr("locks.core.server.table.last_ahead", lambda *args: None)
     goes_wrong(lambda: World(["read a", "write a", "read a"]), "granted too early")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from locks.sim.cli_explore import explore_all, searches
+from locks.cli.sim_explore import explore_all, searches
 from locks.sim.explore import Outcome, TooManyStates, explore
 from locks.sim.host import Violation
 from locks.sim.network import Network, Party

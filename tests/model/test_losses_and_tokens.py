@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from locks.server_machine import ServerMachine
+from locks.core.server.machine import ServerMachine
 from locks.sim.explore import explore
 from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import finish

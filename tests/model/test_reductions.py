@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from locks.agent_machine import AgentMachine
-from locks.informer import Informer
-from locks.messages import Told
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Told
+from locks.core.server.notifier import Informer
 from locks.sim import space as spaces
 from locks.sim.case import case_of, replay
 from locks.sim.explore import Outcome, TooManyStates, explore

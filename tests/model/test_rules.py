@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from locks import lock_table
-from locks.lock_table import LockTable
-from locks.lock_tree import Asker, Entry
+from locks.core.server import table as lock_table
+from locks.core.server.table import LockTable
+from locks.core.server.tree import Asker, Entry
 from locks.sim.explore import explore
 from locks.sim.host import Violation
 from locks.sim.plan import Plan, plan

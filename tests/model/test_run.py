@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from locks.cli.sim import add_case, case_from
+from locks.core.server.machine import ServerMachine
+from locks.core.server.notifier import Informer, News
 from locks.errors import InvalidOption
-from locks.informer import Informer, News
-from locks.server_machine import ServerMachine
 from locks.sim.case import Case, case_of, kind_of, parse_case, replay
-from locks.sim.cli import add_case, case_from
 from locks.sim.plan import Plan, Shape, plan
 from locks.sim.rules import Rule
 from locks.sim.runs import Tally, run_plan, run_seeds

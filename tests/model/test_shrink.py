@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from locks.agent_machine import AgentMachine
-from locks.messages import Release, Released, ToServer
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Release, Released, ToServer
 from locks.sim.case import Case, case_of, kind_of, parse_case, replay
 from locks.sim.client import SERIALS
 from locks.sim.host import Violation

@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import pytest
 
-from locks.agent_machine import AgentMachine
+from locks.core.agent.deadlocks import Resolver
+from locks.core.agent.machine import AgentMachine
 from locks.errors import InvalidOption
-from locks.resolver import Resolver
 from locks.sim.diagrams import escape, sequence_diagram, wait_for_graph
+from locks.sim.formatter import Teller
 from locks.sim.host import Violation
 from locks.sim.plan import Shape, plan
 from locks.sim.rules import Rule
 from locks.sim.schedule import run
 from locks.sim.story import Unfinished, act, tell
-from locks.sim.teller import Teller
 from locks.sim.world import Faults, World
 
 RING = ["write a; write b", "write b; write c", "write c; write a"]

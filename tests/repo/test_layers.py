@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[2]
 PURE = [
     ["locks.errors"],
     ["locks.model", "locks.groups.table"],
-    ["locks.messages", "locks.lock_tree", "locks.wishes"],
-    ["locks.lock_table"],
-    ["locks.wait_graph"],
-    ["locks.informer", "locks.resolver"],
-    ["locks.claims", "locks.tokens"],
-    ["locks.server_machine", "locks.agent_machine"],
+    ["locks.core.messages", "locks.core.server.tree", "locks.core.agent.requests"],
+    ["locks.core.server.table"],
+    ["locks.core.agent.wait_graph"],
+    ["locks.core.server.notifier", "locks.core.agent.deadlocks"],
+    ["locks.core.agent.ledger", "locks.core.agent.fencing"],
+    ["locks.core.server.machine", "locks.core.agent.machine"],
     # Two that stand beside them: who owns which groups of resources, and the lock table of a
     # multi-version store.
     ["locks.ownership.errors", "locks.ownership.spread", "locks.mvcc.errors", "locks.mvcc.model"],
@@ -64,15 +64,21 @@ OTP_SANS_IO = [
     "locks.otp.epmd*",
 ]
 # Our messages, and those of the original, as Erlang's terms.
-FORMS = ["locks.wire", "locks.wire.*", "locks.original", "locks.original.*", "locks.groups.wire"]
+FORMS = [
+    "locks.wire",
+    "locks.wire.*",
+    "locks.wire.original",
+    "locks.wire.original.*",
+    "locks.groups.wire",
+]
 # Actors: shells around the pure machines. They import what is below, and each other.
 ACTORS = [
-    "locks.node",
-    "locks.server",
-    "locks.agent",
-    "locks.remote_agent",
-    "locks.cluster",
-    "locks.mixed",
+    "locks.node.node",
+    "locks.node.server",
+    "locks.node.agent",
+    "locks.node.remote_clients",
+    "locks.node.cluster",
+    "locks.node.original_peers",
     "locks.program",
     "locks.groups",
     "locks.groups.scope",
@@ -87,7 +93,7 @@ FACE = [
     "locks.transaction",
     "locks.primitives",
     "locks.cli*",
-    "locks.demo*",
+    "locks.cli.demo*",
     "locks.testing",
     "locks.ownership",
     "locks.ownership.backlog",
@@ -100,32 +106,37 @@ FACE = [
 # `locks_leader` stands on `locks`. Its pure tiers import from `locks` only the errors.
 LEADER_PURE = [
     ["locks_leader.errors"],
-    ["locks_leader.policy", "locks_leader.messages"],
-    ["locks_leader.society", "locks_leader.calls", "locks_leader.contest", "locks_leader.merge"],
-    ["locks_leader.machine"],
+    ["locks_leader.policy", "locks_leader.core.messages"],
+    [
+        "locks_leader.core.membership",
+        "locks_leader.core.calls",
+        "locks_leader.core.contest",
+        "locks_leader.core.merge",
+    ],
+    ["locks_leader.core.machine"],
 ]
 # What the original's candidates say, and what it means to ours: pure, and knows Erlang's terms.
-LEADER_FORMS = ["locks_leader.original", "locks_leader.originals"]
+LEADER_FORMS = ["locks_leader.wire.original_messages", "locks_leader.wire.original_bridge"]
 LEADER_SIM = ["locks_leader.sim", "locks_leader.sim.*"]
 # The actor and what users see: it imports public names, and what is above, and each other.
 LEADER_SHELL = [
     "locks_leader",
     "locks_leader.__main__",
-    "locks_leader.agreements",
+    "locks_leader.shell.agreements",
     "locks_leader.api",
     "locks_leader.behaviour",
     "locks_leader.demo*",
     "locks_leader.election",
-    "locks_leader.instance",
-    "locks_leader.mixed",
+    "locks_leader.shell.instance",
+    "locks_leader.shell.original_peers",
     "locks_leader.ownership",
     "locks_leader.state",
-    "locks_leader.transactions",
-    "locks_leader.wire",
+    "locks_leader.shell.transactions",
+    "locks_leader.wire.messages",
 ]
 PUBLIC = [
     "locks",
-    "locks.agent",
+    "locks.node.agent",
     "locks.groups",
     "locks.ownership.*",
     "locks.program",
@@ -135,7 +146,7 @@ PUBLIC = [
     "locks.runtime.tell",
 ]
 
-MAY_PRINT = ["locks.__main__", "locks.cli*", "locks.demo*", "locks.sim.cli*"]
+MAY_PRINT = ["locks.__main__", "locks.cli*", "locks.cli.demo*", "locks.cli.sim*"]
 MAY_PRINT += ["locks_leader.demo*", "locks_leader.sim.cli*", "locks_leader.sim.__main__"]
 LONGEST_FILE = 520
 
@@ -255,34 +266,42 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize(
     ("module", "source", "complaint"),
     [
-        ("locks.lock_table", "from locks.informer import Informer", "not below it"),
-        ("locks.lock_table", "from locks import wait_graph", "not below it"),
-        ("locks.lock_table", "from . import wait_graph", "not below it"),
-        ("locks.lock_table", "from .informer import Informer", "not below it"),
-        ("locks.lock_table", "import locks", "not below it"),
-        ("locks.lock_table", "from locks import lock", "not below it"),
+        (
+            "locks.core.server.table",
+            "from locks.core.server.notifier import Informer",
+            "not below it",
+        ),
+        ("locks.core.server.table", "from locks import wait_graph", "not below it"),
+        ("locks.core.server.table", "from . import wait_graph", "not below it"),
+        ("locks.core.server.table", "from .informer import Informer", "not below it"),
+        ("locks.core.server.table", "import locks", "not below it"),
+        ("locks.core.server.table", "from locks import lock", "not below it"),
         ("locks.errors", "from locks.model import Mode", "not below it"),
-        ("locks.agent_machine", "import locks.server_machine", "not below it"),
-        ("locks.model", "def f():\n    import locks.node", "not below it"),
+        ("locks.core.agent.machine", "import locks.core.server.machine", "not below it"),
+        ("locks.model", "def f():\n    import locks.node.node", "not below it"),
         ("locks.runtime.actor", "from ..model import Mode", "not below it"),
-        ("locks.server", "from locks.api import lock", "not below it"),
+        ("locks.node.server", "from locks.api import lock", "not below it"),
         ("locks.sim.world", "from locks.runtime import Client", "not below it"),
-        ("locks.agent_machine", "from locks.sim.rules import OURS", "not below it"),
+        ("locks.core.agent.machine", "from locks.sim.rules import OURS", "not below it"),
         (
             "locks.runtime.actor",
-            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from locks.node import Node",
-            "locks.runtime.actor:3 imports locks.node",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from locks.node.node import Node",
+            "locks.runtime.actor:3 imports locks.node.node",
         ),
         ("locks.api", "import locks_leader", "knows nothing of it"),
         ("locks.api", "from locks_leader.core import x", "knows nothing of it"),
-        ("locks_leader.machine", "from locks_leader.instance import Instance", "not below it"),
-        ("locks_leader.contest", "import locks", "not below it"),
-        ("locks_leader.instance", "from locks.node import Node", "not below it"),
-        ("locks_leader.merge", "import time", "list for pure modules"),
+        (
+            "locks_leader.core.machine",
+            "from locks_leader.shell.instance import Instance",
+            "not below it",
+        ),
+        ("locks_leader.core.contest", "import locks", "not below it"),
+        ("locks_leader.shell.instance", "from locks.node.node import Node", "not below it"),
+        ("locks_leader.core.merge", "import time", "list for pure modules"),
         ("locks.model", "import time", "list for pure modules"),
         ("locks.model", "from random import choice", "list for pure modules"),
-        ("locks.informer", "import threading as t", "list for pure modules"),
-        ("locks.informer", "from gevent.queue import Queue", "list for pure modules"),
+        ("locks.core.server.notifier", "import threading as t", "list for pure modules"),
+        ("locks.core.server.notifier", "from gevent.queue import Queue", "list for pure modules"),
         ("locks.model", "__import__('time')", "behind this test's back"),
         ("locks.surprise", "", "in no layer: add it to the table"),
         ("locks.model", "print(1)", "calls print"),
@@ -301,13 +320,21 @@ def test_checker_can_fail(module: str, source: str, complaint: str) -> None:
     ("module", "source", "is_package"),
     [
         ("locks.model", "from collections import abc, deque\nfrom locks.errors import Bad", False),
-        ("locks.agent_machine", "from locks import model\nfrom .informer import Informer", False),
+        (
+            "locks.core.agent.machine",
+            "from locks import model\nfrom .informer import Informer",
+            False,
+        ),
         ("locks.runtime", "from .actor import Actor\nfrom . import names", True),
         ("locks.runtime.actor", "import gevent, time\nfrom . import names", False),
-        ("locks.node", "from locks.server import Server\nfrom locks.runtime import Actor", False),
+        (
+            "locks.node.node",
+            "from locks.node.server import Server\nfrom locks.runtime import Actor",
+            False,
+        ),
         ("locks", "from .api import lock\nfrom locks.cli import main", True),
         ("locks.cli_tables", "import locks\nprint('a table')", False),
-        ("locks_leader.api", "import locks\nfrom locks_leader.machine import Machine", False),
+        ("locks_leader.api", "import locks\nfrom locks_leader.core.machine import Machine", False),
         ("locks.model", "\n" * LONGEST_FILE, False),
     ],
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.agent_machine import AgentMachine
-from locks.messages import Answer, Ended, Lost, Notify, ToAgent, ToServer
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Answer, Ended, Lost, Notify, ToAgent, ToServer
+from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, Notification
-from locks.server_machine import ServerMachine
 
 __all__ = ["ALL", "N1", "N2", "N3", "A", "B", "Net"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import locks
-from locks.agent_machine import AgentMachine
-from locks.messages import Release, Released, Remove, ToAgent, ToServer
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Release, Released, Remove, ToAgent, ToServer
 from locks.model import LockResult
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 

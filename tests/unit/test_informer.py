@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from locks.messages import Remove, Request
+from locks.core.messages import Remove, Request
+from locks.core.server.machine import ServerMachine
 from locks.model import AgentId
-from locks.server_machine import ServerMachine
 
 NODE = "n1@h"
 A = ("a",)

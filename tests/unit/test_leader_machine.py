@@ -8,8 +8,8 @@ import pytest
 
 from locks import InvalidOption
 from locks_leader import LeaderDied, NotLeader, quorum
-from locks_leader.machine import NOTHING, TRANSITIONS, Machine, Outcome, Surrender
-from locks_leader.messages import (
+from locks_leader.core.machine import NOTHING, TRANSITIONS, Machine, Outcome, Surrender
+from locks_leader.core.messages import (
     Affirm,
     Announce,
     Answer,

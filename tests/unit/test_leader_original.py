@@ -12,9 +12,20 @@ from hypothesis import strategies as st
 from locks import AgentId, Contender, View
 from locks.errors import LocksError
 from locks.otp import Atom, ImproperList, Pid, Reference, decode, encode
-from locks_leader import messages as ours
+from locks_leader.core import messages as ours
 from locks_leader.errors import LeaderDied
-from locks_leader.original import (
+from locks_leader.wire.original_bridge import (
+    MOST_KEPT,
+    Command,
+    Hear,
+    Holder,
+    Meet,
+    Originals,
+    Resync,
+    Tell,
+    holder_in,
+)
+from locks_leader.wire.original_messages import (
     AffirmLeader,
     AmLeader,
     AmWorker,
@@ -37,17 +48,6 @@ from locks_leader.original import (
     parse,
     parse_request,
     vector,
-)
-from locks_leader.originals import (
-    MOST_KEPT,
-    Command,
-    Hear,
-    Holder,
-    Meet,
-    Originals,
-    Resync,
-    Tell,
-    holder_in,
 )
 
 E, F, P = "e@h", "f@h", "p@h"

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from locks import lock_table, lock_tree
-from locks.lock_table import LockTable
-from locks.lock_tree import Asker, Entry, Slot
+from locks.core.server import table as lock_table
+from locks.core.server import tree as lock_tree
+from locks.core.server.table import LockTable
+from locks.core.server.tree import Asker, Entry, Slot
 from locks.model import LockId, Mode
 from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
 

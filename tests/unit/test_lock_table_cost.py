@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from locks import lock_table, lock_tree
-from locks.lock_table import LockTable
-from locks.lock_tree import Entry
+from locks.core.server import table as lock_table
+from locks.core.server import tree as lock_tree
+from locks.core.server.table import LockTable
+from locks.core.server.tree import Entry
 from locks.model import LockId, Mode
 from tests.helpers import lines_of
 from tests.lockstep import agent

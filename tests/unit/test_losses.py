@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 import locks
-from locks.agent_machine import AgentMachine
-from locks.messages import Answer, Ended, Lost, Notify, Surrendered, ToAgent, ToServer
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Answer, Ended, Lost, Notify, Surrendered, ToAgent, ToServer
 from locks.model import LockId, Require
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 

@@ -9,9 +9,13 @@ import pytest
 from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
-from locks.messages import Request, ServerMessage, Surrender, ToWatcher
+from locks.core.messages import Request, ServerMessage, Surrender, ToWatcher
+from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, Contender, Deadlock, LockId
-from locks.original import (
+from locks.otp.etf import decode, encode
+from locks.otp.terms import Atom, Pid, Term
+from locks.wire import BadMessage, agent_of, pid_of
+from locks.wire.original import (
     DemonitorPid,
     MonitorPid,
     OriginalAgents,
@@ -20,11 +24,7 @@ from locks.original import (
     ToLockServer,
     watcher_request,
 )
-from locks.original.forms import Info, pack_request, read_info, unpack_request
-from locks.otp.etf import decode, encode
-from locks.otp.terms import Atom, Pid, Term
-from locks.server_machine import ServerMachine
-from locks.wire import BadMessage, agent_of, pid_of
+from locks.wire.original.forms import Info, pack_request, read_info, unpack_request
 
 E, P = "e@h", "p@h"  # a node with the original, and ours
 ONE, TWO, THREE = (Pid(number, E, 7) for number in (101, 102, 103))

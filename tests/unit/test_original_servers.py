@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks.agent_machine import AgentMachine
-from locks.errors import DeadlockAborted, MisuseError
-from locks.messages import (
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import (
     Answer,
     Ended,
     Inquire,
@@ -26,14 +25,15 @@ from locks.messages import (
     ToServer,
     Watch,
 )
+from locks.core.server.machine import ServerMachine
+from locks.errors import DeadlockAborted, MisuseError
 from locks.model import AgentId, Contender, LockId, LockResult
-from locks.original import CastServer, OriginalServers, SendTerm, around
-from locks.original.forms import pack_request
-from locks.original.servers import OFTEN, PATIENCE, cannot_unlock
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom, Pid
-from locks.server_machine import ServerMachine
 from locks.wire import BadMessage, agent_of, pid_of
+from locks.wire.original import CastServer, OriginalServers, SendTerm, around
+from locks.wire.original.forms import pack_request
+from locks.wire.original.servers import OFTEN, PATIENCE, cannot_unlock
 
 E, F, P = "e@h", "f@h", "p@h"  # two nodes with the original, and ours
 ME = agent_of(Pid((1 << 60) + 1, P, 3))

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import locks
-from locks.agent_machine import AgentMachine
-from locks.lock_table import LockTable
-from locks.messages import Answer, Raise, Raised, ToAgent, ToServer
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Answer, Raise, Raised, ToAgent, ToServer
+from locks.core.server.machine import ServerMachine
+from locks.core.server.table import LockTable
 from locks.model import AgentId, Require
-from locks.server_machine import ServerMachine
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
 ME, OTHER = AgentId(1, N1, 1), AgentId(2, N1, 2)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks import messages
+from locks.core import messages
 from locks.model import (
     MODES,
     REQUIREMENTS,

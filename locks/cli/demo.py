@@ -1,0 +1,237 @@
+"""The demo: a bank whose clients run into real deadlocks, and one deadlock in slow motion.
+
+Clients transfer money between accounts. Each takes the locks of two accounts one by one, in random
+order, so two of them often wait for each other. Half of the clients *abort* when they have to
+yield and run their transfer again; the other half *surrender* a lock and wait for it again, which
+is safe here because they touch no balance before they hold both. Auditors read-lock the parent of
+all accounts, which covers them all, and check that no money was made or lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import gevent
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+import locks
+from locks.cli.demo_story import tell_story
+from locks.sim.arguments import at_least
+from locks.transactions import OnDeadlock
+
+__all__ = ["Bank", "add_command", "run"]
+
+ACCOUNTS = ("bank", "accounts")
+START_BALANCE = 100
+
+
+@dataclass
+class Bank:
+    """The accounts, and what was counted. The locks are the only thing that protects them."""
+
+    balances: list[int]
+    transfers: int = 0
+    audits: int = 0
+    wrong_audits: int = 0
+    waits: list[float] = field(default_factory=list)
+    over: bool = False
+
+    @property
+    def money(self) -> int:
+        """All the money there should be."""
+        return START_BALANCE * len(self.balances)
+
+    def client(self, rng: random.Random, on_deadlock: OnDeadlock) -> None:
+        """Transfer money until it is over."""
+        while not self.over:
+            source, target = rng.sample(range(len(self.balances)), 2)
+            amount = rng.randint(1, 10)
+            created = time.time_ns()  # a transfer that is run again keeps its age
+            done = False
+            while not done:
+                try:
+                    self.transfer(source, target, amount, on_deadlock, created)
+                    done = True
+                except locks.DeadlockAborted:
+                    pass  # run it again
+
+    def transfer(
+        self, source: int, target: int, amount: int, on_deadlock: OnDeadlock, created: int
+    ) -> None:
+        """Move an amount from one account to another."""
+        with locks.Transaction(None, on_deadlock, created) as tx:
+            for account in (source, target):
+                asked = time.perf_counter()
+                tx.write_lock((*ACCOUNTS, account))
+                self.waits.append(time.perf_counter() - asked)
+                gevent.sleep(0)  # let others get in between: a network call, say
+            balance = self.balances[source]
+            gevent.sleep(0)  # without locks, this is where money would get lost
+            self.balances[source] = balance - amount
+            self.balances[target] += amount
+            self.transfers += 1
+
+    def auditor(self, every: float) -> None:
+        """Add up all balances now and then."""
+        while not self.over:
+            with locks.transaction(on_deadlock="surrender") as tx:
+                tx.read_lock(ACCOUNTS)
+                total = 0
+                for balance in self.balances:
+                    total += balance
+                    gevent.sleep(0)
+                self.audits += 1
+                self.wrong_audits += total != self.money
+            gevent.sleep(every)
+
+    def report(self, seconds: float) -> dict[str, Any]:
+        """What is to be said at the end."""
+        waits = sorted(self.waits) or [0.0]
+        counted = locks.statistics()
+        return {
+            "transfers": self.transfers,
+            "audits": self.audits,
+            "wrong_audits": self.wrong_audits,
+            "deadlocks": counted.deadlocks,
+            "surrenders": counted.deadlocks - counted.aborted,
+            "aborts": counted.aborted,
+            "transfers_per_second": round(self.transfers / seconds, 1),
+            "wait_median_ms": round(statistics.median(waits) * 1000, 3),
+            "wait_99th_percentile_ms": round(waits[int(len(waits) * 0.99)] * 1000, 3),
+            "money_before": self.money,
+            "money_after": sum(self.balances),
+            "money_conserved": sum(self.balances) == self.money and not self.wrong_audits,
+        }
+
+
+def run(clients: int, accounts: int, seconds: float, seed: int, console: Console) -> dict[str, Any]:
+    """Run the bank.
+
+    Args:
+        clients: How many clients transfer money at the same time.
+        accounts: How many accounts there are.
+        seconds: For how long.
+        seed: What the clients' choices are drawn from.
+        console: Where live progress is shown, if it is a terminal.
+
+    Returns:
+        The report.
+    """
+    bank = Bank([START_BALANCE] * accounts)
+    began = time.perf_counter()
+    workers: list[gevent.Greenlet[..., None]] = [
+        gevent.spawn(bank.client, random.Random(f"{seed}/{n}"), "surrender" if n % 2 else "abort")
+        for n in range(clients)
+    ]
+    workers += [gevent.spawn(bank.auditor, 0.05) for _ in range(2)]
+    with Live(console=console, transient=True, auto_refresh=False) as live:
+        while (left := seconds - (time.perf_counter() - began)) > 0:
+            if any(worker.exception is not None for worker in workers):
+                break
+            gevent.sleep(min(0.1, left))
+            if console.is_terminal:
+                live.update(_progress(bank, time.perf_counter() - began), refresh=True)
+    bank.over = True
+    gevent.joinall(workers, raise_error=True)
+    return bank.report(time.perf_counter() - began)
+
+
+def _progress(bank: Bank, elapsed: float) -> Table:
+    table = Table(box=None)
+    for title in ("seconds", "transfers", "audits", "deadlocks", "aborts", "waiting now"):
+        table.add_column(title, justify="right")
+    now = locks.statistics()
+    counts = (bank.transfers, bank.audits, now.deadlocks, now.aborted, now.table.waiting)
+    table.add_row(f"{elapsed:.1f}", *(f"{count:,}" for count in counts))
+    return table
+
+
+def _summary(report: dict[str, Any]) -> str:
+    r = report
+    return (
+        f"transfers       {r['transfers']:,} ({r['transfers_per_second']:,} a second)\n"
+        f"audits          {r['audits']:,}, {r['wrong_audits']} of them wrong\n"
+        f"deadlocks       {r['deadlocks']:,} found and resolved: "
+        f"{r['surrenders']:,} surrenders, {r['aborts']:,} aborts\n"
+        f"wait for a lock {r['wait_median_ms']} ms median, "
+        f"{r['wait_99th_percentile_ms']} ms 99th percentile\n"
+        f"money           {r['money_before']:,} before, {r['money_after']:,} after: "
+        + ("conserved" if r["money_conserved"] else "NOT CONSERVED")
+    )
+
+
+EXAMPLES = """\
+more to run, in a checkout (`.venv/bin/python -m ...` after `make run`):
+  examples.hierarchy          a lock on a tree of ids covers everything below it
+  examples.bank               many threads move money and deadlock, and not a cent is lost
+  examples.worker_pool        workers that share jobs without a foreman
+  examples.cluster            one lock on three nodes, two of which are killed
+  examples.gdict              a dictionary that several processes share, with a leader
+  examples.workers            a pool of workers that outlives its leaders
+  examples.three_ways         a lock for each task, or ownership: agreements counted
+  examples.ingest             ownership over five processes: one is killed, another one paused
+  examples.kv_store           a transactional store on the MVCC lock table: type `help`
+  examples.cautionary_tale    four locks on an eventually consistent store, and how each fails
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Add `demo` to the command line."""
+    parser = commands.add_parser(
+        "demo",
+        help="a bank with real deadlocks, and one deadlock in slow motion",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--clients", type=at_least(1), default=50, help="default 50")
+    parser.add_argument("--accounts", type=at_least(2), default=20, help="default 20")
+    parser.add_argument("--seconds", type=_positive, default=5.0, help="default 5")
+    parser.add_argument("--seed", type=int, default=1, help="default 1")
+    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.set_defaults(run=_run_command)
+
+
+def _run_command(options: argparse.Namespace) -> int:
+    gevent.get_hub()  # this program lives in a hub, and so does its node
+    console = Console(stderr=options.json, highlight=False)
+    if not options.json:
+        console.print(
+            f"A bank: {options.clients} clients transfer money between {options.accounts} "
+            f"accounts for {options.seconds:g} seconds, 2 auditors check it.\n",
+            soft_wrap=True,
+        )
+    report = run(options.clients, options.accounts, options.seconds, options.seed, console)
+    locks.stop()
+    slowly = console.is_terminal and not options.json
+    if not options.json:
+        console.print(_summary(report) + "\n", soft_wrap=True)
+    story = []
+    for line in tell_story():
+        story.append(line)
+        if not options.json:
+            console.print(line, soft_wrap=True)
+            if slowly:
+                gevent.sleep(0.4)
+    if options.json:
+        print(json.dumps({**report, "seed": options.seed, "story": story}, indent=2))
+    if not report["money_conserved"]:
+        print("the bank lost or made money: this is a bug in locks", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
+    return value

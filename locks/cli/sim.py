@@ -1,0 +1,371 @@
+"""The simulator's command line: `python -m locks sim explore`, `run`, `replay` and `story`.
+
+What a command needs is imported when it runs: other commands do not pay for it. The exit status is
+0 when all is well, 1 when a violation was found, and 2 when an argument is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from locks.core.messages import Surrender
+from locks.errors import InvalidOption
+from locks.model import REQUIREMENTS, Edge
+from locks.sim.arguments import at_least
+from locks.sim.rules import RULES
+
+if TYPE_CHECKING:
+    from locks.sim.case import Case
+    from locks.sim.plan import Plan
+    from locks.sim.runs import Failure
+    from locks.sim.world import Choice, Event, World
+
+__all__ = ["add_command"]
+
+POLICIES = ("any", "skewed", "oldest", "quiet", "timed")
+
+RUN = """\
+What is not given is drawn from each seed. The same seed and the same options always do the same.
+The first run that goes wrong is shrunk, told, and printed as a command that replays it.
+
+  python -m locks sim run --runs 5000
+  python -m locks sim run --agents 20 --locks 10 --nodes 3 --faults
+  python -m locks sim run --nodes 3 --require majority --policy timed
+  python -m locks sim run --rule original --agents 4
+"""
+
+STORY = """\
+  python -m locks sim story --client "write a; write b" --client "write b; write a"
+  python -m locks sim story --client "read a; write a" --client "read a; write a" --format waits
+
+Steps are "write a", "read a/1", "try write a", "ask write a on n1,n2 majority", "token a",
+"unlock a", "surrender a", "await" and "again"; what a client still has at its end is released.
+"""
+
+REPLAY = """\
+  python -m locks sim replay --client "write a" --client "write a" --schedule "1 2 2>n1 1>n1"
+  python -m locks sim replay --client "write a on n2" --nodes 2 --schedule "1 cut:n1,n2"
+
+Moves are:
+  1            client 1 takes its next step
+  1>n1  n1>1   a message of client 1's agent arrives at the lock server of n1, or one from there
+  1>2          a message of client 1's agent arrives at client 2's agent
+  1.2>n1       the same, from the second agent of client 1, after it has begun again
+  s1           the agent of client 1 looks at what it knows
+  t1           client 1 gives up waiting
+  d1  x1       client 1 dies: its agent ends, or crashes
+  notice:n1,n2     n1 notices that its connection to n2 is gone, or is there
+  connect:n1,n2  cut:n1,n2  mend:n1,n2  crash:n1  restart:n1
+A move that is not possible is left out. After the moves, all goes on until everybody has finished.
+"""
+
+FORMATS = ("text", "sequence", "waits")
+
+
+def add_command(commands: Any) -> None:
+    """Add `sim` to the program's commands (the result of `add_subparsers`)."""
+    parser = commands.add_parser(
+        "sim",
+        help="simulate the algorithm: every interleaving, random worlds, stories",
+        description="Run the algorithm's own machines in a simulated world, and check it.",
+    )
+    subcommands = parser.add_subparsers(dest="sim", required=True, metavar="COMMAND")
+    _add_explore(subcommands)
+    _add_run(subcommands)
+    _add_replay(subcommands)
+    _add_story(subcommands)
+
+
+def _add(
+    subcommands: Any, name: str, run: Callable[[argparse.Namespace], int], about: str, epilog: str
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subcommands.add_parser(
+        name,
+        help=about,
+        description=about[0].upper() + about[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=lambda options: _guarded(run, options))
+    parser.add_argument(
+        "--rule",
+        choices=list(RULES),
+        default="ours",
+        metavar="RULE",
+        help=f"whose rules: {', '.join(RULES)} (default ours)",
+    )
+    return parser
+
+
+def _guarded(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    try:
+        return run(options)
+    except InvalidOption as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+# --- explore ------------------------------------------------------------------------------------
+
+
+def _add_explore(subcommands: Any) -> None:
+    from locks.cli import sim_explore
+
+    about = "visit every interleaving of small worlds"
+    sim_explore.add_arguments(_add(subcommands, "explore", _explore, about, sim_explore.EXPLORE))
+
+
+def _explore(options: argparse.Namespace) -> int:
+    from locks.cli import sim_explore
+
+    return sim_explore.run_command(options, _show)
+
+
+def _show(plan: Plan, schedule: Sequence[Choice]) -> None:
+    """Print what leads to a violation in this world, in as few moves as it gets."""
+    from locks.sim.case import case_of, kind_of, replay
+    from locks.sim.shrink import shrink
+
+    case = case_of(plan, schedule)
+    found = replay(case)
+    if found.error is None:
+        print("(it is seen by exploring alone: in a state, or in how one state leads to another)")
+    else:
+        case = shrink(case, kind_of(found.error), world=False)
+    _print_case(case)
+
+
+# --- run ----------------------------------------------------------------------------------------
+
+
+def _add_run(subcommands: Any) -> None:
+    parser = _add(subcommands, "run", _run, "run random worlds under random schedules", RUN)
+    number: dict[str, Any] = {"type": at_least(1), "metavar": "N"}
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="first seed (default 0)")
+    parser.add_argument("--runs", **number, default=2000, help="how many seeds (default 2000)")
+    parser.add_argument("--agents", **number, help="clients, each with an agent")
+    parser.add_argument("--locks", **number, help="lock ids, or trees of them with --depth")
+    parser.add_argument("--nodes", **number, help="nodes")
+    parser.add_argument("--depth", **number, help="most elements of a lock id")
+    parser.add_argument("--steps", **number, help="steps of each client")
+    parser.add_argument("--reads", type=_share, metavar="SHARE", help="share of reads, 0 to 1")
+    parser.add_argument(
+        "--require",
+        type=_requirements,
+        metavar="R[,R]",
+        help=f"how many nodes a lock needs: {', '.join(REQUIREMENTS)}; several are mixed",
+    )
+    parser.add_argument(
+        "--tokens",
+        type=_share,
+        metavar="SHARE",
+        help="share of locks whose tokens are wanted, 0 to 1",
+    )
+    parser.add_argument("--policy", choices=POLICIES, help="how schedules are chosen")
+    parser.add_argument(
+        "--faults",
+        action=argparse.BooleanOptionalAction,
+        help="nodes crash, connections are cut, clients die; or nothing of this",
+    )
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument(
+        "--abort",
+        action="store_true",
+        default=None,
+        help="who yields aborts, if its client was told that it has the lock",
+    )
+    action.add_argument(
+        "--surrender", action="store_false", dest="abort", help="who yields surrenders a lock"
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    from locks.sim.plan import Shape
+    from locks.sim.runs import Tally, run_seeds
+
+    shape = Shape(**{name: getattr(options, name) for name in Shape._fields})
+    seeds = range(options.seed, options.seed + options.runs)
+    tally = Tally()
+    began = time.perf_counter()
+    failure = run_seeds(seeds, shape, RULES[options.rule], tally)
+    took = time.perf_counter() - began
+    print(tally)
+    print(
+        f"time         {took:.1f} s, {tally.seen['worlds'] / took:,.0f} worlds/s, "
+        f"{tally.seen['events'] / took:,.0f} events/s"
+    )
+    if failure is None:
+        print("no violation")
+        return 0
+    _explain(failure)
+    return 1
+
+
+def _explain(failure: Failure) -> None:
+    """Print a run that went wrong, as small as it gets."""
+    from locks.sim.case import case_of, kind_of
+    from locks.sim.shrink import shrink
+
+    print(f"\nseed {failure.seed} goes wrong after {len(failure.schedule):,} events:")
+    print(_what(failure.error))
+    print("\nThe same, made smaller:")
+    _print_case(shrink(case_of(failure.plan, failure.schedule), kind_of(failure.error)))
+
+
+def _print_case(case: Case) -> None:
+    """Print a case as a story, and the command that replays it."""
+    from locks.sim.case import replay
+
+    print()
+    found = replay(case, trace=True)
+    _tell(case, found.world, "text")
+    if found.error is not None:
+        print(f"\n{_what(found.error)}")
+    print(f"\nReplay it with:\n\npython -m locks sim replay {case}")
+
+
+# --- replay and story ---------------------------------------------------------------------------
+
+
+def add_case(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that describe a world; `case_from` reads them."""
+    parser.add_argument(
+        "--client", action="append", required=True, metavar="STEPS", help="once for each client"
+    )
+    parser.add_argument("--nodes", default="1", help="how many, or their names: n1,n2 (default 1)")
+    parser.add_argument(
+        "--homes", default="", metavar="NODES", help="where clients live (default: first node)"
+    )
+    parser.add_argument(
+        "--options", default="", help="for the agents: abort_on_deadlock, await_nodes"
+    )
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="text",
+        help=(
+            "sentences (default), a Mermaid sequence diagram, or the wait-for graph in Mermaid at the "
+            "moment of the first surrender"
+        ),
+    )
+
+
+def case_from(options: argparse.Namespace) -> Case:
+    """The case that arguments describe.
+
+    Raises:
+        InvalidOption: Something in them can't be read, or does not exist.
+    """
+    from locks.sim.case import parse_case
+
+    return parse_case(
+        options.client,
+        options.nodes,
+        options.homes,
+        options.options,
+        options.rule,
+        getattr(options, "schedule", ""),
+    )
+
+
+def _add_replay(subcommands: Any) -> None:
+    parser = _add(subcommands, "replay", _replay, "replay one case, and tell what happens", REPLAY)
+    add_case(parser)
+    parser.add_argument("--schedule", default="", metavar="MOVES", help="what happens first")
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from locks.sim.case import replay
+
+    case = case_from(options)
+    found = replay(case, trace=True)
+    _tell(case, found.world, options.format)
+    if len(found.moves) < len(case.moves) and found.error is None:
+        left_out = len(case.moves) - len(found.moves)
+        print(f"{left_out} of {len(case.moves)} moves were not possible", file=sys.stderr)
+    return _verdict(found.error)
+
+
+def _add_story(subcommands: Any) -> None:
+    about = "let clients take their steps in turn, and tell what happens"
+    add_case(_add(subcommands, "story", _story, about, STORY))
+
+
+def _story(options: argparse.Namespace) -> int:
+    from locks.sim import story
+
+    case = case_from(options)
+    flags: dict[str, Any] = dict.fromkeys(case.options, True)
+    violation = None
+    try:
+        world = story.act(case.scripts, case.nodes, case.homes, case.rule, **flags)
+    except story.Unfinished as unfinished:
+        violation, world = unfinished, unfinished.world
+    _tell(case, world, options.format)
+    return _verdict(violation)
+
+
+def _tell(case: Case, world: World, form: str) -> None:
+    """Print what has happened in the world of a case."""
+    from locks.sim import diagrams, story
+
+    events = world.events or []
+    if form == "sequence":
+        print(diagrams.sequence_diagram(events))
+    elif form == "waits":
+        print(diagrams.wait_for_graph(_decisive(events, case.world())))
+    else:
+        for line in story.tell(events):
+            print(line)
+
+
+def _decisive(events: list[Event], world: World) -> list[Edge]:
+    """The wait-for graph when the first surrender arrives, or else when it is largest.
+
+    Args:
+        events: What has happened in a world.
+        world: The same world, before anything has happened.
+    """
+    largest: list[Edge] = []
+    for event in events:
+        edges = world.edges()
+        if len(edges) > len(largest):
+            largest = edges
+        if isinstance(event.party, str) and isinstance(event.detail, Surrender):
+            return edges
+        world.do(event.choice)
+    return largest
+
+
+def _verdict(error: Exception | None) -> int:
+    """Print what went wrong, if anything did; return the exit status."""
+    if error is None:
+        return 0
+    print(f"\n{_what(error)}", file=sys.stderr)
+    return 1
+
+
+def _what(error: Exception) -> str:
+    return str(error) if isinstance(error, AssertionError) else repr(error)
+
+
+# --- Arguments ----------------------------------------------------------------------------------
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def _requirements(text: str) -> tuple[str, ...]:
+    found = tuple(text.split(","))
+    for each in found:
+        if each not in REQUIREMENTS:
+            raise argparse.ArgumentTypeError(f"{each!r} is none of {', '.join(REQUIREMENTS)}")
+    return found

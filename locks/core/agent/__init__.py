@@ -1,0 +1,1 @@
+"""A transaction's agent as a pure state machine."""

@@ -1,0 +1,271 @@
+"""An agent's part in finding and resolving deadlocks.
+
+While the agent waits it keeps what it is told in a `WaitGraph`, and after taking in all that is
+there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
+
+* If it is the largest in a cycle, it *yields*: it surrenders the lock id on which its neighbour in
+  the cycle waits, or aborts, and waits for the lock server's answer before it looks again. The
+  server carries it out only if that edge of the graph still stands, so outdated knowledge rarely
+  does harm, and each refusal removes some of it.
+* Otherwise it *passes on* what it found to the agents that `explore` names; nothing twice.
+* What it passed on, and has changed since, it *corrects*.
+
+An agent that ceases to wait, or whose deadlock is resolved, corrects what it told of itself and
+forgets all: so what is known stays as small as the deadlocks that are going on. If it waits (again),
+it lets those know who told it something, and they tell it anew (`Knowledge.forgot`); and after a
+deadlock it asks the lock servers what still matters (`Inquire`), so that the next one is found. The
+one that has resolved it tells by itself. When a node is lost, all begins anew in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+from locks.core.agent.wait_graph import Exploration, WaitGraph
+from locks.core.messages import (
+    AgentEffect,
+    Inquire,
+    Knowledge,
+    Surrender,
+    Surrendered,
+    ToAgent,
+    ToServer,
+)
+from locks.model import (
+    AgentId,
+    Deadlock,
+    Edge,
+    LockId,
+    RequestKey,
+    RequestRecord,
+    blocks,
+    related,
+)
+
+__all__ = ["Resolver"]
+
+YIELDS = "the largest (youngest) agent of the cycle yields"
+ABORTS = YIELDS + "; it aborts, because its client was told that it holds the lock"
+
+
+class Resolver:
+    """What one agent knows about deadlocks, and does about them.
+
+    Args:
+        me: The agent.
+        out: Where effects are put.
+
+    Attributes:
+        unsettled: Whether something was learned since it last settled.
+        graph_class: What keeps its knowledge.
+    """
+
+    graph_class: ClassVar[type[WaitGraph]] = WaitGraph
+
+    __slots__ = (
+        "_graph",
+        "_knows",
+        "_me",
+        "_out",
+        "_surrendering",
+        "_tellers",
+        "unsettled",
+    )
+
+    def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
+        self._me = me
+        self._out = out
+        self.unsettled = False
+        # Most agents never need it: they hold what they asked for, or nobody waits for them.
+        self._graph: WaitGraph | None = None
+        # What is given up by unanswered surrenders, by node: an id, or everything.
+        self._surrendering: dict[str, list[LockId | None]] = {}
+        self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
+        self._tellers: dict[AgentId, None] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether the agent waits, and has been told something that may concern it."""
+        return self._graph is not None
+
+    @property
+    def surrendering(self) -> bool:
+        """Whether a surrender is not answered yet: the agent doesn't know what it still holds."""
+        return bool(self._surrendering)
+
+    def given_up(self, lock_id: LockId) -> list[str]:
+        """The nodes where this id is given up by a surrender that is not answered yet."""
+        return [
+            node
+            for node, ids in self._surrendering.items()
+            if any(each is None or related(each, lock_id) for each in ids)
+        ]
+
+    def waits_for_waiters(self, record: RequestRecord) -> bool:
+        """Whether an own request waits for somebody who waits, too, as far as is known."""
+        return self._graph is not None and any(
+            other.blocked and blocks(other, record)
+            for other in self._graph.related(record.node, record.lock_id)
+        )
+
+    def begin(self) -> None:
+        """The agent waits, perhaps for some time already."""
+        if self._graph is not None:
+            return
+        self._graph = self.graph_class()
+        for teller in self._tellers:
+            self._out.append(ToAgent(teller, Knowledge(self._me, (), forgot=True)))
+        self._tellers.clear()
+
+    def cease(self) -> None:
+        """The agent waits for nothing (any more)."""
+        if self._graph is not None:
+            self._correct(self._graph)
+            self._knows.clear()
+            self._graph = None
+            self.unsettled = False
+
+    def forget(self, nodes: Iterable[str]) -> None:
+        """A deadlock is resolved: what was known served it; be told again what still matters."""
+        if self._graph is not None:
+            self.cease()
+            self.begin()
+            self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
+
+    def learn(self, record: RequestRecord) -> None:
+        """Take in what a lock server or another agent knows of a request."""
+        if self._graph is not None and self._graph.learn(record):
+            self.unsettled = True
+
+    def gone(self, keys: Iterable[RequestKey]) -> None:
+        """Own requests were taken out; those who were told of them are to be corrected."""
+        if self._graph is not None and self._knows:
+            for key in keys:
+                known = self._graph.get(key)
+                if known is not None:
+                    self.learn(known._replace(state="gone", version=known.version + 1))
+
+    def learn_from(self, message: Knowledge) -> None:
+        """Take in what another agent passes on; without waiting, nothing is of interest."""
+        sender = message.sender
+        if message.forgot:
+            self._knows.pop(sender, None)
+            self.unsettled = True
+        if not message.records:
+            return
+        self._tellers[sender] = None
+        if self._graph is None:
+            return
+        knows = self._knows.setdefault(sender, {})
+        for record in message.records:
+            if record.version > knows.get(record.key, -1):
+                knows[record.key] = record.version
+            if record.agent != self._me:
+                self.learn(record)
+
+    def look(self) -> Exploration | None:
+        """What is found in what is known; nothing if the agent does not wait."""
+        return None if self._graph is None else self._graph.explore(self._me)
+
+    def settle(self, claimed: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
+        """Look for deadlocks; yield, or pass on what was found.
+
+        Args:
+            claimed: Whether yielding for an edge takes a lock that the client was told it has.
+            abort_on_deadlock: Abort rather than surrender such a lock.
+        """
+        graph = self._graph
+        if graph is None or not self.unsettled or self._surrendering:
+            return
+        self.unsettled = False
+        found = graph.explore(self._me)
+        if found.closing:
+            edge = next((e for e in found.closing if not claimed(e)), found.closing[0])
+            abort = abort_on_deadlock and claimed(edge)
+            self._yield(edge, found.cycle(edge), abort)
+            return
+        records = {record.key: record for edge in found.edges for record in edge}
+        for target in sorted(found.targets):  # the same order in each process
+            self._tell(target, records.values())
+        self._correct(graph)
+
+    def surrender(self, node: str, message: Surrender) -> None:
+        """Send a surrender; until it is answered, nothing else is done about deadlocks."""
+        given_up = None if message.aborts else message.lock_id
+        self._surrendering.setdefault(node, []).append(given_up)
+        self._out.append(ToServer(node, message))
+
+    def surrendered(self, answer: Surrendered) -> None:
+        """Take in a lock server's answer to a surrender."""
+        message = answer.message
+        self._surrendering[answer.node].remove(None if message.aborts else message.lock_id)
+        if not self._surrendering[answer.node]:
+            del self._surrendering[answer.node]
+        if self._graph is None:
+            return
+        present = {record.key: record for record in answer.records}
+        for end in (message.waiter, message.holder):
+            if end is not None:
+                key = (answer.node, end[0])
+                record = present.get(key)
+                known = self._graph.get(key)
+                if record is None and known is not None:
+                    record = known._replace(state="gone", version=answer.version)
+                if record is not None and known is not None:
+                    self.learn(record)
+        self.unsettled = True
+
+    def node_down(self, node: str, others: Iterable[str]) -> None:
+        """A node is lost: begin anew with what the others know.
+
+        What its lock server has is not known any more (it may go on, and come back with the same
+        requests), and what was sent to agents there may not have arrived.
+        """
+        self._surrendering.pop(node, None)
+        for teller in [teller for teller in self._tellers if teller.node == node]:
+            del self._tellers[teller]
+        self.forget(others)
+        self.unsettled = self._graph is not None
+
+    def node_up(self, node: str) -> None:
+        """A node is there (again): its agents know nothing of what they were told meanwhile."""
+        for partner in [partner for partner in self._knows if partner.node == node]:
+            del self._knows[partner]
+        self.unsettled = self._graph is not None
+
+    def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
+        """Give up the id on which the neighbour in the cycle waits."""
+        waiter, holder = edge
+        report = Deadlock(
+            self._me,
+            waiter.lock_id,
+            waiter.node,
+            "aborted" if abort else "surrendered",
+            cycle,
+            ABORTS if abort else YIELDS,
+        )
+        message = Surrender(
+            self._me,
+            waiter.lock_id,
+            (waiter.number, waiter.since),
+            (holder.number, holder.since),
+            report,
+        )
+        self.surrender(waiter.node, message)
+
+    def _correct(self, graph: WaitGraph) -> None:
+        """Tell partners the news of what they know an older state of."""
+        if graph.news:
+            for partner, knows in self._knows.items():
+                news = [graph.get(key) for key in graph.news if key in knows]
+                self._tell(partner, [record for record in news if record is not None])
+            graph.news.clear()
+
+    def _tell(self, partner: AgentId, records: Iterable[RequestRecord]) -> None:
+        """Send a partner those of the records that it is not known to know, if there are any."""
+        knows = self._knows.setdefault(partner, {})
+        new = tuple(r for r in records if r.agent != partner and knows.get(r.key, -1) < r.version)
+        if new:
+            knows.update({record.key: record.version for record in new})
+            self._out.append(ToAgent(partner, Knowledge(self._me, new)))

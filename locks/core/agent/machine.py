@@ -1,0 +1,519 @@
+"""The transaction's agent as a pure state machine: events in, effects out.
+
+An agent asks lock servers for the locks that its client wants, tells the client when it has them,
+and finds and resolves deadlocks together with the agents that it meets. Each method is an event
+and returns what is to be done; a call that is refused raises before anything is changed. It knows
+no clock, no actor and no network; the actor around it is `locks.node.agent`.
+
+What the client wants, and what was asked for it, is in `locks.core.agent.ledger`. What it does about deadlocks is
+in `locks.core.agent.deadlocks`, and how it gets fencing tokens in `locks.core.agent.fencing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import ClassVar, Literal
+
+from locks.core.agent.deadlocks import Resolver
+from locks.core.agent.fencing import Tokens
+from locks.core.agent.ledger import Claims, Object
+from locks.core.agent.requests import Wait, Wish, cannot_serve, locks_lost
+from locks.core.agent.wait_graph import Exploration
+from locks.core.messages import (
+    AgentEffect,
+    AgentMessage,
+    Answer,
+    Ended,
+    Knowledge,
+    Lost,
+    Notify,
+    Raised,
+    Released,
+    Resolved,
+    Surrender,
+    Surrendered,
+    Told,
+)
+from locks.errors import (
+    AgentEnded,
+    DeadlockAborted,
+    InvalidOption,
+    LockLost,
+    LocksError,
+    NotHeld,
+)
+from locks.model import (
+    AgentId,
+    Deadlock,
+    LockId,
+    LockInfo,
+    LockResult,
+    Mode,
+    Notification,
+    RequestRecord,
+    Require,
+    Status,
+    show,
+)
+
+__all__ = ["AgentMachine", "Flag", "Object"]
+
+Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
+FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
+
+
+class AgentMachine:
+    """One transaction's agent.
+
+    Args:
+        agent: Its reference.
+        client: Name of its client, for people.
+        alive: The nodes whose lock servers are up; kept up to date by `node_up`, `node_down`.
+        abort_on_deadlock: Abort instead of surrendering a lock that the client was told it has.
+        await_nodes: Wait for nodes that are needed and down, instead of aborting.
+        monitor_nodes: Notify the client of lock servers that come and go.
+        notify: Notify the client of lock infos and changes of status.
+
+    Attributes:
+        claims_class: What keeps its wishes; `locks.sim.rules` has others to choose.
+        resolver_class: What it does about deadlocks; likewise.
+        tokens_class: How it gets fencing tokens; likewise.
+    """
+
+    claims_class: ClassVar[type[Claims]] = Claims
+    resolver_class: ClassVar[type[Resolver]] = Resolver
+    tokens_class: ClassVar[type[Tokens]] = Tokens
+
+    __slots__ = (
+        "_claims",
+        "_last_status",
+        "_out",
+        "_resolver",
+        "_tokens",
+        "_waits",
+        "abort_on_deadlock",
+        "await_nodes",
+        "client",
+        "deadlocks",
+        "ended",
+        "id",
+        "monitor_nodes",
+        "notify",
+    )
+
+    def __init__(
+        self,
+        agent: AgentId,
+        client: str,
+        alive: Iterable[str],
+        *,
+        abort_on_deadlock: bool = False,
+        await_nodes: bool = False,
+        monitor_nodes: bool = False,
+        notify: bool = False,
+    ) -> None:
+        self.id = agent
+        self.client = client
+        self.abort_on_deadlock = abort_on_deadlock
+        self.await_nodes = await_nodes
+        self.monitor_nodes = monitor_nodes
+        self.notify = notify
+        self.deadlocks: list[Deadlock] = []
+        self.ended: Ended | None = None
+        self._out: list[AgentEffect] = []
+        self._waits: dict[Hashable, Wait] = {}
+        self._last_status: Status = "no_locks"
+        self._resolver = self.resolver_class(agent, self._out)
+        self._claims = self.claims_class(agent, client, alive, self._out, self._resolver)
+        self._tokens = self.tokens_class(agent, self._claims.wishes, self._out)
+
+    # --- The client's calls ---------------------------------------------------------------------
+
+    def ask(
+        self,
+        lock_id: LockId,
+        mode: Mode,
+        nodes: tuple[str, ...],
+        require: Require,
+        wait: Hashable | None = None,
+    ) -> list[AgentEffect]:
+        """Ask for a lock; the same as `ask_all` for one."""
+        return self.ask_all(((lock_id, mode, nodes, require),), wait)
+
+    def ask_all(self, objects: Iterable[Object], wait: Hashable | None = None) -> list[AgentEffect]:
+        """Ask for locks; with `wait`, answer when these and all earlier wishes are held.
+
+        Raises:
+            ConflictingRequest: An id was asked for before with another requirement, or an
+                upgrade names other nodes.
+            CannotServe: Too few of the nodes are up, and `await_nodes` is off.
+        """
+        self.check_alive()
+        objects = list(objects)
+        self._claims.check(objects, self.await_nodes)
+        undo = [self._claims.add(wanted) for wanted in objects]
+        if wait is not None:
+            self._waits[wait] = Wait(self._claims.seq, [u for u in undo if u is not None])
+        return self._conclude()
+
+    def await_all(self, wait: Hashable) -> list[AgentEffect]:
+        """Answer `wait` when everything asked for so far is held; at once if nothing was."""
+        self.check_alive()
+        self._waits[wait] = Wait(self._claims.seq, [])
+        return self._conclude()
+
+    def abandon(self, wait: Hashable) -> list[AgentEffect]:
+        """A client gave up waiting: withdraw what only this wait was for."""
+        waiting = self._waits.pop(wait, None)
+        if waiting is not None:
+            for undo in waiting.undo:
+                undo()
+        self._tokens.abandon(wait)
+        return self._conclude()
+
+    def establish_token(self, lock_id: LockId, wait: Hashable) -> list[AgentEffect]:
+        """Answer `wait` with the fencing token of a lock that is held, at once if it is known.
+
+        Otherwise lock servers are asked to confirm it. If the lock is lost, surrendered or
+        unlocked meanwhile, or the transaction ends, the answer is the error that says so.
+
+        Raises:
+            NotHeld: It is not held now; as for `token`, with its other errors.
+        """
+        self.token(lock_id)
+        self._tokens.wait(lock_id, wait)
+        return self._conclude()
+
+    def unlock(self, lock_id: LockId) -> list[AgentEffect]:
+        """Release a lock, or cancel the request for it, before the transaction ends.
+
+        Raises:
+            NotHeld: The transaction has not asked for this id.
+        """
+        self.check_alive()
+        self._claims.wish(lock_id)
+        self._claims.drop(lock_id)
+        return self._conclude()
+
+    def surrender(
+        self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]
+    ) -> list[AgentEffect]:
+        """Give up a lock on the client's own wish, and stand last behind all who wait for it.
+
+        Raises:
+            NotHeld: The transaction doesn't hold it on all of these nodes.
+        """
+        self.check_alive()
+        wish = self._claims.wish(lock_id)
+        for node in nodes:
+            claim = wish.claims.get(node)
+            if claim is None or claim.grant(wish.mode) is None:
+                raise NotHeld(
+                    f"{show(lock_id)} on {node} is not held by {self.id}: there is nothing to "
+                    f"surrender to {other}",
+                    lock_id=lock_id,
+                    node=node,
+                )
+        for node in nodes:
+            self._resolver.surrender(node, Surrender(self.id, lock_id))
+        return self._conclude()
+
+    def set_flag(self, flag: Flag, value: bool) -> list[AgentEffect]:
+        """Change an option; switching `notify` on tells the present status at once.
+
+        Raises:
+            InvalidOption: There is no such flag, or the value is not a bool.
+        """
+        self.check_alive()
+        if flag not in FLAGS or not isinstance(value, bool):
+            raise InvalidOption(
+                f"can't set flag {flag!r} to {value!r}; flags are {', '.join(FLAGS)}, "
+                "and their values True or False",
+                flag=repr(flag),
+            )
+        setattr(self, flag, value)
+        if flag == "notify" and value:
+            self._notify_status()
+        return self._conclude()
+
+    def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
+        """End the transaction; everything is released, and whoever waits is told the reason."""
+        if self.ended is None:
+            if self._waits or self._tokens.waits:
+                error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
+                self._out += [Answer(wait, error) for wait in self._waits]
+                self._waits.clear()
+                self._tokens.end(error)
+            self._claims.end()
+            self._resolver.cease()
+            self.ended = Ended(reason)
+            self._out.append(self.ended)
+        return self._flush()
+
+    # --- What comes from others -----------------------------------------------------------------
+
+    def receive(self, message: AgentMessage) -> list[AgentEffect]:
+        """Take in a message from a lock server or an agent; `settle` is to follow."""
+        if self.ended is None:
+            if type(message) is Told:
+                self._told(message.records)
+            elif type(message) is Knowledge:
+                self._resolver.learn_from(message)
+            elif type(message) is Surrendered:
+                self._surrendered(message)
+            elif type(message) is Resolved:
+                self._resolved(message.report)
+                self._told(message.records)
+            elif type(message) is Released:
+                self._claims.released(message)
+            elif type(message) is Raised:
+                self._tokens.raised(message)
+        return self._conclude()
+
+    def node_up(self, node: str) -> list[AgentEffect]:
+        """The lock server of a node is there (again)."""
+        if self.ended is None and node not in self._claims.alive:
+            if self.monitor_nodes:
+                self._out.append(Notify(Notification(self.id, "nodeup", node)))
+            self._resolver.node_up(node)
+            self._claims.node_up(node)
+        return self._conclude()
+
+    def node_down(self, node: str) -> list[AgentEffect]:
+        """The lock server of a node is gone, and with it all that it had granted.
+
+        What the client was told it has, and is granted on too few nodes now, is `Lost`, before
+        anything else is said. Then what can't be granted any more ends the transaction, unless
+        nodes are awaited.
+        """
+        if self.ended is None and node in self._claims.alive:
+            lost = self._claims.node_down(node)
+            missing = None if self.await_nodes else self._claims.unservable()
+            if lost:
+                self._lose(lost, missing is not None and missing.lost is not None)
+            if self.monitor_nodes:
+                self._out.append(Notify(Notification(self.id, "nodedown", node)))
+            self._resolver.node_down(node, self._claims.nodes)
+            if missing is not None:
+                return self.end(self._ending(missing))
+        return self._conclude()
+
+    def settle(self) -> list[AgentEffect]:
+        """All that had arrived is taken in: look for deadlocks, yield or pass on."""
+        if self.ended is None:
+            self._resolver.settle(self._claims.claimed, self.abort_on_deadlock)
+        return self._flush()
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether `settle` has something to do."""
+        return self._resolver.unsettled
+
+    def status(self) -> Status:
+        """The status of the transaction."""
+        if not self._claims.wishes:
+            return "no_locks"
+        if self._resolver.surrendering:  # what is held is known when that is answered
+            return "waiting"
+        if not self._claims.open:
+            return "have_all_locks"
+        return "waiting" if self._claims.unservable() is None else "cannot_serve"
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """The nodes whose lock servers are up."""
+        return frozenset(self._claims.alive)
+
+    def outlook(self) -> Exploration | None:
+        """For study: what it would find if it looked now; nothing if it does not wait."""
+        return self._resolver.look()
+
+    def result(self) -> LockResult:
+        """Status and deadlocks so far."""
+        return LockResult(self.status(), self._reports())
+
+    def tell_status(self) -> LockResult:
+        """The same for the client; when it is told that it has all locks, it claims them."""
+        result = self.result()
+        if result.status == "have_all_locks":
+            self._claims.claim(self._claims.seq)
+        return result
+
+    def lock_info(self) -> list[LockInfo]:
+        """All locks asked for."""
+        return [wish.info() for wish in self._claims.wishes.values()]
+
+    def token(self, lock_id: LockId) -> int | None:
+        """The fencing token of a lock that is held.
+
+        Returns:
+            The token if it is known: the lock is on one node, or the token was established.
+            `None` if it must be established first (`establish_token`).
+
+        Raises:
+            NotHeld: It is not held.
+            LockLost: It is lost, and the client was not told since that it has it again.
+            InvalidOption: It was asked for on several nodes, and needs neither all of them nor
+                a majority.
+        """
+        self.check_alive()
+        refusal = self._tokens.refusal(lock_id)
+        if refusal is not None:
+            raise refusal
+        return self._tokens.known(self._claims.wish(lock_id))
+
+    def ensure_held(self, lock_id: LockId | None) -> None:
+        """Make sure that what the client was told it has is granted, as far as the agent knows.
+
+        Args:
+            lock_id: Which lock; `None` for all that it was told it has.
+
+        Raises:
+            NotHeld: It is not held, and the client was not told that it is.
+            LockLost: It is lost, with a node or by a surrender, and the client was not told since
+                that it has it again; or a surrender of it is under way.
+        """
+        self.check_alive()
+        if lock_id is None:
+            lost = self._claims.lost()
+            if lost:
+                raise locks_lost(self.id, lost)
+            return
+        wish = self._claims.wish(lock_id)
+        if self._claims.is_lost(wish):
+            raise locks_lost(self.id, (wish,))
+        if not wish.held and wish.claimed is None:
+            raise NotHeld(
+                f"{show(lock_id)} is asked for by {self.id}, but not held yet", lock_id=lock_id
+            )
+
+    @property
+    def lost(self) -> tuple[LockId, ...]:
+        """What was lost with a node, and the client was not told since that it has it again."""
+        return tuple(wish.lock_id for wish in self._claims.wishes.values() if wish.lost)
+
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        return lock_id in self._claims.wishes
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return not self._claims.wishes
+
+    def holds(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for and is held."""
+        wish = self._claims.wishes.get(lock_id)
+        return wish is not None and wish.held
+
+    def check_alive(self) -> None:
+        """Raise the reason for which the transaction ended, if it has."""
+        if self.ended is not None:
+            reason = self.ended.reason
+            if isinstance(reason, (DeadlockAborted, LockLost)):
+                raise type(reason)(str(reason), **reason.about) from reason
+            raise AgentEnded(
+                f"transaction {self.id} has ended"
+                + (f": {reason}" if reason is not None else "; begin a new one"),
+                agent=self.id,
+            ) from reason
+
+    # --- Taking in ------------------------------------------------------------------------------
+
+    def _told(self, records: tuple[RequestRecord, ...]) -> None:
+        me = self.id
+        others = False
+        for record in records:
+            if record.agent != me:
+                others = True
+            elif self._claims.told(record) and self.notify:
+                self._out.append(Notify(Notification(me, "lock_info", record)))
+        if others and not self._idle():
+            self._resolver.begin()
+        for record in records:
+            self._resolver.learn(record)
+
+    def _resolved(self, report: Deadlock) -> None:
+        """A deadlock is resolved; the lock server that did so tells by itself what still matters."""
+        self.deadlocks.append(report)
+        self._resolver.forget(node for node in self._claims.nodes if node != report.node)
+
+    def _surrendered(self, message: Surrendered) -> None:
+        report = message.message.report
+        if message.done and report is not None:
+            self._resolved(report)
+        self._told(message.records)
+        self._resolver.surrendered(message)
+        if message.done and report is not None and message.message.aborts:
+            text = (
+                f"transaction {self.id} was aborted to resolve a deadlock; run it again.\n{report}"
+            )
+            self._out += self.end(DeadlockAborted(text, deadlock=report))
+
+    # --- Telling the client ---------------------------------------------------------------------
+
+    def _lose(self, lost: list[Wish], ends: bool) -> None:
+        """Tell the client of locks that are lost."""
+        error = locks_lost(self.id, lost, ends)
+        first: list[AgentEffect] = [Lost(error.lock_ids, error)]
+        if self.notify:
+            first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
+        self._out[:0] = first
+
+    def _ending(self, missing: Wish) -> LocksError:
+        """The reason for which the transaction ends when a wish can't be granted any more."""
+        if missing.lost is not None:
+            missing.lose(node for node in missing.claims if node not in self._claims.alive)
+            return locks_lost(self.id, self._claims.lost(), ended=True)
+        return cannot_serve(missing.lock_id, missing.claims, self._claims.alive)
+
+    def _idle(self) -> bool:
+        """Whether no request waits, or may be found to wait."""
+        return self._claims.idle and not self._resolver.surrendering
+
+    def _conclude(self) -> list[AgentEffect]:
+        """After each event: answer those whose wait is over, and say what has changed."""
+        if self.ended is None:
+            if self._claims.needless and self._resolver.active:
+                self._claims.withdraw()
+            if self._resolver.active and self._idle():
+                self._resolver.cease()
+            if self._waits and not self._resolver.surrendering:
+                self._answer()
+            if self._tokens.waits and not self._resolver.surrendering:
+                self._tokens.go_on()
+            if self.notify and self.status() != self._last_status:
+                self._notify_status()
+            self._claims.tell_standing()
+        return self._flush()
+
+    def _answer(self) -> None:
+        claims = self._claims
+        for wait, waiting in list(self._waits.items()):
+            upto = waiting.upto
+            if not any(wish.seq <= upto for wish in claims.open.values()):
+                del self._waits[wait]
+                status: Status = "have_all_locks" if claims.wishes else "no_locks"
+                self._out.append(Answer(wait, LockResult(status, self._reports())))
+                claims.claim(upto)
+
+    def _reports(self) -> tuple[Deadlock, ...]:
+        return tuple(self.deadlocks)
+
+    def _notify_status(self) -> None:
+        status = self._last_status = self.status()
+        value = None
+        if status == "have_all_locks":
+            value = self._reports()
+            self._claims.claim(self._claims.seq)
+        self._out.append(Notify(Notification(self.id, status, value)))
+
+    def _flush(self) -> list[AgentEffect]:
+        out = self._out
+        if not out:
+            return []
+        effects = out[:]
+        out.clear()
+        return effects

@@ -1,0 +1,271 @@
+"""What a client wants, what was asked for it on each node, and who waits for it.
+
+A client's wish for one lock id is a `Wish`; on each node that is asked it has a `Claim`, the
+requests there. A wish is *held* when enough claims are granted for its requirement. It is
+*claimed* once the client was told so; only claimed locks count for `abort_on_deadlock`. It is
+*lost* when it was claimed, and what the client was told is granted no more: because a node is gone,
+or because it was surrendered. It stays so until the client is told again that it has the lock; for
+others may have had it in between, even if it is held again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+
+from locks.errors import CannotServe, LockLost
+from locks.model import AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
+
+__all__ = ["Claim", "Confirmed", "Wait", "Wish", "cannot_serve", "locks_lost", "needed", "servable"]
+
+
+class Claim:
+    """The requests for one wish on one node."""
+
+    __slots__ = ("asked", "node", "read", "withdrawn", "write")
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.withdrawn = False  # it had to wait there, and was not needed
+        self.asked: Mode | None = None  # not asked while an earlier release is not answered
+        self.read: RequestRecord | None = None
+        self.write: RequestRecord | None = None
+
+    def grant(self, mode: Mode) -> RequestRecord | None:
+        """The grant that serves a wish of this mode, if there is one."""
+        if self.write is not None and self.write.state == "granted":
+            return self.write
+        if mode == "read" and self.read is not None and self.read.state == "granted":
+            return self.read
+        return None
+
+    def waits(self, mode: Mode) -> bool:
+        """Whether it waits for the grant that would serve a wish of this mode."""
+        return self.grant(mode) is None and any(r.state == "waiting" for r in self.records)
+
+    @property
+    def records(self) -> list[RequestRecord]:
+        """What is known of the requests there."""
+        return [record for record in (self.read, self.write) if record is not None]
+
+
+class Confirmed:
+    """How far lock servers have confirmed a fencing token; see `locks.core.agent.fencing`.
+
+    Attributes:
+        token: The largest token that was established for this wish; 0 if none was.
+        asked: For each node, the grant (by its version) for which it was asked to confirm a
+            version, and that version.
+        reached: Likewise what it has confirmed.
+    """
+
+    __slots__ = ("asked", "reached", "token")
+
+    def __init__(self) -> None:
+        self.token = 0
+        self.asked: dict[str, tuple[int, int]] = {}
+        self.reached: dict[str, tuple[int, int]] = {}
+
+    def node_down(self, node: str) -> None:
+        """What it was asked is not answered any more."""
+        self.asked.pop(node, None)
+        self.reached.pop(node, None)
+
+
+class Wish:
+    """A client's wish for one lock id.
+
+    Attributes:
+        lock_id: The lock id.
+        mode: The strongest mode asked for.
+        require: How many of the nodes are needed.
+        seq: Its number in the order of the client's wishes.
+        claims: The claims, by node.
+        held: Whether enough of them are granted.
+        claimed: In which mode the client was told that it holds it, if it was, and still does: a
+            reader that waits for its upgrade has claimed it for reading.
+        claimed_on: The nodes that it was told so of: more may have been asked, or come up, since.
+        lost: If it is lost, the nodes whose loss took it; none of them if it was surrendered.
+        confirmed: What was done for its fencing token, if it is wanted on several nodes.
+    """
+
+    __slots__ = (
+        "claimed",
+        "claimed_on",
+        "claims",
+        "confirmed",
+        "held",
+        "lock_id",
+        "lost",
+        "mode",
+        "require",
+        "seq",
+    )
+
+    def __init__(self, lock_id: LockId, mode: Mode, require: Require, seq: int) -> None:
+        self.lock_id = lock_id
+        self.mode = mode
+        self.require = require
+        self.seq = seq
+        self.claims: dict[str, Claim] = {}
+        self.held = False
+        self.claimed: Mode | None = None
+        self.claimed_on: tuple[str, ...] = ()
+        self.lost: tuple[str, ...] | None = None
+        self.confirmed: Confirmed | None = None
+
+    def claim(self, alive: Collection[str]) -> None:
+        """The client is told that it holds it."""
+        self.lost = None
+        self.claimed = self.mode
+        self.rely(alive)
+
+    def rely(self, alive: Collection[str]) -> None:
+        """The client relies on what is granted on all nodes that count now."""
+        self.claimed_on = tuple(self.claims)
+        if self.counts_alive:
+            self.claimed_on = tuple(node for node in self.claims if node in alive)
+
+    @property
+    def counts_alive(self) -> bool:
+        """Whether only nodes that are up count."""
+        return self.require.endswith("_alive")
+
+    @property
+    def fully_claimed(self) -> bool:
+        """Whether the client was told that it holds all that it has asked for."""
+        return self.claimed == self.mode and len(self.claimed_on) == len(self.claims)
+
+    def node_down(self, node: str) -> None:
+        """Nothing is known any more of what was granted there."""
+        self.claims[node] = Claim(node)
+        if self.confirmed is not None:
+            self.confirmed.node_down(node)
+        if self.counts_alive:
+            # When it comes back, it does not take away what was claimed meanwhile.
+            self.claimed_on = tuple(each for each in self.claimed_on if each != node)
+
+    def lose(self, nodes: Iterable[str] = ()) -> None:
+        """What the client was told is granted no more."""
+        self.claimed = None
+        self.lost = tuple(dict.fromkeys((*(self.lost or ()), *nodes)))
+
+    def vouched_for(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
+        """Whether what the client was told is granted, also without what is given up.
+
+        If not where it was told so, then perhaps by what was granted since.
+        """
+        return self.as_claimed(alive, given_up) or (
+            self.claimed is not None and self._enough(self.claims, self.mode, alive, given_up)
+        )
+
+    def as_claimed(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
+        """Whether enough is granted of what the client was told."""
+        if self.claimed is None:
+            return False
+        told = {node: self.claims[node] for node in self.claimed_on}
+        return self._enough(told, self.claimed, alive, given_up)
+
+    def serves(self, mode: Mode, alive: Collection[str]) -> bool:
+        """Whether enough claims are granted for a mode, given the nodes that are up."""
+        claims = self.claims
+        if len(claims) == 1:
+            (claim,) = claims.values()
+            return claim.grant(mode) is not None
+        return self._enough(claims, mode, alive)
+
+    def grants(self) -> dict[str, int]:
+        """The nodes where it is granted, each with the version of the grant."""
+        grants = [(node, claim.grant(self.mode)) for node, claim in self.claims.items()]
+        return {node: grant.since for node, grant in grants if grant is not None}
+
+    def _enough(
+        self,
+        claims: dict[str, Claim],
+        mode: Mode,
+        alive: Collection[str],
+        given_up: Collection[str] = (),
+    ) -> bool:
+        """Whether enough of these claims are granted."""
+        granted = sum(
+            claim.grant(mode) is not None for node, claim in claims.items() if node not in given_up
+        )
+        return granted >= needed(self.require, claims, alive)
+
+    def info(self) -> LockInfo:
+        """What users see of it."""
+        grants = self.grants()
+        return LockInfo(
+            self.lock_id,
+            self.mode,
+            tuple(self.claims),
+            self.require,
+            tuple(grants),
+            self.held,
+            self.claimed == self.mode,
+            tuple(grants.values()),
+        )
+
+
+class Wait:
+    """A client that waits for all wishes up to `upto`; `undo` withdraws what only it wanted."""
+
+    __slots__ = ("undo", "upto")
+
+    def __init__(self, upto: int, undo: list[Callable[[], None]]) -> None:
+        self.upto = upto
+        self.undo = undo
+
+
+def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> int:
+    """How many of the nodes must have granted the lock."""
+    if require == "all":
+        return len(nodes)
+    if require == "any":
+        return 1
+    if require == "majority":
+        return len(nodes) // 2 + 1
+    up = sum(node in alive for node in nodes)
+    return max(up, 1) if require == "all_alive" else up // 2 + 1
+
+
+def servable(require: Require, nodes: Collection[str], alive: Collection[str]) -> bool:
+    """Whether enough of the nodes are up to meet the requirement."""
+    return needed(require, nodes, alive) <= sum(node in alive for node in nodes)
+
+
+def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]) -> CannotServe:
+    """The error that says so when they are not."""
+    down = [node for node in nodes if node not in alive]
+    return CannotServe(
+        f"can't lock {show(lock_id)}: {', '.join(down)} {'does' if len(down) == 1 else 'do'} not "
+        f"run (running: {', '.join(sorted(alive)) or 'none'}); name other nodes, or use "
+        "await_nodes=True to wait",
+        lock_id=lock_id,
+        nodes=down,
+    )
+
+
+def locks_lost(agent: AgentId, wishes: Iterable[Wish], ended: bool = False) -> LockLost:
+    """The error that says that an agent has lost locks.
+
+    Args:
+        agent: The agent.
+        wishes: Those that are lost.
+        ended: Whether its transaction ends for this reason.
+    """
+    found = list(wishes)
+    nodes = list(dict.fromkeys(node for wish in found for node in wish.lost or ()))
+    names = ", ".join(show(wish.lock_id) for wish in found)
+    it = "it" if len(found) == 1 else "them"
+    why = "surrendered"
+    if nodes:
+        why = f"lost with {', '.join(nodes)}, which {'is' if len(nodes) == 1 else 'are'} gone"
+    then = f"Undo what was done under {it}, and wait for {it} again"
+    if ended:
+        then = "The transaction has ended; begin a new one"
+    return LockLost(
+        f"{names} {'was' if len(found) == 1 else 'were'} {why}, after transaction {agent} was told "
+        f"that it has {it}: others may have had {it} since. {then}",
+        lock_ids=tuple(wish.lock_id for wish in found),
+        nodes=tuple(nodes),
+    )

@@ -1,0 +1,276 @@
+"""What lock servers and agents say to each other, and what they want done.
+
+Messages and effects are immutable values. `ServerMessage` and `AgentMessage` are all that the two
+machines take in, `ServerEffect` and `AgentEffect` all that they may ask for; both are closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import NamedTuple
+
+from locks.errors import LockLost
+from locks.model import (
+    AgentId,
+    Deadlock,
+    LockId,
+    LockResult,
+    Mode,
+    Notification,
+    RequestRecord,
+    View,
+)
+
+# --- Messages to a lock server ------------------------------------------------------------------
+
+
+class Request(NamedTuple):
+    """Ask for a lock; with what the agent does at other nodes (see `Standing`)."""
+
+    agent: AgentId
+    client: str
+    lock_id: LockId
+    mode: Mode
+    requests_elsewhere: bool = False
+    waits_elsewhere: bool = False
+
+
+class Release(NamedTuple):
+    """Take the agent's requests on exactly this id out, granted or waiting; of one mode, or all."""
+
+    agent: AgentId
+    lock_id: LockId
+    mode: Mode | None = None
+
+
+class Surrender(NamedTuple):
+    """Give up a lock id for one edge; ignored when that edge is no longer there.
+
+    Attributes:
+        agent: Who surrenders.
+        lock_id: All of the agent's requests related to this id lose their grant and stand last.
+        waiter: Key number and `since` of the request that waits, or `None` to surrender whatever
+            waits (on the client's own wish).
+        holder: Key number and `since` of the own request that it waits for, likewise.
+        report: The deadlock for which it is done; told to the agents of the cycle. When its
+            action is `"aborted"`, all of the agent's requests are taken out instead.
+    """
+
+    agent: AgentId
+    lock_id: LockId
+    waiter: tuple[int, int] | None = None
+    holder: tuple[int, int] | None = None
+    report: Deadlock | None = None
+
+    @property
+    def aborts(self) -> bool:
+        """Whether the whole transaction is given up."""
+        return self.report is not None and self.report.action == "aborted"
+
+
+class Remove(NamedTuple):
+    """Take all requests of an agent out: it ended, or is lost."""
+
+    agent: AgentId
+
+
+class Standing(NamedTuple):
+    """What an agent does at other nodes has changed: whether it has requests, and waits there."""
+
+    agent: AgentId
+    requests_elsewhere: bool
+    waits_elsewhere: bool
+
+
+class Inquire(NamedTuple):
+    """The agent has forgotten what it was told of others; tell it again what still matters."""
+
+    agent: AgentId
+
+
+class Raise(NamedTuple):
+    """Give no version from now on that is not larger, if the agent still has this grant.
+
+    So who is granted the lock here next gets a larger fencing token (`locks.core.agent.fencing`).
+
+    Attributes:
+        agent: Who has the grant.
+        lock_id: On exactly this id.
+        since: The version of the grant.
+        version: The version to be raised to.
+    """
+
+    agent: AgentId
+    lock_id: LockId
+    since: int
+    version: int
+
+
+class Watch(NamedTuple):
+    """Subscribe `watcher` to the views of a lock id."""
+
+    watcher: Hashable
+    lock_id: LockId
+
+
+class Unwatch(NamedTuple):
+    """End a subscription."""
+
+    watcher: Hashable
+    lock_id: LockId
+
+
+ServerMessage = (
+    Request | Release | Surrender | Remove | Standing | Inquire | Raise | Watch | Unwatch
+)
+
+# --- Messages to an agent -----------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """A lock server tells the present state of requests, the agent's own ones among them."""
+
+    node: str
+    records: tuple[RequestRecord, ...]
+
+
+class Released(NamedTuple):
+    """A lock server's answer to `Release`.
+
+    Attributes:
+        node: The server's node.
+        lock_id: The id that was released.
+        records: The agent's requests on exactly this id that are still in the table.
+    """
+
+    node: str
+    lock_id: LockId
+    records: tuple[RequestRecord, ...]
+
+
+class Raised(NamedTuple):
+    """A lock server's answer to `Raise`.
+
+    Attributes:
+        node: The server's node.
+        lock_id: The id of the grant.
+        since: The version of the grant.
+        version: The version that was asked for.
+        done: Whether the grant was still there, and all later versions are larger.
+    """
+
+    node: str
+    lock_id: LockId
+    since: int
+    version: int
+    done: bool
+
+
+class Surrendered(NamedTuple):
+    """A lock server's answer to `Surrender`, always with the present state of both requests.
+
+    Attributes:
+        node: The server's node.
+        message: The message that is answered.
+        done: Whether it was carried out.
+        records: What the agent is to know now, as in `Told`; the requests of its edge are among
+            them if they are still in the table.
+        version: The table's version; a request of the edge that is not in `records` is gone.
+    """
+
+    node: str
+    message: Surrender
+    done: bool
+    records: tuple[RequestRecord, ...]
+    version: int
+
+
+class Resolved(NamedTuple):
+    """A lock server tells the other agents of a cycle that it was broken, and how.
+
+    Who is told so forgets what served this deadlock. The server knows, and tells with it what still
+    matters at its node.
+
+    Attributes:
+        report: The deadlock.
+        records: What the agent is to know now, as in `Told`.
+    """
+
+    report: Deadlock
+    records: tuple[RequestRecord, ...]
+
+
+class Knowledge(NamedTuple):
+    """An agent passes on what it knows.
+
+    Attributes:
+        sender: Who passes it on.
+        records: Request records, each new to the receiver as far as the sender knows.
+        forgot: The sender has forgotten what it was told before, because it did not wait for a
+            while; it must be told again.
+    """
+
+    sender: AgentId
+    records: tuple[RequestRecord, ...]
+    forgot: bool = False
+
+
+AgentMessage = Told | Released | Raised | Surrendered | Resolved | Knowledge
+
+# --- What the machines want done ----------------------------------------------------------------
+
+
+class ToServer(NamedTuple):
+    """Send a message to the lock server of a node."""
+
+    node: str
+    message: ServerMessage
+
+
+class ToAgent(NamedTuple):
+    """Send a message to an agent."""
+
+    agent: AgentId
+    message: AgentMessage
+
+
+class ToWatcher(NamedTuple):
+    """Tell a watcher the present view of a lock id."""
+
+    watcher: Hashable
+    view: View
+
+
+class Answer(NamedTuple):
+    """Answer a client's wait: with a result, a fencing token, or an exception to raise."""
+
+    wait: Hashable
+    result: LockResult | int | Exception
+
+
+class Notify(NamedTuple):
+    """Tell the client something that it asked to be told (options notify and monitor_nodes)."""
+
+    notification: Notification
+
+
+class Lost(NamedTuple):
+    """Locks that the client was told it has are gone with a node; told before all else.
+
+    Attributes:
+        lock_ids: Which locks.
+        error: What to raise where the client relies on them.
+    """
+
+    lock_ids: tuple[LockId, ...]
+    error: LockLost
+
+
+class Ended(NamedTuple):
+    """The agent has ended; the reason is `None` for a normal end."""
+
+    reason: Exception | None
+
+
+ServerEffect = ToAgent | ToWatcher
+AgentEffect = ToServer | ToAgent | Answer | Lost | Notify | Ended

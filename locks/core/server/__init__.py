@@ -1,0 +1,1 @@
+"""A lock server as a pure state machine."""

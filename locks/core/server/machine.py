@@ -1,0 +1,240 @@
+"""The lock server as a pure state machine: messages in, effects out.
+
+It owns one node's lock table, tells agents what they need to know (`locks.core.server.notifier`), and tells
+watchers the views of the ids that they watch. It knows no clock, no actor and no network; the
+actor around it is `locks.node.server`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar
+
+from locks.core.messages import (
+    Inquire,
+    Raise,
+    Raised,
+    Release,
+    Released,
+    Remove,
+    Request,
+    Resolved,
+    ServerEffect,
+    ServerMessage,
+    Standing,
+    Surrender,
+    Surrendered,
+    ToAgent,
+    Told,
+    ToWatcher,
+    Unwatch,
+    Watch,
+)
+from locks.core.server.notifier import Informer, News
+from locks.core.server.table import LockTable, TableStatistics
+from locks.core.server.tree import Asker, Entry
+from locks.model import Contender, LockId, View
+
+__all__ = ["ServerMachine"]
+
+
+class ServerMachine:
+    """One node's lock server.
+
+    Args:
+        node: Name of the node.
+        first_version: Where the versions of its lock table start; larger than any that an earlier
+            server of this node has given.
+
+    Attributes:
+        table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
+        informer_class: Who decides who is told what; likewise.
+    """
+
+    table_class: ClassVar[type[LockTable]] = LockTable
+    informer_class: ClassVar[type[Informer]] = Informer
+
+    def __init__(self, node: str, first_version: int = 0) -> None:
+        self.node = node
+        self.table = self.table_class(first_version)
+        self._informer = self.informer_class(self.table, node)
+        self._watchers: dict[LockId, dict[Hashable, None]] = {}
+        self._handlers: dict[type[Any], Callable[[Any], list[ServerEffect]]] = {
+            Request: self._request,
+            Release: self._release,
+            Remove: self._remove,
+            Surrender: self._surrender,
+            Standing: self._standing,
+            Inquire: self._inquire,
+            Raise: self._raise,
+            Watch: self._watch,
+            Unwatch: self._unwatch,
+        }
+
+    def handle(self, message: ServerMessage) -> list[ServerEffect]:
+        """Take in one message; return what is to be done, in this order."""
+        return self._handlers[type(message)](message)
+
+    def raise_to(self, version: int) -> None:
+        """Give no version from now on that is not larger: another node has given this one."""
+        self.table.raise_to(version)
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int:
+        """The last version given, or raised to."""
+        return self.table.version
+
+    def view(self, lock_id: LockId) -> View:
+        """What users see of a lock id."""
+        return View(
+            lock_id,
+            self.node,
+            tuple(
+                Contender(
+                    e.asker.id,
+                    e.asker.client,
+                    e.slot.lock_id,
+                    e.mode,
+                    e.granted,
+                    e.since,
+                    e.number,
+                    e.place,
+                )
+                for e in self.table.view(lock_id)
+            ),
+            self.table.version,
+        )
+
+    def watchers(self, lock_id: LockId) -> list[Hashable]:
+        """Who watches exactly this lock id."""
+        return list(self._watchers.get(lock_id, ()))
+
+    def all_watchers(self) -> list[Hashable]:
+        """Who watches any lock id."""
+        return list(dict.fromkeys(each for there in self._watchers.values() for each in there))
+
+    def watched(self, watcher: Hashable) -> list[LockId]:
+        """What somebody watches."""
+        return [
+            lock_id for lock_id, watchers in list(self._watchers.items()) if watcher in watchers
+        ]
+
+    def statistics(self) -> TableStatistics:
+        """Counters of the lock table."""
+        return self.table.statistics()
+
+    # --- Messages -------------------------------------------------------------------------------
+
+    def _request(self, message: Request) -> list[ServerEffect]:
+        agent, client, lock_id, mode, requests, waits = message
+        changed = self.table.request(agent, client, lock_id, mode)
+        asker = changed[0].asker
+        if asker.requests_elsewhere == requests and asker.waits_elsewhere == waits:
+            return self._changed(changed, changed)
+        asker.requests_elsewhere = requests
+        asker.waits_elsewhere = waits
+        return self._changed(changed, changed, asker)
+
+    def _release(self, message: Release) -> list[ServerEffect]:
+        agent, lock_id, mode = message
+        effects = self._changed(self.table.release(agent, lock_id, mode))
+        left = tuple(entry.record(self.node) for entry in self.table.own(agent, lock_id))
+        effects.append(ToAgent(agent, Released(self.node, lock_id, left)))
+        return effects
+
+    def _remove(self, message: Remove) -> list[ServerEffect]:
+        return self._changed(self.table.remove(message.agent))
+
+    def _surrender(self, message: Surrender) -> list[ServerEffect]:
+        agent, lock_id, waiter, holder, report = message
+        if message.aborts:
+            asker = self.table.askers.get(agent)
+            stands = asker is not None and self.table.edge_stands(asker, waiter, holder)
+            changed = self.table.remove(agent) if stands else []
+        else:
+            changed = self.table.surrender(agent, lock_id, waiter, holder)
+        resolved = report if changed else None
+        if resolved is not None:
+            self._informer.forgotten(resolved.agents)
+        news = self._informer.after(changed, [e for e in changed if e.asker.id == agent])
+        effects: list[ServerEffect] = []
+        if resolved is not None:
+            for member in resolved.agents:
+                if member != agent:
+                    records = tuple(news.pop(member, {}).values())
+                    effects.append(ToAgent(member, Resolved(resolved, records)))
+        own = news.pop(agent, {})
+        for end in (waiter, holder):
+            entry = self.table.entry(end[0]) if end is not None else None
+            if entry is not None and entry not in own:
+                own[entry] = entry.record(self.node)
+        effects += self._tell(news)
+        if self._watchers:
+            effects += self._views(changed)
+        answer = Surrendered(
+            self.node, message, bool(changed), tuple(own.values()), self.table.version
+        )
+        effects.append(ToAgent(agent, answer))
+        return effects
+
+    def _standing(self, message: Standing) -> list[ServerEffect]:
+        asker = self.table.askers.get(message.agent)
+        if asker is None:
+            return []
+        asker.requests_elsewhere = message.requests_elsewhere
+        asker.waits_elsewhere = message.waits_elsewhere
+        return self._tell(self._informer.after([], asker=asker))
+
+    def _inquire(self, message: Inquire) -> list[ServerEffect]:
+        asker = self.table.askers.get(message.agent)
+        return [] if asker is None else self._tell(self._informer.again(asker))
+
+    def _raise(self, message: Raise) -> list[ServerEffect]:
+        agent, lock_id, since, version = message
+        own = self.table.own(agent, lock_id)
+        done = any(entry.granted and entry.since == since for entry in own)
+        if done:
+            self.table.raise_to(version)
+        return [ToAgent(agent, Raised(self.node, lock_id, since, version, done))]
+
+    def _watch(self, message: Watch) -> list[ServerEffect]:
+        self._watchers.setdefault(message.lock_id, {})[message.watcher] = None
+        return [ToWatcher(message.watcher, self.view(message.lock_id))]
+
+    def _unwatch(self, message: Unwatch) -> list[ServerEffect]:
+        watchers = self._watchers.get(message.lock_id)
+        if watchers is not None:
+            watchers.pop(message.watcher, None)
+            if not watchers:
+                del self._watchers[message.lock_id]
+        return []
+
+    # --- Telling --------------------------------------------------------------------------------
+
+    def _changed(
+        self, changed: list[Entry], new: Sequence[Entry] = (), asker: Asker | None = None
+    ) -> list[ServerEffect]:
+        if not changed:
+            return []
+        effects = self._tell(self._informer.after(changed, new, asker))
+        if self._watchers:
+            effects += self._views(changed)
+        return effects
+
+    def _tell(self, news: News) -> list[ServerEffect]:
+        return [
+            ToAgent(agent, Told(self.node, tuple(records.values())))
+            for agent, records in news.items()
+        ]
+
+    def _views(self, changed: list[Entry]) -> list[ServerEffect]:
+        ids = {entry.slot.lock_id for entry in changed}
+        return [
+            ToWatcher(watcher, view)
+            for lock_id, watchers in self._watchers.items()
+            if any(i[: len(lock_id)] == lock_id[: len(i)] for i in ids)
+            for view in (self.view(lock_id),)
+            for watcher in watchers
+        ]

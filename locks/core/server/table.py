@@ -1,0 +1,494 @@
+"""The lock table: one rule, and everything derived from it.
+
+    Two requests *conflict* when they are by different agents, their ids are related (one is a
+    prefix of the other), and not both are reads. A request is *granted* when no conflicting
+    request is granted or stands ahead of it. A new request stands last, except:
+    (cover) one that an own request on the same id or an ancestor already covers, in the same or a
+    stronger mode, stands together with it;
+    (conversion) one of an agent for which others already wait stands ahead of the first
+    conflicting request that waits for it, so that an upgrade never waits for somebody who waits
+    for oneself.
+
+A request once granted stays granted until it is released, its agent is removed, or it is
+surrendered.
+
+How it is kept fast. The ids form a tree of `Slot`s, each with the requests on that very id. A
+waiting entry keeps only one reason for waiting: some conflicting entry on its own slot or above
+(`blocker`), the one directly ahead in the queue if there is one, so that handing a lock on looks
+at one waiter and not at all of them. Only when there is no such entry does it count the
+conflicting entries below its slot (`pending`), and each of those that goes counts it down. When
+its reason is gone, an entry looks for another one; when there is none, it is granted. A request,
+release or grant therefore costs time in the depth of the id and in what really conflicts.
+
+Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
+entry that it must precede, so that it overtakes nobody else. A request that is covered by a granted
+one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from
+one counter; who makes the table chooses where it starts, so that it can go on rising across
+restarts.
+
+Rejected: the original's queue for each id with copies of the parents' entries ("indirect
+entries"), because copies disagree; a count of all blockers for each waiting entry, because each
+hand-over then costs time in the length of the queue.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from locks.core.server.tree import (
+    WHOLE,
+    Asker,
+    Entry,
+    Slot,
+    counts_against,
+    first_waiting_for,
+    last_ahead,
+    order_of,
+    place_of,
+    version_of,
+)
+from locks.model import AgentId, LockId, Mode
+
+__all__ = ["LockTable", "TableStatistics"]
+
+
+class TableStatistics(NamedTuple):
+    """Counters of a lock table since it was made, and its size now.
+
+    Attributes:
+        requests: Requests taken in.
+        grants: Grants, those after a surrender included.
+        waits: Requests that were not granted at once.
+        surrenders: Surrenders carried out.
+        refused_surrenders: Surrenders whose edge was no longer there.
+        entries: Requests in the table now.
+        waiting: Of these, how many wait.
+        agents: Agents with requests in the table now.
+        version: The last version given.
+    """
+
+    requests: int
+    grants: int
+    waits: int
+    surrenders: int
+    refused_surrenders: int
+    entries: int
+    waiting: int
+    agents: int
+    version: int
+
+
+class LockTable:
+    """The lock table of one node.
+
+    Every method that changes something returns the entries that changed, each once, in the order
+    in which that happened. Ids and modes are not checked here (`locks.model` does that).
+
+    Args:
+        first_version: Where versions start. Must be larger than any version that an earlier table
+            of the same node has given.
+    """
+
+    def __init__(self, first_version: int = 0) -> None:
+        self.version = first_version
+        self.askers: dict[AgentId, Asker] = {}
+        self._root = Slot((), None)
+        self._entries: dict[int, Entry] = {}
+        self.last_place = 0
+        self._requests = self._grants = self._waits = 0
+        self._surrenders = self._refused = 0
+
+    # --- Changes --------------------------------------------------------------------------------
+
+    def raise_to(self, version: int) -> None:
+        """Give no version from now on that is not larger than this one."""
+        self.version = max(self.version, version)
+
+    def request(self, agent: AgentId, client: str, lock_id: LockId, mode: Mode) -> list[Entry]:
+        """Ask for a lock. The first entry returned is the request itself.
+
+        A request that the agent already has, in this or a stronger mode on the same id, is
+        returned as it is, unchanged.
+        """
+        write = mode == "write"
+        asker = self.askers.get(agent)
+        if asker is None:
+            asker = self.askers[agent] = Asker(agent, client)
+        slot = self._grow(lock_id)
+        cover: Entry | None = None
+        held = False
+        ahead_of: Entry | None = None
+        if asker.entries:
+            for above in slot.path():
+                for own in asker.entries.get(above, ()):
+                    if own.write or not write:
+                        if above is slot:
+                            return [own]
+                        held = held or own.granted
+                        if cover is None or own.place < cover.place:
+                            cover = own
+            if cover is None:
+                ahead_of = first_waiting_for(asker, slot, write)
+        self.version += 1
+        entry = Entry(self.version, asker, slot, write)
+        self._requests += 1
+        self._entries[entry.number] = entry
+        asker.entries.setdefault(slot, []).append(entry)
+        asker.total += 1
+        asker.waiting += 1
+        if cover is None:
+            self._place(entry, ahead_of)
+        else:
+            entry.place, entry.room = cover.place, cover.room
+        self._stand(entry)
+        if held:
+            self._grant(entry)
+        else:
+            self._look(entry)
+        self._count_in(entry)
+        if not entry.granted:
+            self._waits += 1
+        return [entry]
+
+    def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
+        """Take the agent's entries on exactly this id out (of one mode, if one is given)."""
+        own = [e for e in self.own(agent, lock_id) if mode is None or e.mode == mode]
+        return self._take_out(own[0].asker, own) if own else []
+
+    def remove(self, agent: AgentId) -> list[Entry]:
+        """Take all entries of the agent out."""
+        asker = self.askers.get(agent)
+        if asker is None:
+            return []
+        if not asker.entries:
+            del self.askers[agent]
+            return []
+        return self._take_out(asker, list(asker.all()))
+
+    def surrender(
+        self,
+        agent: AgentId,
+        lock_id: LockId,
+        waiter: tuple[int, int] | None = None,
+        holder: tuple[int, int] | None = None,
+    ) -> list[Entry]:
+        """Give up all of the agent's entries that are related to `lock_id`: they stand last.
+
+        Args:
+            agent: Who surrenders.
+            lock_id: What it gives up.
+            waiter: Number and `since` of the waiting request for which it is done, or `None`.
+            holder: Number and `since` of the agent's request that it waits for, or `None`.
+
+        Returns:
+            The entries that changed; an empty list, and nothing done, when the edge from `waiter`
+            to `holder` is no longer there.
+        """
+        asker = self.askers.get(agent)
+        if asker is None or not self.edge_stands(asker, waiter, holder):
+            self._refused += 1
+            return []
+        given_up = sorted(self.own_related(asker, lock_id), key=order_of)
+        if not given_up:
+            self._refused += 1
+            return []
+        self._surrenders += 1
+        candidates: dict[Entry, None] = {}
+        for entry in given_up:
+            self._leave(entry, candidates)
+            self._stop_waiting(entry)
+            if entry.granted:
+                self._revoke(entry)
+        for entry in given_up:
+            self.version += 1
+            entry.since = entry.version = self.version
+            self._place(entry)
+            self._stand(entry)
+        changed: list[Entry] = []
+        self._consider(candidates, changed)
+        for entry in given_up:
+            self._look(entry)
+        return sorted(changed + given_up, key=version_of)
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def find(self, lock_id: LockId) -> Slot | None:
+        """The slot of an id, or `None` when nothing is there or below."""
+        slot: Slot | None = self._root
+        for element in lock_id:
+            slot = slot.children.get(element) if slot is not None else None
+        return slot
+
+    def related(self, lock_id: LockId) -> Iterator[Entry]:
+        """All entries on the id, above it and below it, in no particular order."""
+        slot = self._root
+        for element in lock_id:
+            child = slot.children.get(element)
+            if child is None:
+                return
+            slot = child
+            if slot.lock_id != lock_id:
+                yield from slot.entries()
+        yield from slot.entries()
+        for below in slot.subtree():
+            yield from below.entries()
+
+    def own(self, agent: AgentId, lock_id: LockId) -> list[Entry]:
+        """The agent's entries on exactly this id."""
+        asker = self.askers.get(agent)
+        slot = self.find(lock_id)
+        return list(asker.entries.get(slot, ())) if asker is not None and slot is not None else []
+
+    def own_related(self, asker: Asker, lock_id: LockId) -> list[Entry]:
+        """The asker's entries on ids related to `lock_id`."""
+        depth = len(lock_id)
+        found = []
+        for slot, entries in asker.entries.items():
+            other = slot.lock_id
+            if other[:depth] == lock_id[: len(other)]:
+                found += entries
+        return found
+
+    def entry(self, number: int) -> Entry | None:
+        """The entry with this number, if it is still in the table."""
+        return self._entries.get(number)
+
+    def view(self, lock_id: LockId) -> list[Entry]:
+        """All related entries in their order."""
+        return sorted(self.related(lock_id), key=order_of)
+
+    def ids(self) -> list[LockId]:
+        """All lock ids that somebody has or waits for."""
+        return [s.lock_id for s in self._root.subtree() if s.writes or s.reads]
+
+    def statistics(self) -> TableStatistics:
+        """Counters and present size."""
+        return TableStatistics(
+            self._requests,
+            self._grants,
+            self._waits,
+            self._surrenders,
+            self._refused,
+            len(self._entries),
+            sum(asker.waiting for asker in self.askers.values()),
+            len(self.askers),
+            self.version,
+        )
+
+    # --- Place ----------------------------------------------------------------------------------
+
+    def _grow(self, lock_id: LockId) -> Slot:
+        slot = self._root
+        for depth, element in enumerate(lock_id, 1):
+            child = slot.children.get(element)
+            if child is None:
+                child = slot.children[element] = Slot(lock_id[:depth], slot)
+            slot = child
+        return slot
+
+    def _prune(self, slot: Slot) -> None:
+        while slot.parent is not None and not (slot.children or slot.writes or slot.reads):
+            parent = slot.parent
+            parent.children.pop(slot.lock_id[-1], None)
+            slot = parent
+
+    def _place(self, entry: Entry, ahead_of: Entry | None = None) -> None:
+        """Give an entry its place: the last one, or the one directly ahead of another entry."""
+        self.last_place += 1
+        if ahead_of is None:
+            entry.place = self.last_place
+            entry.room = WHOLE
+        else:
+            # Those put ahead of the same entry before stand at `room / k` with a smaller `k`.
+            k = self.last_place
+            entry.place = ahead_of.place - ahead_of.room / k
+            entry.room = ahead_of.room / (k * (k - 1))
+
+    def _stand(self, entry: Entry) -> None:
+        """Put an entry into its slot's queue, waiting."""
+        slot = entry.slot
+        write = entry.write
+        queue = slot.writes if write else slot.reads
+        if queue and queue[-1].place > entry.place:
+            insort(queue, entry, key=place_of)
+        else:
+            queue.append(entry)
+        above = slot.parent
+        while above is not None:
+            above.below += 1
+            if write:
+                above.writes_below += 1
+            above = above.parent
+
+    def _leave(self, entry: Entry, candidates: dict[Entry, None]) -> None:
+        """Take an entry out of its slot's queue; note who may have waited for it alone."""
+        slot = entry.slot
+        write = entry.write
+        queue = slot.writes if write else slot.reads
+        if queue[0] is entry:
+            del queue[0]
+        elif queue[-1] is entry:
+            queue.pop()
+        else:
+            del queue[bisect_left(queue, entry.place, key=place_of)]
+        if entry.watchers:
+            for watcher in entry.watchers:
+                watcher.blocker = None
+            candidates.update(entry.watchers)
+            entry.watchers = None
+        above = slot.parent
+        while above is not None:
+            above.below -= 1
+            if write:
+                above.writes_below -= 1
+            for waiter in above.counting:
+                if counts_against(waiter, entry):
+                    waiter.pending -= 1
+                    if waiter.pending == 0:
+                        candidates[waiter] = None
+            above = above.parent
+
+    def _take_out(self, asker: Asker, entries: list[Entry]) -> list[Entry]:
+        candidates: dict[Entry, None] = {}
+        for entry in entries:
+            self._leave(entry, candidates)
+            self._stop_waiting(entry)
+            if entry.granted:
+                self._revoke(entry)
+            asker.waiting -= 1
+            asker.total -= 1
+            own = asker.entries[entry.slot]
+            own.remove(entry)
+            if not own:
+                del asker.entries[entry.slot]
+            self.version += 1
+            entry.version = entry.since = self.version
+            entry.gone = True
+            del self._entries[entry.number]
+        if not asker.entries:
+            del self.askers[asker.id]
+        if candidates:
+            changed = list(entries)
+            self._consider(candidates, changed)
+        else:
+            changed = entries
+        for entry in entries:
+            self._prune(entry.slot)
+        return changed
+
+    # --- Grant ----------------------------------------------------------------------------------
+
+    def _consider(self, candidates: dict[Entry, None], changed: list[Entry]) -> None:
+        """Look again at entries that lost their reason for waiting, in their order."""
+        for entry in sorted(candidates, key=place_of) if len(candidates) > 1 else candidates:
+            self._look(entry)
+            if entry.granted:
+                changed.append(entry)
+
+    def _look(self, entry: Entry) -> None:
+        """Find a reason for a waiting entry to wait on, or grant it."""
+        asker = entry.asker
+        write = entry.write
+        place = entry.place
+        slot: Slot | None = entry.slot
+        while slot is not None:
+            found = None
+            if slot.writes:
+                found = last_ahead(slot.writes, place, asker)
+                if found is None:
+                    held = slot.granted_write
+                    if held is not None and held.asker is not asker:
+                        found = held
+            if write and found is None and slot.reads:
+                found = last_ahead(slot.reads, place, asker)
+                if found is None:
+                    for held in slot.granted_reads:
+                        if held.asker is not asker:
+                            found = held
+                            break
+            if found is not None:
+                if found.watchers is None:
+                    found.watchers = {}
+                found.watchers[entry] = None
+                entry.blocker = found
+                if entry.pending >= 0:
+                    entry.pending = -1
+                    del entry.slot.counting[entry]
+                return
+            slot = slot.parent
+        slot = entry.slot
+        pending = 0
+        if slot.below if write else slot.writes_below:
+            for below in slot.subtree(writes_only=not write):
+                for other in below.entries() if write else below.writes:
+                    if counts_against(entry, other):
+                        pending += 1
+        if pending:
+            entry.pending = pending
+            slot.counting[entry] = None
+        else:
+            self._grant(entry)
+
+    def _grant(self, entry: Entry) -> None:
+        self._stop_waiting(entry)
+        if entry.version != self.version:  # not new in this very step
+            self.version += 1
+        entry.since = entry.version = self.version
+        entry.granted = True
+        entry.asker.waiting -= 1
+        self._grants += 1
+        if entry.write:
+            entry.slot.granted_write = entry
+        else:
+            entry.slot.granted_reads[entry] = None
+
+    def _revoke(self, entry: Entry) -> None:
+        """Undo a grant; the entry counts as waiting again."""
+        entry.granted = False
+        entry.asker.waiting += 1
+        if entry.write:
+            entry.slot.granted_write = None
+        else:
+            del entry.slot.granted_reads[entry]
+
+    def _stop_waiting(self, entry: Entry) -> None:
+        """Drop the entry's reason for waiting."""
+        if entry.blocker is not None:
+            if entry.blocker.watchers is not None:
+                entry.blocker.watchers.pop(entry, None)
+            entry.blocker = None
+        if entry.pending >= 0:
+            entry.pending = -1
+            del entry.slot.counting[entry]
+
+    def _count_in(self, entry: Entry) -> None:
+        """Those above that count what is below them count the new entry in."""
+        above = entry.slot.parent
+        while above is not None:
+            for waiter in above.counting:
+                if counts_against(waiter, entry):
+                    waiter.pending += 1
+            above = above.parent
+
+    def edge_stands(
+        self, asker: Asker, waiter: tuple[int, int] | None, holder: tuple[int, int] | None
+    ) -> bool:
+        """Whether `waiter` still waits for the asker's `holder`, both unchanged.
+
+        Each is named by its number and `since`; `None` stands for any.
+        """
+        if waiter is None or holder is None:
+            return True
+        w, h = self._entries.get(waiter[0]), self._entries.get(holder[0])
+        if w is None or h is None or w.since != waiter[1] or h.since != holder[1] or w.granted:
+            return False
+        a, b = w.slot.lock_id, h.slot.lock_id
+        return (
+            h.asker is asker
+            and w.asker is not asker
+            and (w.write or h.write)
+            and a[: len(b)] == b[: len(a)]
+            and (h.granted or h.place < w.place)
+        )

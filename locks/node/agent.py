@@ -1,0 +1,469 @@
+"""The transaction's agent as an actor: it runs an `AgentMachine` in its node's turn.
+
+Its messages are `locks.core.messages.AgentMessage`. The methods here are what a client may call; they
+check that it is the client who calls, run one event of the machine, and wait for the answer where
+there is something to wait for. A wait that is given up, by a timeout or by any exception that is
+raised into it, withdraws its requests.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gevent
+import pykka
+from gevent import monkey
+
+from locks.core.agent.machine import AgentMachine, Flag, Object
+from locks.core.messages import AgentMessage, Ended, Lost
+from locks.errors import (
+    AgentEnded,
+    InvalidOption,
+    LockLost,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    NotClient,
+    WaitsForItself,
+)
+from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, related, show
+from locks.otp.remote import RemoteRef
+from locks.runtime import (
+    Client,
+    Down,
+    Gate,
+    Monitor,
+    Waiter,
+    current_client,
+    exit_client,
+    monitor,
+    tell,
+)
+from locks.runtime.inline import InlineActor
+from locks.wire import pack_notification
+
+if TYPE_CHECKING:
+    from locks.node.node import Node
+
+__all__ = ["Agent", "Call", "Notified", "check_timeout", "name_of"]
+
+Notified = bool | Callable[[Notification], object]
+
+
+class Call:
+    """One call of a client that waits for its answer."""
+
+    __slots__ = ("result", "waiter")
+
+    def __init__(self) -> None:
+        self.result: LockResult | int | Exception | None = None
+        self.waiter = Waiter()
+
+    def answer(self, result: LockResult | int | Exception) -> None:
+        """Give the answer and wake the client."""
+        self.result = result
+        self.waiter.wake()
+
+
+class ToldToken(NamedTuple):
+    """A client that is to be told a fencing token."""
+
+    answer: Callable[[Any], object]
+
+
+class Agent(InlineActor):
+    """A transaction's agent.
+
+    `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
+    reference: it can be monitored, and it stops when it is stopped.
+
+    Attributes:
+        id: The agent's reference.
+        client: Whose transaction it is.
+        on_lost: Called with the error when locks are lost with a node, in the node's background
+            greenlet.
+    """
+
+    __slots__ = (
+        "_link",
+        "_lost",
+        "_monitor",
+        "_notified",
+        "client",
+        "id",
+        "machine",
+        "node",
+        "on_lost",
+    )
+
+    def __init__(
+        self,
+        node: Node,
+        agent: AgentId,
+        client: Client,
+        *,
+        link: bool = False,
+        notify: Notified = False,
+        abort_on_deadlock: bool = False,
+        await_nodes: bool = False,
+        monitor_nodes: bool = False,
+    ) -> None:
+        super().__init__(node.turn)
+        self.node = node
+        self.id = agent
+        self.client = client
+        self._link = link
+        self._notified: Callable[[Notification], object] | None = None
+        self.machine = AgentMachine(
+            agent,
+            name_of(client),
+            node.alive,
+            abort_on_deadlock=abort_on_deadlock,
+            await_nodes=await_nodes,
+            monitor_nodes=monitor_nodes,
+            notify=bool(notify),
+        )
+        if notify or monitor_nodes:
+            self._set_notified(notify)
+        self._monitor: Monitor | None = None
+        self._lost: Gate | None = None
+        self.on_lost: Callable[[LockLost], object] | None = None
+
+    def __str__(self) -> str:
+        return str(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Agent {self.id} of {self.machine.client}>"
+
+    # --- As an actor ----------------------------------------------------------------------------
+
+    def start_monitoring(self) -> None:
+        """Watch over the client; the transaction ends with it."""
+        self._monitor = monitor(self.client, self._client_down)
+
+    def receive(self, message: Any) -> None:
+        """Take in an `AgentMessage`."""
+        if not isinstance(message, AgentMessage):
+            raise MisuseError(f"{message!r} is no message for an agent", value=repr(message))
+        self.node.deliver(self, message)
+
+    def handle(self, message: Any) -> None:
+        """Carry a message out."""
+        self.node.perform(self, self.machine.receive(message))
+
+    def settle(self) -> None:
+        """All that there was is taken in: look for deadlocks."""
+        self.node.perform(self, self.machine.settle())
+
+    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+        """Run one event of the machine, in a turn."""
+        self.node.perform(self, event(*args))
+
+    def failed(self, message: Any, error: Exception) -> None:
+        """Log it."""
+        self.node.log("%s could not handle %r: %s", self, message, error)
+
+    def stop_inline(self, reason: object) -> None:
+        """End the transaction, whoever wants it."""
+        error = None
+        if reason is not None:
+            error = AgentEnded(f"transaction {self.id} was stopped: {reason}", agent=self.id)
+        self.event(self.machine.end, error)
+
+    def notify(self, notification: Notification) -> None:
+        """Tell the client something that it asked to be told."""
+        if self._notified is not None:
+            self.node.home.run_soon(self._notified, notification)
+
+    def has_lost(self, lost: Lost) -> None:
+        """Locks that the client was told it has are gone with a node."""
+        self._make_lost()
+        assert self._lost is not None
+        self._lost.open()
+        if self.on_lost is not None:
+            self.node.home.run_soon(self.on_lost, lost.error)
+
+    def has_ended(self, ended: Ended) -> None:
+        """The machine has ended; so does the actor."""
+        if self._monitor is not None:
+            self._monitor.cancel()
+            self._monitor = None  # or the two would keep each other in memory
+        if self._lost is not None and ended.reason is not None:
+            self._lost.open()
+        watch = self.ended()
+        if watch is not None:
+            reason = "normal" if ended.reason is None else ended.reason
+            self.node.home.run_soon(watch.fire, self, reason)
+        if self._link and ended.reason is not None:
+            self.node.home.run_soon(exit_client, self.client, ended.reason)
+
+    def _client_down(self, down: Down) -> None:
+        self.turn.post(self._end_with_client, down)
+
+    def _end_with_client(self, down: Down) -> None:
+        text = f"transaction {self.id} has ended with its client {self.machine.client}"
+        self.event(self.machine.end, AgentEnded(f"{text} ({down.reason})", agent=self.id))
+
+    # --- What the client calls ------------------------------------------------------------------
+
+    def check_client(self) -> None:
+        """Raise `NotClient` unless it is the client who calls."""
+        client = current_client()
+        if client is not self.client and client != self.client and not self._is_patched_thread():
+            raise NotClient(
+                f"transaction {self.id} belongs to {self.machine.client}; "
+                f"{name_of(client)} can't use it. Begin a transaction of its own there, or name "
+                "the client when it begins (client=...)",
+                agent=self.id,
+            )
+
+    def _is_patched_thread(self) -> bool:
+        """Whether the client is a thread that is a greenlet, and the caller is this greenlet."""
+        return (
+            isinstance(self.client, threading.Thread)
+            and monkey.is_module_patched("threading")
+            and threading.current_thread() is self.client
+        )
+
+    def ask_for(self, objects: Sequence[Object]) -> None:
+        """Ask for locks without waiting for them."""
+        self.check_client()
+        self.turn.run(self.event, self.machine.ask_all, objects)
+
+    def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
+        """Ask for locks, and wait for these and all that was asked for before."""
+        call = Call()
+        return self._wait(call, timeout, self.machine.ask_all, objects, call)
+
+    def await_all(self, timeout: float | None) -> LockResult:
+        """Wait for all that was asked for."""
+        call = Call()
+        return self._wait(call, timeout, self.machine.await_all, call)
+
+    def unlock(self, lock_id: LockId) -> None:
+        """Release one id."""
+        self.check_client()
+        self.turn.run(self.unlock_now, lock_id)
+
+    def unlock_now(self, lock_id: LockId) -> None:
+        """Release one id, in the turn."""
+        if self.node.cluster is not None:
+            self.node.cluster.mixed.check_unlock(self, lock_id)
+        self.event(self.machine.unlock, lock_id)
+
+    def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
+        """Give up a lock to somebody who waits for it, and stand last."""
+        self.check_client()
+        self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
+
+    def change_flag(self, flag: Flag, value: Notified) -> None:
+        """Change an option of the running transaction."""
+        self.check_client()
+        self.machine.check_alive()
+        if flag == "notify":
+            if value:
+                self._set_notified(value)
+            if callable(value):
+                value = True
+        elif flag == "monitor_nodes" and value is True:
+            self._set_notified(value)
+        self.turn.run(self.event, self.machine.set_flag, flag, value)
+
+    def status(self) -> LockResult:
+        """Status and deadlocks so far."""
+        self.machine.check_alive()
+        if current_client() != self.client:
+            return self.turn.ask(self.machine.result)
+        return self.turn.ask(self.machine.tell_status)
+
+    def lock_info(self) -> list[LockInfo]:
+        """All locks asked for."""
+        self.machine.check_alive()
+        return self.turn.ask(self.machine.lock_info)
+
+    def token(self, lock_id: LockId, timeout: float | None = None) -> int:
+        """The fencing token of a lock that is held; on several nodes they are asked first."""
+        token = self.turn.ask(self.known_token, lock_id)
+        if token is None:
+            call = Call()
+            token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            if token is None:
+                raise LockTimeout(
+                    f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
+                    f"nodes within {timeout} s",
+                    lock_ids=[lock_id],
+                    timeout=timeout,
+                )
+        return token
+
+    def token_nowait(self, lock_id: LockId) -> None:
+        """Have the client notified of the fencing token of a lock that is held."""
+        self.check_client()
+        if self._notified is None:
+            raise InvalidOption(
+                f"transaction {self.id} can't tell its client the fencing token: begin it with notify"
+            )
+        self.turn.run(self._establish_token, lock_id)
+
+    def _establish_token(self, lock_id: LockId) -> None:
+        token = self.known_token(lock_id)
+        if token is not None:
+            self._tell_token(lock_id, token)
+        else:
+            wait = ToldToken(partial(self._tell_token, lock_id))
+            self.event(self.machine.establish_token, lock_id, wait)
+
+    def _tell_token(self, lock_id: LockId, token: object) -> None:
+        self.notify(Notification(self.id, "token", (lock_id, token)))
+
+    def known_token(self, lock_id: LockId) -> int | None:
+        """The fencing token if it is known without asking, in the turn."""
+        if self.node.cluster is not None:
+            self.node.cluster.mixed.check_token(self, lock_id)
+        return self.machine.token(lock_id)
+
+    def ensure_held(self, lock_id: LockId | None = None) -> None:
+        """Raise `LockLost` unless the client still has what it was told it has."""
+        self.turn.ask(self.machine.ensure_held, lock_id)
+
+    @property
+    def lost(self) -> Gate:
+        """Open once locks are lost with a node, or the transaction was ended from outside."""
+        if self._lost is None:
+            self.turn.run(self._make_lost)
+        assert self._lost is not None
+        return self._lost
+
+    def _make_lost(self) -> None:
+        if self._lost is None:
+            self._lost = Gate()
+            ended = self.machine.ended
+            if ended is not None and ended.reason is not None:
+                self._lost.open()
+
+    def end(self) -> None:
+        """End the transaction."""
+        self.check_client()
+        self.machine.check_alive()
+        self.turn.run(self.event, self.machine.end)
+
+    def _wait(
+        self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+    ) -> LockResult:
+        result = self._await(call, timeout, event, *args)
+        if result is None:
+            wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+            self.turn.run(self.event, self.machine.abandon, call)
+            result = call.result  # it may have come just now
+            if result is None:
+                raise self._timed_out(wanted, timeout, withdrawn=event == self.machine.ask_all)
+            if isinstance(result, Exception):
+                raise result
+        return result  # type: ignore[no-any-return]
+
+    def _await(
+        self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+    ) -> Any:
+        """Run an event that answers `call`; return the answer, `None` if it did not come."""
+        check_timeout(timeout)
+        self.check_client()
+        try:
+            self.turn.run(self.event, event, *args)
+            if call.result is None:
+                own = self.node.clients.get(self.client, ())
+                if len(own) > 1:
+                    self._check_own(list(own))
+                call.waiter.wait(timeout)
+        except MisuseError:
+            if call.result is None:
+                self.turn.run(self.event, self.machine.abandon, call)
+            raise
+        except BaseException:
+            self.turn.run(self.event, self.machine.abandon, call)
+            raise
+        if isinstance(call.result, Exception):
+            raise call.result
+        return call.result
+
+    def _check_own(self, others: Iterable[Agent]) -> None:
+        """Raise `WaitsForItself` if another transaction of the same client is in the way."""
+        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+        for other in others:
+            if other is self:
+                continue
+            for held in self.turn.ask(other.machine.lock_info):
+                for info in wanted:
+                    if (
+                        held.granted
+                        and related(held.lock_id, info.lock_id)
+                        and "write" in (held.mode, info.mode)
+                    ):
+                        raise WaitsForItself(
+                            f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
+                            f"has {held.mode} {show(held.lock_id)} itself in another transaction "
+                            f"({other.id}), and would wait for ever. Take both in one transaction",
+                            lock_id=info.lock_id,
+                            holder=other.id,
+                        )
+
+    def _timed_out(
+        self, wanted: list[LockInfo], timeout: float | None, withdrawn: bool
+    ) -> LocksError:
+        ids = [info.lock_id for info in wanted]
+        holders = [
+            contender
+            for lock_id in ids
+            for contender in self.node.view(lock_id).holders
+            if contender.agent != self.id
+        ]
+        held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+        return LockTimeout(
+            f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
+            + (f"held by {held_by}; " if held_by else "")
+            + ("the request was withdrawn" if withdrawn else "the requests stay"),
+            lock_ids=ids,
+            holders=holders,
+            timeout=timeout,
+        )
+
+    def _set_notified(self, notify: Notified) -> None:
+        if callable(notify):
+            self._notified = notify
+        elif not isinstance(notify, bool):
+            raise InvalidOption(
+                f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
+            )
+        elif isinstance(self.client, RemoteRef):
+            client = self.client
+            self._notified = lambda news: tell(client, pack_notification(news, self))
+        elif isinstance(self.client, pykka.ActorRef):
+            self._notified = partial(tell, self.client)
+        elif self._notified is None:
+            raise InvalidOption(
+                f"client {name_of(self.client)} has no inbox to be notified in; "
+                "pass notify=function",
+                notify=notify,
+            )
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raise `InvalidOption` unless it is a time to wait."""
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+        raise InvalidOption(
+            f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
+            timeout=repr(timeout),
+        )
+
+
+def name_of(client: Client) -> str:
+    """A name of a client that a person can read."""
+    if isinstance(client, RemoteRef):
+        return str(client)
+    if isinstance(client, pykka.ActorRef):
+        return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
+    if isinstance(client, gevent.Greenlet):
+        return str(client.name)
+    return str(getattr(client, "name", client))

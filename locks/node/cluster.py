@@ -1,0 +1,495 @@
+"""A node among others: which of them have a lock server, and what goes to and fro.
+
+When two nodes are connected, each greets the other's lock server with a call: it says which protocol
+it speaks, how far its versions have come, and which nodes it knows. From the greeting on the other
+node is a *member*: its lock server can be asked. An Erlang node with the original on it does not
+know the greeting and says so, and by that it is known (`locks.node.original_peers`). A node that has no lock server
+yet is greeted again from time to time.
+
+A member ceases to be one when the connection is lost; then nothing is known any more of what its lock
+server has granted, and the own lock server takes out what agents of that node had asked for. A node
+that comes back begins anew, whether it was restarted or only cut off.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gevent
+import pykka
+
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import Remove, Unwatch, Watch
+from locks.errors import InvalidOption, MisuseError, NodeNotRunning
+from locks.model import AgentId, LockId, View
+from locks.node.original_peers import ABOUT, Mixed
+from locks.node.remote_clients import RemoteClients
+from locks.otp import etf
+from locks.otp.calls import BlockingCall
+from locks.otp.control import SpawnRequest
+from locks.otp.distribution import Distribution
+from locks.otp.etf_decode import constant
+from locks.otp.link import Link
+from locks.otp.options import NET_TICKTIME, Options, check_node_name
+from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
+from locks.otp.remote import RemoteRef, Remotes
+from locks.otp.terms import Atom, Pid
+from locks.runtime import Client, Waiter, tell
+from locks.runtime.waiter import run_in_hub
+from locks.wire import (
+    LOCK_SERVER,
+    OURS,
+    VIEW,
+    BadMessage,
+    agent_numbered,
+    is_ours,
+    pack,
+    pack_view,
+    pid_of,
+    to_lock_id,
+    unpack_to_agent,
+    unpack_to_server,
+    unpack_view,
+)
+
+if TYPE_CHECKING:
+    from locks.node.agent import Agent
+    from locks.node.node import Node
+    from locks.node.server import Watcher
+
+__all__ = ["Cluster", "NodeDown", "NodeUp"]
+
+logger = logging.getLogger("locks")
+
+PROTOCOL = 1
+GREETING = Atom("greeting")
+WATCH = constant("watch")
+UNWATCH = constant("unwatch")
+SHORTEST_TICKTIME = 0.1  # seconds; nobody is sent ticks more often than that demands
+AGAIN = 1.0  # seconds until a node without a lock server is greeted again
+
+
+class NodeUp(NamedTuple):
+    """A node was connected; see `Node.monitor_nodes`.
+
+    Attributes:
+        node: Its name.
+    """
+
+    node: str
+
+
+class NodeDown(NamedTuple):
+    """The connection to a node was lost.
+
+    Attributes:
+        node: Its name.
+        reason: Why, in words.
+    """
+
+    node: str
+    reason: str
+
+
+class RemoteWatcher(NamedTuple):
+    """Somebody on another node who watches a lock id here."""
+
+    pid: Pid
+
+
+class Cluster:
+    """What one node has to do with others.
+
+    Args:
+        node: The node.
+        options: How it takes part.
+
+    Attributes:
+        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        on_connected: Called with the name of each node that is connected, in the turn.
+    """
+
+    def __init__(self, node: Node, options: Options) -> None:
+        self.node = node
+        self.members: dict[str, bool] = {}
+        self.distribution = Distribution(
+            node.name,
+            options,
+            node.turn,
+            node.home,
+            on_up=self._connected,
+            on_down=self._disconnected,
+            on_frame=lambda link, frame: self.processes.receive(link, frame),
+        )
+        self.distribution.open()
+        self.processes = Processes(
+            self.distribution,
+            node.turn,
+            node.home,
+            new_number=node.new_number,
+            find=self._find,
+            number_of=self._number_of,
+            on_spawn=self._spawn,
+        )
+        self.remotes = Remotes(node.name, self.processes, node.turn, node.home)
+        self.clients = RemoteClients(self.remotes)
+        self.mixed = Mixed(self)
+        self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
+        self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
+        self._learned = 0  # how often others have told of nodes that were not known
+        self._told: dict[str, int] = {}  # how much of that each node has been told
+        self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
+        self._monitors: dict[Any, None] = {}
+        self.on_connected: list[Callable[[str], object]] = []
+        self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
+        self.distribution.start()
+
+    # --- Nodes that come and go, in the turn ----------------------------------------------------
+
+    def _connected(self, link: Link) -> None:
+        self._tell(NodeUp(link.peer.name))
+        self._greet(link)
+        for act in self.on_connected:
+            act(link.peer.name)
+
+    def _greet(self, link: Link) -> None:
+        """Greet the lock server at the other end, if there is one."""
+        if link.closed is not None:
+            return
+        distribution = self.distribution
+        known = [
+            (name, *address)
+            for name, address in distribution.addresses.items()
+            if address is not None and name != link.peer.name
+        ]
+        if distribution.address is not None:
+            host, port = distribution.address
+            wildcard = host in ("0.0.0.0", "::")
+            known.append((self.node.name, self._host if wildcard else host, port))
+        ticktime = distribution.options.net_ticktime or NET_TICKTIME
+        greeting = (
+            OURS,
+            GREETING,
+            PROTOCOL,
+            self.node.server.machine.version,
+            float(ticktime),
+            known if distribution.options.mesh else [],
+        )
+        self._told[link.peer.name] = self._learned
+        self.processes.call(link.peer.name, LOCK_SERVER, greeting, partial(self._greeted, link))
+
+    @property
+    def _host(self) -> str:
+        return self.node.name.split("@")[1]
+
+    def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
+        """What the other side says to a greeting."""
+        name = link.peer.name
+        if answered and answer == (Atom("error"), Atom("unknown_request")):
+            if link.closed is None and name not in self.members:
+                self.mixed.appeared(name)
+                self.joined(name, original=True)
+        elif not answered and answer != "noconnection":
+            self._arrived(name, has_server=False)
+            self.greet_again(link)
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""
+        run_in_hub(self.node.home.hub, self._greet_later, link)
+
+    def _greet_later(self, link: Link) -> None:
+        gevent.spawn_later(AGAIN, self.node.turn.run, self._greet, link)
+
+    def _take_greeting(self, name: str, greeting: tuple[Any, ...]) -> Any:
+        """Another node of ours says who it is."""
+        link = self.distribution.links.get(name)
+        if link is None or len(greeting) != 6:
+            raise BadMessage(f"{greeting!r} is no greeting")
+        _, _, protocol, version, ticktime, known = greeting
+        if protocol != PROTOCOL:
+            raise BadMessage(f"{name} speaks protocol {protocol!r}; this node speaks {PROTOCOL}")
+        if type(version) is not int or type(ticktime) is not float or ticktime <= 0:
+            raise BadMessage(f"{greeting!r} is no greeting")
+        link.wanted = max(ticktime, SHORTEST_TICKTIME)
+        link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
+        self.distribution.pace_changed()
+        self._learn(name, known)
+        self.node.server.machine.raise_to(version)
+        if name not in self.members:
+            self.joined(name)
+        # Whoever was greeted before something was learned is told of it, too.
+        for other, original in self.members.items():
+            if not original and self._told.get(other, 0) < self._learned:
+                self._greet(self.distribution.links[other])
+        return Atom("ok")
+
+    def _learn(self, teller: str, known: Any) -> None:
+        """Another node tells which nodes it knows."""
+        distribution = self.distribution
+        if not distribution.options.mesh:
+            return
+        before = len(distribution.addresses)
+        for each in known if type(known) is list else ():
+            if type(each) is not tuple or [type(part) for part in each] != [str, str, int]:
+                raise BadMessage(f"{each!r} does not say where a node is")
+            name, host, port = each
+            try:
+                check_node_name(name)
+            except InvalidOption as error:
+                raise BadMessage(f"{each!r} is no node") from error
+            if 0 < port < 65536 and name not in distribution.addresses:
+                distribution.learn_addresses({name: (host, port)}, hearsay=True)
+        if len(distribution.addresses) > before:
+            if self._told.get(teller) == self._learned:
+                self._told[teller] += 1  # it knows what it has told
+            self._learned += 1
+
+    def joined(self, name: str, original: bool = False) -> None:
+        """A node's lock server can be asked from now on."""
+        node = self.node
+        self.members[name] = original
+        node.alive |= {name}
+        node.tell_agents(AgentMachine.node_up, name)
+        self._arrived(name)
+        for where, lock_id, watcher in self._watches:
+            if where == name:
+                self._send_watch(WATCH, where, lock_id, watcher)
+
+    def wait_for(self, name: str, *, server: bool) -> Waiter | None:
+        """Somebody waits for a node: for its lock server, or at least to be connected with it."""
+        if name in self.members:
+            return None
+        waiter = Waiter()
+        self._arrivals.setdefault(name, []).append((waiter, server))
+        return waiter
+
+    def _arrived(self, name: str, has_server: bool = True) -> None:
+        waiting = self._arrivals.pop(name, [])
+        for waiter, needs_server in waiting:
+            if has_server or not needs_server:
+                waiter.wake()
+        left = [entry for entry in waiting if not entry[0].woken]
+        if left:
+            self._arrivals[name] = left
+
+    def left(self, name: str) -> None:
+        """A node's lock server is gone."""
+        if self.members.pop(name, None) is None:
+            return
+        node = self.node
+        node.alive -= {name}
+        node.tell_agents(AgentMachine.node_down, name)
+
+    def _disconnected(self, name: str, reason: str) -> None:
+        node = self.node
+        self._told.pop(name, None)
+        self.left(name)
+        self.mixed.disconnected(name)
+        self.processes.lost(name)
+        machine = node.server.machine
+        for agent in [agent for agent in machine.table.askers if agent.node == name]:
+            node.deliver(node.server, Remove(agent))
+        for watcher in machine.all_watchers():
+            if isinstance(watcher, RemoteWatcher) and watcher.pid.node == name:
+                for lock_id in machine.watched(watcher):
+                    node.deliver(node.server, Unwatch(watcher, lock_id))
+        self._tell(NodeDown(name, reason))
+
+    def monitor_nodes(
+        self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool
+    ) -> None:
+        """Have somebody told of nodes that come and go, or no longer."""
+        if on:
+            self._monitors[watcher] = None
+        else:
+            self._monitors.pop(watcher, None)
+
+    def _tell(self, news: NodeUp | NodeDown) -> None:
+        self.node.home.run_soon(logger.info, "%s: %s", self.node.name, news)
+        for watcher in list(self._monitors):
+            if not isinstance(watcher, pykka.ActorRef):
+                self.node.home.run_soon(watcher, news)
+            elif watcher.is_alive():
+                self.node.home.run_soon(tell, watcher, news)
+            else:
+                del self._monitors[watcher]
+
+    def _warn(self, text: str, *about: Any) -> None:
+        """Log a warning, outside of the turn: a log may be slow."""
+        self.node.home.run_soon(logger.warning, text, *about)
+
+    def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
+        """Let an actor be reached from other nodes by a name, for as long as it lives."""
+        before = self.processes.registered(name)
+        if before is not None:
+            raise MisuseError(f"the name {name!r} is taken by {before.subject}", name=name)
+        self.remotes.register(name, actor)
+
+    def link(self, actor: Client, other: RemoteRef) -> None:
+        """Link something of this node with a process of another one."""
+        self.processes.link(actor, self.remotes.pid_of(actor), self.remotes.pid_of(other))
+
+    # --- Messages to others, in the turn --------------------------------------------------------
+
+    def to_server(self, name: str, agent: Agent, message: Any) -> None:
+        """An agent of this node says something to the lock server of another one."""
+        original = self.members.get(name)
+        if original:
+            self.mixed.to_server(name, agent, message)
+        elif original is not None:
+            last, encoded = self._last
+            # Of several nodes, each is asked for the same. Messages of different kinds may be equal
+            # as tuples.
+            if type(message) is not type(last) or message != last:
+                encoded = etf.encode((CAST, pack(message)))
+                self._last = (message, encoded)
+            # In the node's name: so the head of the frame is always the same.
+            self.processes.send_named(name, LOCK_SERVER, encoded)
+
+    def to_agent(self, agent: AgentId, message: Any) -> None:
+        """Somebody of this node says something to an agent of another one."""
+        link = self.distribution.links.get(agent.node)
+        if link is None:
+            return
+        if self.members.get(agent.node):
+            self.mixed.to_agent(agent, message)
+        else:
+            pid = pid_of(agent, link.peer.creation)
+            self.processes.send(pid, etf.encode(pack(message, agent)))
+
+    # --- Messages from others, in the turn ------------------------------------------------------
+
+    def _find(self, number: int) -> Local | None:
+        """The agent with a pid's number."""
+        agent = self.node.agents.get(agent_numbered(number, self.node.name))
+        return None if agent is None else Local(partial(self._to_agent, agent), agent)
+
+    def _number_of(self, subject: Client) -> int | None:
+        """The number of the pid of an agent: others know its reference already."""
+        agent = getattr(subject, "id", None)
+        return agent.created if isinstance(agent, AgentId) else None
+
+    def _to_server(self, message: Any, sender: Pid | None) -> None:
+        """Somebody says something to this node's lock server."""
+        if sender is None:
+            return
+        try:
+            term = parse_cast(message)
+            if is_ours(term):
+                self._take_message(term, sender)
+                return
+            call = parse_call(message)
+            if call is None:
+                self.mixed.from_agent(term, sender)
+            else:
+                caller, tag, request = call
+                self.processes.answer(caller, tag, self._answer(sender.node, request))
+        except BadMessage as error:
+            self._warn("%s sent a message that is ignored: %s", sender.node, error)
+
+    def _answer(self, name: str, request: Any) -> Any:
+        """The answer to a call of the lock server."""
+        if is_ours(request) and request[1] == GREETING:
+            return self._take_greeting(name, request)
+        if is_ours(request) and request[1] == VIEW and len(request) == 3:
+            return pack_view(self.node.server.machine.view(to_lock_id(request[2])))
+        if is_ours(request) and request[1] == ABOUT and len(request) == 3:
+            return self.mixed.about(request[2])
+        return (Atom("error"), Atom("unknown_request"))  # as the original does
+
+    def _take_message(self, term: tuple[Any, ...], sender: Pid) -> None:
+        server = self.node.server
+        if term[1] is WATCH or term[1] is UNWATCH:
+            if len(term) != 4 or type(term[2]) is not Pid or term[2].node != sender.node:
+                raise BadMessage(f"{term!r} does not say who watches what")
+            kind = Watch if term[1] == WATCH else Unwatch
+            self.node.deliver(server, kind(RemoteWatcher(term[2]), to_lock_id(term[3])))
+            return
+        self.node.deliver(server, unpack_to_server(term, sender.node))
+
+    def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
+        """Somebody says something to an agent of this node."""
+        try:
+            if is_ours(message):
+                self.node.deliver(agent, unpack_to_agent(message, agent.id, agent.machine.client))
+                return
+            call = parse_call(message)
+            if call is not None:
+                self.clients.take_call(agent, *call)
+            elif is_ours(parse_cast(message)):
+                self.clients.take_cast(agent, parse_cast(message))
+            else:
+                self.mixed.to_ours(agent, message, sender)
+        except BadMessage as error:
+            self._warn("a message to %s is ignored: %s", agent, error)
+
+    def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
+        return self.mixed.watcher_request(request)
+
+    # --- Watching lock ids of other nodes -------------------------------------------------------
+
+    def _check_watchable(self, name: str) -> None:
+        if self.members.get(name) is not False:
+            what = "runs the original" if name in self.members else "can't be reached"
+            raise NodeNotRunning(
+                f"{name} {what}: {self.node.name} can't see what is locked there", nodes=[name]
+            )
+
+    def watch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
+        """Have somebody told the views of a lock id of another node; also after it comes back."""
+        self._check_watchable(name)
+        key = (name, lock_id, watcher)
+        if key not in self._watches:
+            number = self.node.new_number()
+            deliver = partial(self._take_view, watcher)
+            self._watches[key] = self.processes.add(number, Local(deliver))
+            self.node.home.run_soon(self.node.server.watch_over, watcher)
+        self._send_watch(WATCH, *key)
+
+    def ask_view(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
+        """Ask another node for the view of a lock id."""
+        self._check_watchable(name)
+        call.begin(name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
+
+    def unwatch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
+        """End what `watch` began."""
+        key = (name, lock_id, watcher)
+        if key in self._watches:
+            self._send_watch(UNWATCH, *key)
+            self.processes.remove(self._watches.pop(key).number)
+
+    def watcher_down(self, watcher: Watcher) -> None:
+        """An actor that watches is no more."""
+        for name, lock_id, who in list(self._watches):
+            if who == watcher:
+                self.unwatch(name, lock_id, watcher)
+
+    def _send_watch(self, tag: Atom, name: str, lock_id: LockId, watcher: Watcher) -> None:
+        pid = self._watches[name, lock_id, watcher]
+        encoded = etf.encode((CAST, (OURS, tag, pid, list(lock_id))))
+        self.processes.send_named(name, LOCK_SERVER, encoded, pid)
+
+    def _take_view(self, watcher: Watcher, message: Any, sender: Pid | None) -> None:
+        try:
+            view = unpack_view(message)
+        except BadMessage as error:
+            self._warn("a view is ignored: %s", error)
+            return
+        told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
+        self.node.home.run_soon(told, view)
+
+    def tell_watcher(self, watcher: Hashable, view: View) -> bool:
+        """Tell a watcher of another node; returns whether it is one."""
+        if isinstance(watcher, RemoteWatcher):
+            self.processes.send(watcher.pid, etf.encode(pack_view(view)))
+            return True
+        return self.mixed.tell_watcher(watcher, view)
+
+    # --- Its end --------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Leave the cluster: all connections are closed. In the turn."""
+        self.distribution.stop(reason)

@@ -1,0 +1,316 @@
+"""Agents and clients on different nodes.
+
+A transaction's client may be an actor, a greenlet or a thread of another node: whoever has it there
+uses the agent by its reference, with the same functions of `locks`. What the client calls is sent to the
+agent as a call (`RemoteAgent`), and carried out there (`RemoteClients`). A wait for locks is answered
+when it is over, and withdrawn when the client gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from locks.core.agent.machine import Flag, Object
+from locks.errors import (
+    AgentEnded,
+    InvalidOption,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    NotClient,
+)
+from locks.model import (
+    AgentId,
+    LockId,
+    LockInfo,
+    LockResult,
+    check_lock_id,
+    check_mode,
+    check_nodes,
+    check_require,
+    show,
+)
+from locks.node.agent import check_timeout
+from locks.otp import etf
+from locks.otp.calls import BlockingCall
+from locks.otp.processes import CAST
+from locks.otp.remote import RemoteRef, Remotes, unraised
+from locks.otp.terms import Atom, Pid, Reference
+from locks.runtime import current_client
+from locks.wire import (
+    OURS,
+    BadMessage,
+    agent_of,
+    is_ours,
+    pack_info,
+    pack_result,
+    pid_of,
+    unpack_info,
+    unpack_result,
+)
+
+if TYPE_CHECKING:
+    from locks.node.agent import Agent
+    from locks.node.node import Node
+
+__all__ = ["RemoteAgent", "RemoteClients"]
+
+ABANDON = Atom("abandon")
+PATIENCE = 60.0  # seconds for an answer to what needs no lock
+
+
+class RemoteAgent:
+    """An agent of another node, for its client here.
+
+    Args:
+        node: The client's node.
+        remotes: What its actors have to do with those of others.
+        ref: The agent's reference.
+
+    Attributes:
+        node: The client's node: where it locks unless it says otherwise.
+    """
+
+    def __init__(self, node: Node, remotes: Remotes, ref: RemoteRef) -> None:
+        self.node = node
+        self._remotes = remotes
+        self._ref = ref
+
+    @property
+    def id(self) -> AgentId:
+        """Its reference, as reports have it."""
+        assert isinstance(self._ref.target, Pid)
+        return agent_of(self._ref.target)
+
+    def check_client(self) -> None:
+        """Nothing is known here of who its client is; the agent checks each call."""
+
+    def ask_for(self, objects: Sequence[Object]) -> None:
+        """See `Agent.ask_for`."""
+        self._call("ask", _objects(objects))
+
+    def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
+        """See `Agent.lock_all`."""
+        return unpack_result(
+            self._wait(timeout, [o[0] for o in objects], "lock", _objects(objects))
+        )
+
+    def await_all(self, timeout: float | None) -> LockResult:
+        """See `Agent.await_all`."""
+        return unpack_result(self._wait(timeout, [], "await"))
+
+    def unlock(self, lock_id: LockId) -> None:
+        """See `Agent.unlock`."""
+        self._call("unlock", list(lock_id))
+
+    def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
+        """See `Agent.surrender`."""
+        self._call("surrender", list(lock_id), pid_of(other), list(nodes))
+
+    def change_flag(self, flag: Flag, value: Any) -> None:
+        """See `Agent.change_flag`; a callable can't be called from another node."""
+        if not isinstance(value, bool):
+            raise InvalidOption(
+                f"{flag}={value!r}: an agent of another node can only be given True or False",
+                flag=repr(flag),
+            )
+        self._call("flag", flag, value)
+
+    def status(self) -> LockResult:
+        """See `Agent.status`."""
+        return unpack_result(self._call("status"))
+
+    def lock_info(self) -> list[LockInfo]:
+        """See `Agent.lock_info`."""
+        return [unpack_info(info) for info in self._call("info")]
+
+    def token_nowait(self, lock_id: LockId) -> None:
+        """See `Agent.token_nowait`; it is for clients on the agent's node."""
+        raise MisuseError(f"{self} lives on another node: wait for the token of {show(lock_id)}")
+
+    def token(self, lock_id: LockId, timeout: float | None = None) -> int:
+        """See `Agent.token`."""
+        token: int = self._wait(timeout, [lock_id], "token", list(lock_id))
+        return token
+
+    def ensure_held(self, lock_id: LockId | None = None) -> None:
+        """See `Agent.ensure_held`."""
+        self._call("ensure_held", None if lock_id is None else list(lock_id))
+
+    def end(self) -> None:
+        """See `Agent.end`."""
+        self._call("end")
+
+    def _call(self, verb: str, *arguments: Any) -> Any:
+        return self._wait(PATIENCE, [], verb, *arguments)
+
+    def _wait(self, timeout: float | None, ids: list[LockId], verb: str, *arguments: Any) -> Any:
+        check_timeout(timeout)
+        turn, ref = self._remotes.turn, self._ref
+        call = BlockingCall(self._remotes.processes, turn, self._abandon)
+
+        def begin() -> None:
+            client = self._remotes.pid_of(current_client())
+            call.begin(ref.node, ref.target, (OURS, Atom(verb), client, *arguments))
+
+        turn.run(begin)
+        outcome = call.wait(timeout)
+        if outcome is None:
+            raise LockTimeout(
+                f"no {', '.join(map(show, ids)) or 'answer'} from {ref} within {timeout} s",
+                lock_ids=ids,
+                timeout=timeout,
+            )
+        answered, answer = outcome
+        if not answered:
+            raise AgentEnded(f"agent {ref} does not answer: {answer}", agent=self.id)
+        error = unraised(answer)
+        if error is not None:
+            raise error
+        return answer
+
+    def _abandon(self, reference: Reference) -> None:
+        assert isinstance(self._ref.target, Pid)
+        encoded = etf.encode((CAST, (OURS, ABANDON, reference)))
+        self._remotes.processes.send(self._ref.target, encoded)
+
+
+class _RemoteWait:
+    """A wait of a client on another node."""
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Callable[[Any], object]) -> None:
+        self.answer = answer
+
+
+class RemoteClients:
+    """Carries out what clients of other nodes want of agents of this one. All in the turn.
+
+    Args:
+        remotes: What this node's actors have to do with those of others.
+    """
+
+    def __init__(self, remotes: Remotes) -> None:
+        self._remotes = remotes
+        self._waits: dict[tuple[Agent, Reference], _RemoteWait] = {}
+
+    def take_call(self, agent: Agent, caller: Pid, tag: Any, request: Any) -> None:
+        """A client wants something of its agent."""
+        try:
+            if not (is_ours(request) and len(request) >= 3 and type(request[1]) is Atom):
+                raise BadMessage(f"{request!r} is nothing that an agent can be asked")
+            _, verb, client, *arguments = request
+            if type(client) is not Pid or client.node != caller.node:
+                raise BadMessage(f"{request!r} does not come from {client!r}")
+            mine = self._remotes.client_of(client) == agent.client
+            if not mine and verb.name not in ("status", "info"):
+                raise NotClient(
+                    f"transaction {agent.id} belongs to {agent.machine.client}; "
+                    f"{client} can't use it",
+                )
+            handler = getattr(self, "_" + verb.name, None)
+            if handler is None or verb.name not in VERBS:
+                raise BadMessage(f"an agent can't be asked to {verb.name!r}")
+            agent.machine.check_alive()
+            if verb.name in WAITING:
+                wait = self._new_wait(agent, caller, tag)
+                try:
+                    agent.event(handler, agent, wait, *arguments)
+                except BaseException:
+                    if isinstance(tag, Reference):
+                        self._waits.pop((agent, tag), None)
+                    raise
+                return
+            answer = handler(agent, *arguments)
+        except (LocksError, TypeError) as error:  # TypeError: a wrong number of arguments
+            self._remotes.answer(caller, tag, error)
+        else:
+            self._remotes.processes.answer(caller, tag, answer)
+
+    def take_cast(self, agent: Agent, message: tuple[Any, ...]) -> None:
+        """A client has given up waiting."""
+        if message[1] == ABANDON and len(message) == 3 and isinstance(message[2], Reference):
+            wait = self._waits.pop((agent, message[2]), None)
+            if wait is not None:
+                agent.event(agent.machine.abandon, wait)
+
+    def _new_wait(self, agent: Agent, caller: Pid, tag: Any) -> _RemoteWait:
+        key = (agent, tag)
+
+        def answer(result: Any) -> None:
+            self._waits.pop(key, None)
+            if isinstance(result, Exception):
+                self._remotes.answer(caller, tag, result)
+            else:
+                term = pack_result(result) if isinstance(result, LockResult) else result
+                self._remotes.processes.answer(caller, tag, term)
+
+        wait = _RemoteWait(answer)
+        if isinstance(tag, Reference):
+            self._waits[key] = wait
+        return wait
+
+    # --- What can be asked for; the first three are answered when they are over
+
+    def _lock(self, agent: Agent, wait: _RemoteWait, objects: Any) -> list[Any]:
+        return agent.machine.ask_all(_check_objects(objects), wait)
+
+    def _await(self, agent: Agent, wait: _RemoteWait) -> list[Any]:
+        return agent.machine.await_all(wait)
+
+    def _token(self, agent: Agent, wait: _RemoteWait, lock_id: Any) -> list[Any]:
+        agent.known_token(check_lock_id(lock_id))  # raises if there can't be one
+        return agent.machine.establish_token(check_lock_id(lock_id), wait)
+
+    def _ask(self, agent: Agent, objects: Any) -> None:
+        agent.event(agent.machine.ask_all, _check_objects(objects))
+
+    def _unlock(self, agent: Agent, lock_id: Any) -> None:
+        agent.unlock_now(check_lock_id(lock_id))
+
+    def _surrender(self, agent: Agent, lock_id: Any, other: Any, nodes: Any) -> None:
+        if type(other) is not Pid:
+            raise BadMessage(f"{other!r} is no agent")
+        where = check_nodes(nodes)
+        agent.event(agent.machine.surrender, check_lock_id(lock_id), agent_of(other), where)
+
+    def _flag(self, agent: Agent, flag: Any, value: Any) -> None:
+        agent.event(agent.machine.set_flag, flag, value)
+
+    def _status(self, agent: Agent) -> Any:
+        return pack_result(agent.machine.tell_status())
+
+    def _info(self, agent: Agent) -> Any:
+        return [pack_info(info) for info in agent.machine.lock_info()]
+
+    def _ensure_held(self, agent: Agent, lock_id: Any) -> None:
+        agent.machine.ensure_held(None if lock_id is None else check_lock_id(lock_id))
+
+    def _end(self, agent: Agent) -> None:
+        agent.event(agent.machine.end)
+
+
+WAITING = ("lock", "await", "token")
+VERBS = (*WAITING, "ask", "unlock", "surrender", "flag", "status", "info", "ensure_held", "end")
+
+
+def _objects(objects: Sequence[Object]) -> list[Any]:
+    return [
+        (list(lock_id), mode, list(nodes), require) for lock_id, mode, nodes, require in objects
+    ]
+
+
+def _check_objects(objects: Any) -> list[Object]:
+    if type(objects) is not list:
+        raise BadMessage(f"{objects!r} is no list of objects")
+    checked: list[Object] = []
+    for each in objects:
+        if type(each) is not tuple or len(each) != 4:
+            raise BadMessage(f"{each!r} is no object to be locked")
+        lock_id, mode, nodes, require = each
+        checked.append(
+            (check_lock_id(lock_id), check_mode(mode), check_nodes(nodes), check_require(require))
+        )
+    return checked

@@ -1,0 +1,263 @@
+"""Transactions for Python programs: a `with` block, and a function that is run again.
+
+The default here is to abort on a deadlock, unlike in `locks.begin_transaction`: code in a `with`
+block has acted on the locks that it was told it has, and must not lose them unnoticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Literal, TypeVar, overload
+
+from locks.api import checked_object
+from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, LockLost, MisuseError
+from locks.model import Deadlock, Mode, Require, check_lock_id
+from locks.node.agent import Agent, check_timeout
+from locks.program import default_node
+from locks.runtime import Gate
+
+__all__ = ["Transaction", "run_transaction", "transaction"]
+
+T = TypeVar("T")
+
+OnDeadlock = Literal["abort", "surrender"]
+OnLost = Callable[[LockLost], object]
+
+
+class Transaction:
+    """A transaction as a context manager; `locks.transaction` makes it.
+
+    It begins when the block is entered and ends, releasing everything, when the block is left.
+    An exception of the block goes on. A block that comes to its end although its transaction was
+    ended from outside raises `AgentEnded`: its locks were gone before it was done.
+    """
+
+    def __init__(
+        self,
+        timeout: float | None = None,
+        on_deadlock: OnDeadlock = "abort",
+        created: int | None = None,
+        await_nodes: bool = False,
+        on_lost: OnLost | None = None,
+    ) -> None:
+        if on_deadlock not in ("abort", "surrender"):
+            raise InvalidOption(
+                f'on_deadlock={on_deadlock!r} is unknown; use "abort" or "surrender"',
+                value=repr(on_deadlock),
+            )
+        check_timeout(timeout)
+        self._timeout = timeout
+        self._abort = on_deadlock == "abort"
+        self._created = created
+        self._await_nodes = await_nodes
+        self._on_lost = on_lost
+        self._agent: Agent | None = None
+
+    @property
+    def agent(self) -> Agent:
+        """The agent, for the functions of `locks` that take one."""
+        if self._agent is None:
+            raise MisuseError("the transaction has not begun; use it in a with statement")
+        return self._agent
+
+    def __enter__(self) -> Transaction:
+        if self._agent is not None:
+            raise MisuseError("a transaction can't be entered twice; make a new one")
+        self._agent = default_node().spawn_agent(
+            created=self._created,
+            abort_on_deadlock=self._abort,
+            await_nodes=self._await_nodes,
+        )
+        self._agent.on_lost = self._on_lost
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        agent = self.agent
+        try:
+            agent.end()
+        except (AgentEnded, DeadlockAborted, LockLost):
+            if error is None:
+                raise
+
+    @overload
+    def lock(
+        self, lock_id: Sequence[Any], mode: Mode = "write", *, timeout: float | None = None
+    ) -> int: ...
+
+    @overload
+    def lock(
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Sequence[str],
+        require: Require = "all",
+        timeout: float | None = None,
+    ) -> None: ...
+
+    def lock(
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Sequence[str] | None = None,
+        require: Require = "all",
+        timeout: float | None = None,
+    ) -> int | None:
+        """Lock an id, and wait until it is granted.
+
+        Args:
+            lock_id: A non-empty tuple or list of key elements. It covers everything below it.
+            mode: `"read"` (shared) or `"write"` (exclusive). A read lock is upgraded by asking
+                again.
+            nodes: Names of the nodes on which to lock it; the own node by default.
+            require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
+                `"majority_alive"`.
+            timeout: Seconds to wait at most; by default what the transaction was given.
+
+        Returns:
+            The lock's fencing token; of a lock with `nodes` it is asked for by `token`.
+
+        Raises:
+            LockTimeout: Time ran out; the request was withdrawn, the transaction goes on.
+            CannotServe: Too few of the nodes run.
+            DeadlockAborted: The transaction was aborted to resolve a deadlock.
+            MisuseError: The call is wrong; nothing was changed.
+        """
+        agent = self.agent
+        wanted = checked_object(agent.node, lock_id, mode, nodes, require)
+        agent.lock_all((wanted,), self._timeout if timeout is None else timeout)
+        return agent.token(wanted[0]) if nodes is None else None
+
+    def read_lock(self, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
+        """Lock an id together with other readers; see `lock`."""
+        return self.lock(lock_id, "read", timeout=timeout)
+
+    def write_lock(self, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
+        """Lock an id exclusively; see `lock`."""
+        return self.lock(lock_id, "write", timeout=timeout)
+
+    def lock_all(
+        self,
+        write: Iterable[Sequence[Any]] = (),
+        read: Iterable[Sequence[Any]] = (),
+        *,
+        nodes: Sequence[str] | None = None,
+        require: Require = "all",
+        timeout: float | None = None,
+    ) -> None:
+        """Lock several ids, all or nothing, within one time limit.
+
+        Args:
+            write: The ids to lock exclusively.
+            read: The ids to lock together with other readers.
+            nodes: Names of the nodes on which to lock them; the own node by default.
+            require: How many of them are needed.
+            timeout: Seconds to wait at most for all of them together.
+
+        Raises:
+            LockTimeout: Time ran out; none of them is locked that was not locked before.
+            DeadlockAborted: The transaction was aborted to resolve a deadlock.
+            MisuseError: The call is wrong; nothing was changed.
+        """
+        agent = self.agent
+        wanted = [checked_object(agent.node, i, "write", nodes, require) for i in write]
+        wanted += [checked_object(agent.node, i, "read", nodes, require) for i in read]
+        agent.lock_all(wanted, self._timeout if timeout is None else timeout)
+
+    def unlock(self, lock_id: Sequence[Any]) -> None:
+        """Release a lock before the block ends.
+
+        Raises:
+            NotHeld: Exactly this id was not locked here.
+        """
+        self.agent.unlock(check_lock_id(lock_id))
+
+    def token(self, lock_id: Sequence[Any]) -> int:
+        """The fencing token of a lock that is held; see `locks.fencing_token`."""
+        return self.agent.token(check_lock_id(lock_id), self._timeout)
+
+    @property
+    def lost(self) -> Gate:
+        """Open once a lock of this transaction was lost with a node, or it was ended from outside.
+
+        `lost.is_open` says whether, `lost.wait(timeout)` waits for it.
+        """
+        return self.agent.lost
+
+    def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
+        """Make sure that what was locked here is still held; see `locks.ensure_held`.
+
+        Raises:
+            LockLost: It is not, or was not for a while.
+        """
+        self.agent.ensure_held(None if lock_id is None else check_lock_id(lock_id))
+
+    @property
+    def deadlocks(self) -> tuple[Deadlock, ...]:
+        """The deadlocks of this transaction that were resolved so far."""
+        return tuple(self.agent.machine.deadlocks)
+
+
+def transaction(
+    *,
+    timeout: float | None = None,
+    on_deadlock: OnDeadlock = "abort",
+    await_nodes: bool = False,
+    on_lost: OnLost | None = None,
+) -> Transaction:
+    """Make a transaction, to be used in a `with` statement.
+
+    Args:
+        timeout: Seconds that each wait for locks may take; `None` waits for ever.
+        on_deadlock: What happens when the transaction has to yield a lock that it has been told
+            it has: `"abort"` raises `DeadlockAborted`; `"surrender"` gives the lock up, waits for
+            it again, and reports it in `deadlocks`.
+        await_nodes: What happens when too few nodes are up for a lock that is wanted or held:
+            `False` ends the transaction (`CannotServe`, `LockLost`), `True` waits for them and
+            locks again when they are back.
+        on_lost: Called with a `LockLost` when locks that the transaction has been told it has are
+            lost with a node. It runs in the node's background greenlet.
+
+    Returns:
+        The transaction.
+    """
+    return Transaction(timeout, on_deadlock, None, await_nodes, on_lost)
+
+
+def run_transaction(
+    function: Callable[[Transaction], T], *, retries: int = 100, timeout: float | None = None
+) -> T:
+    """Run a function in a transaction, and again each time the transaction is aborted.
+
+    A transaction that is run again keeps its age. The youngest of a deadlock yields, so it can be
+    aborted only by those that are older, and they end one after the other.
+
+    Args:
+        function: Called with the transaction; it must be fit to be run more than once.
+        retries: How many times it may be run again.
+        timeout: As for `transaction`.
+
+    Returns:
+        What the function returned.
+
+    Raises:
+        DeadlockAborted: It was aborted once more than `retries` times.
+    """
+    if not isinstance(retries, int) or retries < 0:
+        raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
+    created = default_node().now()
+    while True:
+        try:
+            with Transaction(timeout, "abort", created) as tx:
+                return function(tx)
+        except DeadlockAborted as error:
+            if retries == 0 or error.deadlock.agent != tx.agent.id:
+                raise
+            retries -= 1

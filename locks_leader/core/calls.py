@@ -1,0 +1,96 @@
+"""Calls and casts for the leader, wherever they are made.
+
+Whoever is asked passes a call on to the leader, and keeps it while there is none. A call is carried out
+once at most: it is passed on again only if it was answered that it was not carried out. If the
+leader it was passed on to dies first, the caller is told so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from locks_leader.core.messages import Effect, Forward, LeaderCast, Member, Reply, Send
+from locks_leader.errors import LeaderDied
+
+__all__ = ["Calls", "Kept"]
+
+
+class Kept(NamedTuple):
+    """A call, or a cast if there is nobody to answer."""
+
+    call: Hashable | None
+    request: Any
+
+
+class Calls:
+    """The calls that one instance has in hand.
+
+    Args:
+        out: Where effects are put.
+
+    Attributes:
+        kept: Those that wait for a leader, in their order.
+        forwarded: Those that were passed on, by number, and to whom.
+    """
+
+    __slots__ = ("_last", "_out", "forwarded", "kept")
+
+    def __init__(self, out: list[Effect]) -> None:
+        self._out = out
+        self._last = 0
+        self.kept: list[Kept] = []
+        self.forwarded: dict[int, tuple[Member, Kept]] = {}
+
+    def forward(self, leader: Member, kept: Kept) -> None:
+        """Pass a call or a cast on."""
+        if kept.call is None:
+            self._out.append(Send(leader, LeaderCast(kept.request)))
+            return
+        self._last = number = self._last + 1
+        self.forwarded[number] = (leader, kept)
+        self._out.append(Send(leader, Forward(number, kept.request)))
+
+    def answered(self, sender: Member, number: int, value: Any) -> None:
+        """The leader's answer."""
+        kept = self._take(sender, number)
+        if kept is not None:
+            self._out.append(Reply(kept.call, value))
+
+    def refused(self, sender: Member, number: int) -> None:
+        """It was not carried out, as who was asked did not lead: wait for the next leader."""
+        kept = self._take(sender, number)
+        if kept is not None:
+            self.kept.append(kept)
+
+    def not_sent(self, number: int, error: Exception) -> None:
+        """It could not be passed on."""
+        _, kept = self.forwarded.pop(number)
+        self._out.append(Reply(kept.call, error))
+
+    def down(self, member: Member) -> None:
+        """Somebody is gone, and with it its answers."""
+        for number in [n for n, (leader, _) in self.forwarded.items() if leader == member]:
+            _, kept = self.forwarded.pop(number)
+            error = LeaderDied(
+                f"leader {member} died, or was cut off, before it answered {kept.request!r}: it may "
+                "have carried it out or not"
+            )
+            self._out.append(Reply(kept.call, error))
+
+    def cancel(self, call: Hashable) -> None:
+        """Nobody waits for the answer any more; if it is still here, it is not carried out."""
+        self.kept = [kept for kept in self.kept if kept.call != call]
+        self.forwarded = {n: each for n, each in self.forwarded.items() if each[1].call != call}
+
+    def take_kept(self) -> list[Kept]:
+        """All that wait for a leader: there is one."""
+        kept, self.kept = self.kept, []
+        return kept
+
+    def _take(self, sender: Member, number: int) -> Kept | None:
+        found = self.forwarded.get(number)
+        if found is None or found[0] != sender:
+            return None
+        del self.forwarded[number]
+        return found[1]

@@ -1,0 +1,155 @@
+"""The contest plane: how one candidate stands in the contest for the election's lock.
+
+The lock is needed on all nodes that count and are up. Each round has an agent of its own, which asks for
+it on one of them first, the *gate*: the first by name. Only who has the lock there asks for it on
+the others. So candidates that see the same nodes wait in one queue, and there is no deadlock to be
+resolved; where they do not, after a split or a start, the agents resolve it as always. (The original asks
+everywhere at once: with n candidates n² requests, all of them in deadlocks with each other.)
+
+By which grants the agent has the lock is known here, and the fencing token that lock servers have
+confirmed for these very grants: whoever gets the lock next on one of these nodes has a larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from locks_leader.core.messages import AskTerm, Contend, Effect, Grants, Include, Standing, Withdraw
+from locks_leader.policy import Policy
+
+__all__ = ["NO_GRANTS", "Contest", "nodes_of"]
+
+NO_GRANTS: Grants = frozenset()
+NOWHERE = Standing(NO_GRANTS, held=False)
+
+
+def nodes_of(grants: Grants) -> frozenset[str]:
+    """The nodes of some grants."""
+    return frozenset(node for node, _ in grants)
+
+
+class Contest:
+    """The contest as one candidate takes part in it.
+
+    Args:
+        policy: Which nodes count, and how many are enough.
+        alive: The nodes that are up.
+        out: Where effects are put.
+
+    Attributes:
+        round: The number of the last round; an answer that names another one is stale.
+        contending: Whether it takes part now.
+        standing: How it stands.
+        token: The fencing token, if it is established.
+    """
+
+    __slots__ = (
+        "_alive",
+        "_asked",
+        "_asked_for",
+        "_out",
+        "_passed",
+        "_pending",
+        "_policy",
+        "_refused",
+        "contending",
+        "round",
+        "standing",
+        "token",
+    )
+
+    def __init__(self, policy: Policy, alive: frozenset[str], out: list[Effect]) -> None:
+        self._policy = policy
+        self._out = out
+        self._alive = policy.asked(alive)
+        self._asked: set[str] = set()  # where this round has asked for it
+        self._passed = False
+        self.round = 0
+        self.contending = False
+        self.standing = NOWHERE
+        self._asked_for: Grants | None = None  # the token was asked for these grants
+        self.token: int | None = None
+        self._pending = 0  # answers that are to come
+        self._refused = False  # there was no token as the contest stands
+
+    def contend(self) -> None:
+        """Begin a round."""
+        self.contending = True
+        self.round += 1
+        self._pending = 0
+        self._passed = False
+        self._asked = {min(self._alive)}
+        self._out.append(Contend(self.round, frozenset(self._asked)))
+
+    @property
+    def may_contend(self) -> bool:
+        """Whether the nodes that are up would be enough."""
+        return self._policy.enough(self._alive)
+
+    def withdraw(self) -> None:
+        """End the round; `forget` was called before."""
+        self.contending = False
+        self._out.append(Withdraw(self.round))
+
+    def forget(self) -> None:
+        """Rely on nothing that was granted."""
+        self.standing = NOWHERE
+        self.token = self._asked_for = None
+        self._refused = False
+
+    def nodes(self, alive: frozenset[str]) -> bool:
+        """Nodes have come up, or gone with what was locked there.
+
+        Returns:
+            Whether a new round is to be begun, as the gate is gone. If it were asked for at another
+            one in this round, it would be asked for at the old gate as well when that comes back.
+        """
+        before, self._alive = self._alive, self._policy.asked(alive)
+        grants, held = self.standing
+        self.standing = Standing(frozenset(g for g in grants if g[0] in self._alive), held)
+        if self.contending and self._passed:
+            self._include(self._alive - before)  # whoever was asked before is asked again
+        return self.contending and not self._passed and not self._asked & self._alive
+
+    def told(self, round: int, standing: Standing) -> bool:
+        """How it stands now; returns whether it had to give up something to resolve a deadlock."""
+        gave_way = False
+        if round == self.round and self.contending:
+            gave_way = not self.standing.grants <= standing.grants
+            self.standing = standing
+            self._refused = False
+            if standing.held and not self._passed:
+                self._passed = True
+                self._include(self._alive - self._asked)
+        return gave_way
+
+    def told_token(self, round: int, token: int | None) -> None:
+        """The answer to `AskTerm`."""
+        if round != self.round or not self._pending:
+            return
+        self._pending -= 1
+        if not self._pending and self._asked_for is not None:  # an earlier answer may be too old
+            self.token = token
+            if token is None:
+                self._asked_for = None
+                self._refused = True  # how it stands is told anew before it is asked again
+
+    def establish_token(self, grants: Grants) -> bool:
+        """Whether a token is known for these grants; if not, it is asked for."""
+        if self._asked_for is None or not grants <= self._asked_for:
+            self.token = None
+            if not self._refused:
+                self._asked_for = grants
+                self._pending += 1
+                self._out.append(AskTerm(self.round))
+        return self.token is not None
+
+    def won(self) -> Grants | None:
+        """The grants, if it has the lock on all nodes that are up and they are enough."""
+        grants, held = self.standing
+        nodes = nodes_of(grants)
+        return grants if held and self._alive <= nodes and self._policy.enough(nodes) else None
+
+    def _include(self, nodes: Set[str]) -> None:
+        self._asked |= nodes
+        self._out += [Include(self.round, node) for node in sorted(nodes)]

@@ -1,0 +1,515 @@
+"""One instance of an election as a pure state machine: events in, effects out.
+
+Theory of operation
+-------------------
+Four planes are kept apart. The *society* says who takes part (`locks_leader.core.membership`; process groups
+find them). The *contest* is for one write lock on all nodes that are up; its agent, an ordinary one of
+`locks`, tells how it stands. The *merge* lock, under which states are brought together, is taken by a
+second agent that aborts on a deadlock. The *role* is what this machine is about: candidate,
+following, syncing, leader; `TRANSITIONS` has all that can become of it.
+
+Who has won the contest, on nodes that are enough for the policy, takes the merge lock on these nodes and
+lets their lock servers confirm a fencing token of the contest's lock, at the same time. With
+both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
+the instances on its ground. Whoever comes later is led after the leader has taken the lock there as
+well, and the merge lock once more. A leader that loses the lock on any node of its ground, other
+than with the node, steps down and tells those whom it led.
+
+**Terms make announcements safe.** The lock server of each node of the ground has confirmed the term, so
+whoever gets the lock there next gets it with a larger version, and has a larger term. Therefore an
+instance follows whoever announces itself with a larger term than it has known; what comes
+with a smaller one is stale.
+
+**The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge
+lock, its own node among them. Two that asked each other would both have it on both nodes. So two
+leaders that meet never wait for each other, nor do several in a circle.
+
+A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before
+anything else happens; the actor around the machine lets other messages wait meanwhile. Nothing here
+blocks, knows a clock or a network. The original's module is `locks_leader`; it writes down the
+planes in `LOCKS_LEADER_IDEAS.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, Literal, NamedTuple
+
+from locks.errors import InvalidOption
+from locks_leader.core.calls import Calls, Kept
+from locks_leader.core.contest import NO_GRANTS, Contest, nodes_of
+from locks_leader.core.membership import Kind, Seat, Society
+from locks_leader.core.merge import Merge
+from locks_leader.core.messages import (
+    Affirm,
+    Announce,
+    Answer,
+    CallBack,
+    Effect,
+    Elect,
+    Forward,
+    FromLeader,
+    Grants,
+    LeaderCast,
+    Member,
+    Message,
+    Monitor,
+    NotTheLeader,
+    Origin,
+    Reply,
+    Resign,
+    Role,
+    Send,
+    Standing,
+    YieldTo,
+)
+from locks_leader.errors import NotLeader
+from locks_leader.policy import Policy
+
+__all__ = ["NOTHING", "TRANSITIONS", "Change", "Machine", "Outcome", "Surrender"]
+
+Change = Literal["won", "lost", "elected", "announced", "orphaned"]
+
+# What becomes of a role. An instance that follows and wins goes on following until it is elected; if
+# it loses again, it follows still.
+TRANSITIONS: dict[tuple[Role, Change], Role] = {
+    ("candidate", "won"): "syncing",
+    ("candidate", "announced"): "following",
+    ("following", "won"): "syncing",
+    ("following", "announced"): "following",
+    ("following", "orphaned"): "candidate",
+    ("syncing", "lost"): "candidate",
+    ("syncing", "announced"): "syncing",
+    ("syncing", "orphaned"): "syncing",
+    ("syncing", "elected"): "leader",
+    ("leader", "lost"): "candidate",
+}
+
+NOTHING: Any = object()  # no payload
+
+
+class Outcome(NamedTuple):
+    """What the callback `elected` has for those who follow.
+
+    Attributes:
+        new: For those whom it leads from now on: they get it in `surrendered`.
+        old: For those whom it leads already: they get it in `from_leader`; or `NOTHING`.
+    """
+
+    new: Any
+    old: Any = NOTHING
+
+
+class Surrender(NamedTuple):
+    """The callback `elected` gives the leadership to another candidate."""
+
+    heir: Member
+
+
+class Machine:
+    """One instance of an election: a candidate, or a worker.
+
+    Args:
+        me: Itself, as the others know it.
+        kind: As what it takes part.
+        policy: Which nodes are enough to lead.
+        alive: The nodes whose lock servers are up, its own among them.
+
+    Attributes:
+        role: What it is now.
+        leader: Who leads it, as far as it knows.
+        term: The leader's term, and when there is none the last one's; 0 at the beginning.
+        policy: Which nodes are enough to lead.
+        ground: The nodes that it leads, if it does, with the grants by which it does.
+        society: The other instances.
+        electing: What the callback `elected` runs for, while it does.
+    """
+
+    __slots__ = (
+        "_alive",
+        "_calls",
+        "_contest",
+        "_heir",
+        "_merge",
+        "_out",
+        "electing",
+        "ground",
+        "kind",
+        "leader",
+        "me",
+        "policy",
+        "role",
+        "society",
+        "term",
+    )
+
+    def __init__(self, me: Member, kind: Kind, policy: Policy, alive: Iterable[str]) -> None:
+        self.me = me
+        self.role: Role = "candidate"
+        self.leader: Member | None = None
+        self.term = 0
+        self.ground = NO_GRANTS
+        self.society = Society()
+        self.kind: Kind = kind
+        self.policy = policy
+        self._alive = frozenset(alive)
+        self._out: list[Effect] = []
+        self._calls = Calls(self._out)
+        self.electing: Elect | None = None
+        self._heir: Member | None = None  # to whom it has surrendered
+        self._contest = Contest(policy, self._alive, self._out)
+        self._merge = Merge(self._out)
+
+    # --- The society, and nodes -----------------------------------------------------------------
+
+    def start(self) -> list[Effect]:
+        """Begin: a candidate contends as soon as its policy lets it."""
+        return self._conclude()
+
+    def joined(self, member: Member, node: str, kind: Kind) -> list[Effect]:
+        """Somebody takes part in the election."""
+        self._meet(member, node, kind)
+        return self._conclude()
+
+    def down(self, member: Member) -> list[Effect]:
+        """Somebody has ended, or is cut off."""
+        known = self.society.remove(member)
+        self._calls.down(member)
+        if self.leader == member:
+            self._orphaned()
+        if self._heir == member:
+            self._heir = None
+        if known:
+            self._out.append(CallBack("handle_down", (member,)))
+        return self._conclude()
+
+    def resync(self, member: Member) -> list[Effect]:
+        """A follower is not sure any more who leads it: if we do, it is to be told again."""
+        self.society.synced.pop(member, None)
+        return self._conclude()
+
+    def nodes(self, alive: Iterable[str]) -> list[Effect]:
+        """The nodes whose lock servers are up now."""
+        self._alive = frozenset(alive)
+        self._heir = None
+        self._merge.nodes(self._alive)
+        if self._contest.nodes(self._alive) and self._contest.may_contend:
+            self._renew()
+        return self._conclude()
+
+    # --- The contest, and the merge lock --------------------------------------------------------
+
+    def contest(self, round: int, standing: Standing) -> list[Effect]:
+        """How the contest stands now; `nodes` has told before which nodes are up."""
+        gave_way = self._contest.told(round, standing)
+        if gave_way and self.role != "leader" and self.electing is None:
+            # Wait at the gate again: waiting on all nodes, it would be in everybody's next deadlock.
+            self._renew()
+        return self._conclude()
+
+    def agent_gone(self, round: int) -> list[Effect]:
+        """The agent of a round has ended by itself, and with it all that it was granted."""
+        if round == self._contest.round and self._contest.contending:
+            self._renew()
+        return self._conclude()
+
+    def token(self, round: int, token: int | None) -> list[Effect]:
+        """The answer to `AskTerm`; nothing if the lock is lost."""
+        self._contest.told_token(round, token)
+        return self._conclude()
+
+    def merge(self, number: int, held: bool) -> list[Effect]:
+        """The merge lock was taken; or its transaction was aborted."""
+        self._merge.told(number, held)
+        return self._conclude()
+
+    def elected(self, outcome: Outcome | Surrender) -> list[Effect]:
+        """The outcome of the callback `elected`.
+
+        Raises:
+            InvalidOption: It surrenders to somebody who is no candidate on its ground.
+        """
+        elect = self.electing
+        assert elect is not None
+        self.electing = None
+        if isinstance(outcome, Surrender):
+            self._surrender_to(outcome.heir)
+            return self._conclude()
+        # What was lost during the callback is not led: it may not have been asked for its state.
+        stands = self._stands()
+        new = self.unsynced() if stands else []
+        if elect.newcomer is None:
+            self._change("elected")
+        else:
+            new = [member for member in new if member == elect.newcomer]
+            if stands and outcome.old is not NOTHING:
+                self._tell(self.society.synced, FromLeader(self.term, outcome.old))
+        self._tell(new, Announce(self.term, outcome.new))
+        self.society.synced.update(dict.fromkeys(new))
+        if stands:
+            self._serve_kept()
+        return self._conclude()
+
+    # --- What others say ------------------------------------------------------------------------
+
+    def receive(self, sender: Member, node: str, message: Message) -> list[Effect]:
+        """Take in a message of another instance.
+
+        Args:
+            sender: Who sent it.
+            node: The sender's node.
+            message: The message.
+        """
+        kind = type(message)
+        if isinstance(message, Announce):
+            self._announced(sender, node, message)
+        elif kind is FromLeader or kind is Affirm:
+            if sender == self.leader:
+                self.term = max(self.term, message.term)  # type: ignore[union-attr]
+                if isinstance(message, FromLeader):
+                    self._out.append(CallBack("from_leader", (message.payload,)))
+        elif kind is Resign:
+            if sender == self.leader:
+                self._orphaned()
+        elif isinstance(message, YieldTo):
+            self._asked_to_yield(sender, message)
+        elif isinstance(message, Forward):
+            if self.role == "leader":
+                self._serve(Kept(message.number, message.request), sender)
+            else:
+                self._out.append(Send(sender, NotTheLeader(message.number)))
+        elif isinstance(message, Answer):
+            self._calls.answered(sender, message.number, message.value)
+        elif isinstance(message, NotTheLeader):
+            self._calls.refused(sender, message.number)
+            if self.leader != sender:
+                self._serve_kept()
+        elif isinstance(message, LeaderCast):
+            self._calls.kept.append(Kept(None, message.request))
+            self._serve_kept()
+        return self._conclude()
+
+    # --- Calls ----------------------------------------------------------------------------------
+
+    def leader_call(self, call: Hashable, request: Any) -> list[Effect]:
+        """Somebody calls the leader through this instance; `call` is answered by `Reply`."""
+        self._calls.kept.append(Kept(call, request))
+        self._serve_kept()
+        return self._conclude()
+
+    def leader_cast(self, request: Any) -> list[Effect]:
+        """Somebody sends the leader a message through this instance."""
+        self._calls.kept.append(Kept(None, request))
+        self._serve_kept()
+        return self._conclude()
+
+    def not_sent(self, number: int, error: Exception) -> list[Effect]:
+        """A call can't be passed on, as there is something in it that can't be sent."""
+        self._calls.not_sent(number, error)
+        return self._conclude()
+
+    def cancel(self, call: Hashable) -> list[Effect]:
+        """Nobody waits for the answer to a call any more; if it waits here, it is forgotten."""
+        self._calls.cancel(call)
+        return self._conclude()
+
+    def reply(self, origin: Origin, value: Any) -> list[Effect]:
+        """The leader answers a call."""
+        if origin.member is None:
+            return [Reply(origin.call, value)]
+        assert isinstance(origin.call, int)
+        return [Send(origin.member, Answer(origin.call, value))]
+
+    def broadcast(self, payload: Any, to: Iterable[Member] | None = None) -> list[Effect]:
+        """The leader tells all whom it leads, or some of them, something.
+
+        Raises:
+            NotLeader: It does not lead.
+        """
+        self.check_leads("broadcast")
+        told = self.society.synced if to is None else [m for m in to if m in self.society.synced]
+        return [Send(member, FromLeader(self.term, payload)) for member in told]
+
+    def check_leads(self, what: str) -> None:
+        """Raise `NotLeader` unless it leads, or is just elected."""
+        if self.leader != self.me:
+            raise NotLeader(
+                f"{self.me} is {self.role}, and can't {what}: only the leader can, which is "
+                f"{self.leader or 'nobody now'}",
+                leader=self.leader,
+            )
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def unsynced(self) -> list[Member]:
+        """Those on its ground whom it has not told that it leads them."""
+        return self.society.unsynced(self._is_ground)
+
+    def askable(self) -> list[Member]:
+        """The candidates that the leader may ask for their state, and wait for the answer.
+
+        They are on nodes where it has the merge lock, so none of them asks it at the same time.
+        """
+        nodes = nodes_of(self.ground)
+        seats = self.society.seats
+        return [m for m in self.society.those("candidate") if seats[m].node in nodes]
+
+    def _is_ground(self, node: str) -> bool:
+        return self.policy.announced_on(node, nodes_of(self.ground))
+
+    # --- How it goes on -------------------------------------------------------------------------
+
+    def _conclude(self) -> list[Effect]:
+        """After each event: contend or not, and go as far as the contest lets it."""
+        if self.electing is None:
+            may = self.kind == "candidate" and self._contest.may_contend and self._heir is None
+            if may != self._contest.contending:
+                self._contest.contend() if may else self._withdraw()
+            self._strive()
+        effects = self._out[:]
+        self._out.clear()
+        return effects
+
+    def _strive(self) -> None:
+        """Go as far as the contest lets it: take what is needed, be elected, or step down."""
+        if self.role == "leader" and not self._stands():
+            self._renew()
+        arena = self._arena()
+        if arena is None:
+            self._fall_back()
+            return
+        if self.role in ("candidate", "following"):
+            self._change("won")
+        grows = self.role != "leader" or not arena <= self.ground
+        if not grows and not self.unsynced():
+            self._merge.drop()
+            return
+        merging = self._merge.take(nodes_of(arena))
+        established = not grows or self._contest.establish_token(arena)
+        if merging and established:
+            self._elect(arena, grows)
+
+    def _stands(self) -> bool:
+        """Whether a leader has lost nothing, but with nodes, and has enough left."""
+        self.ground = frozenset(grant for grant in self.ground if grant[0] in self._alive)
+        return self.ground <= self._contest.standing.grants and self.policy.enough(
+            nodes_of(self.ground)
+        )
+
+    def _arena(self) -> Grants | None:
+        """The nodes that it may lead as the contest stands, if there are enough of them."""
+        won = self._contest.won()
+        return self.ground if won is None and self.role == "leader" else won
+
+    def _elect(self, arena: Grants, grows: bool) -> None:
+        newcomer = None
+        if grows:
+            token = self._contest.token
+            assert token is not None
+            if self.role == "leader" and token > self.term:
+                self._tell(self.society.synced, Affirm(token))
+            self.term = token
+            self.ground = arena
+        if self.role == "leader":
+            unsynced = self.unsynced()
+            if not unsynced:
+                self._merge.drop()
+                return
+            newcomer = unsynced[0]
+        self.leader = self.me
+        self.electing = Elect(newcomer)
+        self._out.append(self.electing)
+
+    def _withdraw(self) -> None:
+        """Give up the lock, after what was done by it."""
+        self._contest.forget()
+        self._fall_back()
+        self._contest.withdraw()
+
+    def _fall_back(self) -> None:
+        """The contest is not won, or not any more."""
+        self._merge.drop()
+        if self.role == "leader":
+            self._step_down()
+        elif self.role == "syncing":
+            self._change("lost")
+
+    def _renew(self) -> None:
+        """Stand last, with a new agent: an old one would come first wherever there is a deadlock."""
+        self._withdraw()
+        self._contest.contend()
+
+    def _step_down(self) -> None:
+        self._change("lost")
+        self.leader = None
+        self.ground = NO_GRANTS
+        self._tell(self.society.synced, Resign(self.term))
+        self.society.synced.clear()
+        self._out.append(CallBack("stepped_down"))
+
+    def _surrender_to(self, heir: Member) -> None:
+        if heir not in self.askable():
+            raise InvalidOption(
+                f"can't surrender to {heir}: it is no candidate that {self.me} leads", heir=heir
+            )
+        if self.role != "leader":
+            self._change("elected")
+        self._tell(self.society.those("candidate"), YieldTo(self.term, heir))
+        self._withdraw()
+        self._heir = heir  # it contends again if the heir does not lead as things are
+
+    def _asked_to_yield(self, sender: Member, message: YieldTo) -> None:
+        if message.term < self.term or self.leader not in (None, sender):
+            return  # of an election that is over
+        if sender == self._heir:
+            self._heir = None  # else two that surrender to each other would both wait
+        if message.heir != self.me and self._contest.contending:
+            self._renew()
+
+    def _announced(self, sender: Member, node: str, message: Announce) -> None:
+        if message.term < self.term or (message.term == self.term and self.leader == self.me):
+            return
+        self._meet(sender, node, "candidate")
+        if self.role == "leader":
+            self._step_down()
+        self._change("announced")
+        self._heir = None
+        self.leader = sender
+        self.term = message.term
+        self._out.append(CallBack("surrendered", (message.payload,)))
+        self._serve_kept()
+
+    def _orphaned(self) -> None:
+        self.leader = None
+        if self.role != "candidate":
+            self._change("orphaned")
+
+    def _change(self, change: Change) -> None:
+        self.role = TRANSITIONS[self.role, change]
+        if self.role == "candidate" and change == "lost" and self.leader not in (None, self.me):
+            self._change("announced")  # it has followed all the time
+
+    def _meet(self, member: Member, node: str, kind: Kind) -> None:
+        if member != self.me and self.society.add(member, Seat(node, kind)):
+            self._out.append(Monitor(member))
+
+    # --- Telling --------------------------------------------------------------------------------
+
+    def _tell(self, members: Iterable[Any], message: Message) -> None:
+        self._out += [Send(member, message) for member in members]
+
+    def _serve_kept(self) -> None:
+        """Carry out what waits for a leader, or pass it on, if there is one."""
+        if self.role == "leader":
+            for kept in self._calls.take_kept():
+                self._serve(kept, None)
+        elif self.leader is not None and self.leader != self.me:
+            for kept in self._calls.take_kept():
+                self._calls.forward(self.leader, kept)
+
+    def _serve(self, kept: Kept, member: Member | None) -> None:
+        if kept.call is None:
+            self._out.append(CallBack("handle_leader_cast", (kept.request,)))
+        else:
+            origin = Origin(member, kept.call)
+            self._out.append(CallBack("handle_leader_call", (kept.request, origin)))

@@ -1,0 +1,55 @@
+"""The merge plane: the lock under which a leader brings states together and announces itself.
+
+It is taken on the nodes that are led, by an agent of its own that aborts if it would have to give up
+what it has. Whoever has it on a node may ask the instances there for their state, and wait.
+"""
+
+from __future__ import annotations
+
+from locks_leader.core.messages import DropMerge, Effect, TakeMerge
+
+__all__ = ["Merge"]
+
+
+class Merge:
+    """The merge lock of one candidate.
+
+    Args:
+        out: Where effects are put.
+    """
+
+    __slots__ = ("_held", "_nodes", "_number", "_out")
+
+    def __init__(self, out: list[Effect]) -> None:
+        self._out = out
+        self._number = 0
+        self._nodes: frozenset[str] | None = None
+        self._held = False
+
+    def take(self, nodes: frozenset[str]) -> bool:
+        """Whether it has the lock on these nodes; if not, it is asked for."""
+        if self._nodes is None or not nodes <= self._nodes:
+            self.drop()
+            self._number += 1
+            self._nodes = nodes
+            self._out.append(TakeMerge(self._number, nodes))
+        return self._held
+
+    def nodes(self, alive: frozenset[str]) -> None:
+        """Nodes have come up, or gone with what was locked there: it must be taken there anew."""
+        if self._nodes is not None:
+            self._nodes &= alive
+
+    def told(self, number: int, held: bool) -> None:
+        """The lock was taken, or its transaction was aborted."""
+        if number == self._number and self._nodes is not None:
+            self._held = held
+            if not held:
+                self._nodes = None
+
+    def drop(self) -> None:
+        """Release it, if it is held or asked for."""
+        if self._nodes is not None:
+            self._nodes = None
+            self._held = False
+            self._out.append(DropMerge(self._number))

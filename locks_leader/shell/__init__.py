@@ -1,0 +1,1 @@
+"""The actor around the core of an election, and its transactions."""

@@ -1,0 +1,130 @@
+"""Messages between the instances of an election, as tuples that Erlang has terms for.
+
+`("$leader", kind, sender, *fields)`, where the sender is an actor's reference and becomes a pid on
+the way to another node. The client's calls for the leader have the original's form, so that Erlang
+processes can call a candidate of ours: `{'$locks_leader_call', Request}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pykka
+
+from locks import Atom, MisuseError, RemoteError
+from locks_leader.core.messages import (
+    Affirm,
+    Announce,
+    Answer,
+    Forward,
+    FromLeader,
+    LeaderCast,
+    Message,
+    NotTheLeader,
+    Resign,
+    YieldTo,
+)
+from locks_leader.errors import LeaderDied
+
+__all__ = [
+    "CALL",
+    "CANCEL",
+    "CAST",
+    "INFO",
+    "LEADER_CALL",
+    "LEADER_CAST",
+    "LEADER_DIED",
+    "LEADER_REPLY",
+    "TAG",
+    "answer_as_original",
+    "pack",
+    "pack_outcome",
+    "unpack",
+    "unpack_outcome",
+]
+
+TAG = Atom("$leader")
+CALL = Atom("call")  # from a client: (TAG, CALL, ticket, request)
+CANCEL = Atom("cancel")  # from a client: (TAG, CANCEL, ticket)
+CAST = Atom("cast")  # from a client: (TAG, CAST, message)
+LEADER_CALL = Atom("$locks_leader_call")
+LEADER_REPLY = Atom("$locks_leader_reply")
+LEADER_CAST = Atom("$locks_leader_cast")
+LEADER_DIED = Atom("$leader_died")
+INFO = Atom("$locks_leader_info")
+RAISED = Atom("raised")
+OK = Atom("ok")
+
+KINDS: dict[Atom, type[Any]] = {
+    Atom("announce"): Announce,
+    Atom("from_leader"): FromLeader,
+    Atom("affirm"): Affirm,
+    Atom("resign"): Resign,
+    Atom("yield_to"): YieldTo,
+    Atom("forward"): Forward,
+    Atom("answer"): Answer,
+    Atom("not_the_leader"): NotTheLeader,
+    Atom("leader_cast"): LeaderCast,
+}
+NAMES = {kind: name for name, kind in KINDS.items()}
+NUMBERS = (
+    Announce,
+    FromLeader,
+    Affirm,
+    Resign,
+    YieldTo,
+    Forward,
+    Answer,
+    NotTheLeader,
+)  # begin with one
+
+
+def pack(message: Message, sender: pykka.ActorRef[Any]) -> tuple[Any, ...]:
+    """The tuple that stands for a message."""
+    return (TAG, NAMES[type(message)], sender, *message)
+
+
+def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
+    """The sender and the message that a tuple stands for.
+
+    Raises:
+        MisuseError: It stands for none.
+    """
+    kind = KINDS.get(term[1]) if len(term) > 2 and isinstance(term[1], Atom) else None
+    fields = term[3:]
+    if (
+        kind is None
+        or not isinstance(term[2], pykka.ActorRef)
+        or len(fields) != len(kind._fields)
+        or (kind in NUMBERS and type(fields[0]) is not int)
+        or (kind is YieldTo and not isinstance(fields[1], pykka.ActorRef))
+    ):
+        raise MisuseError(f"{term!r:.200} is no message of an election", value=f"{term!r:.200}")
+    return term[2], kind(*fields)
+
+
+def pack_outcome(value: Any) -> tuple[Any, ...]:
+    """The outcome of a call: an answer, or an exception as its name and text."""
+    if isinstance(value, Exception):
+        return (RAISED, type(value).__name__, str(value))
+    return (OK, value)
+
+
+def unpack_outcome(term: Any) -> Any:
+    """The answer that a tuple stands for, or the exception to raise."""
+    if type(term) is tuple and len(term) == 3 and term[0] == RAISED:
+        return RemoteError(f"the leader raised {term[1]}: {term[2]}", kind=term[1])
+    if type(term) is tuple and len(term) == 2 and term[0] == OK:
+        return term[1]
+    return RemoteError(f"{term!r:.200} is no outcome of a call", kind=None)
+
+
+def answer_as_original(answer: Callable[[Any], None], value: Any) -> None:
+    """Answer a call for the leader as an Erlang caller expects."""
+    if isinstance(value, LeaderDied):
+        answer(LEADER_DIED)
+    elif isinstance(value, Exception):
+        answer(value)
+    else:
+        answer((LEADER_REPLY, value))
