@@ -28,7 +28,7 @@ from locks.model import (
     check_require,
     show,
 )
-from locks.node.agent import Agent, Notified, check_timeout
+from locks.node.agent import Agent, NotifyTarget, check_timeout
 from locks.node.node import Node, NodeStatistics
 from locks.node.remote_clients import RemoteAgent
 from locks.node.server import Watcher
@@ -111,7 +111,7 @@ def spawn_agent(
     abort_on_deadlock: bool = False,
     await_nodes: bool = False,
     monitor_nodes: bool = False,
-    notify: Notified = False,
+    notify: NotifyTarget = False,
 ) -> Agent:
     """Begin a transaction without asking for locks.
 
@@ -246,7 +246,7 @@ def transaction_status(agent: Agent) -> LockResult:
     return _agent(agent).status()
 
 
-def change_flag(agent: Agent, flag: Flag, value: Notified) -> None:
+def change_flag(agent: Agent, flag: Flag, value: NotifyTarget) -> None:
     """Change an option of a running transaction.
 
     Args:

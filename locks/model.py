@@ -185,7 +185,7 @@ class LockInfo(NamedTuple):
         require: How many of them are needed.
         granted: The nodes where it is granted.
         held: Whether the requirement is met.
-        claimed: Whether the client was told that it holds it.
+        acknowledged: Whether the client was told that it holds it (the original says *claimed*).
         versions: The versions of the grants, in the order of `granted`.
     """
 
@@ -195,8 +195,13 @@ class LockInfo(NamedTuple):
     require: Require
     granted: tuple[str, ...]
     held: bool
-    claimed: bool
+    acknowledged: bool
     versions: tuple[int, ...]
+
+    @property
+    def claimed(self) -> bool:
+        """The original's word for `acknowledged`."""
+        return self.acknowledged
 
 
 class Contender(NamedTuple):

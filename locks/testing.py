@@ -26,14 +26,14 @@ from typing import Any, TypeVar
 
 from locks import program
 from locks.core.agent.machine import Object
-from locks.core.messages import Answer, Ended, ToAgent
+from locks.core.messages import AnswerWait, Ended, ToAgent
 from locks.errors import InvalidOption, MisuseError
 from locks.model import AgentId, Deadlock, LockResult, show
-from locks.node.agent import Agent, Call
+from locks.node.agent import Agent, PendingCall
 from locks.node.node import Node, NodeStatistics
 from locks.node.server import Server
 from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Home, Killed, Waiter, current_client
+from locks.runtime import Down, Executor, Killed, Waiter, current_client
 from locks.runtime.inline import Turn
 from locks.sim.application import Application, Client, Violation
 from locks.sim.host import Host
@@ -237,7 +237,7 @@ class _Turn(Turn):
         function(*args)
 
 
-class _Home(Home):
+class _Home(Executor):
     """Where functions are called that are notified of something."""
 
     def __init__(self, application: Application) -> None:
@@ -272,7 +272,7 @@ class _Waiter(Waiter):
             self._application.ready(self._parked)
 
 
-class _Call(Call):
+class _Call(PendingCall):
     """One call of a simulated client that waits for its answer."""
 
     def __init__(self, application: Application) -> None:
@@ -317,13 +317,15 @@ class _Agent(Agent):
         link, self._link = self._link, False
         super().has_ended(ended)
         if link and ended.reason is not None:
-            self.node.home.run_soon(self.node.application.kill, self.client, Killed(ended.reason))
+            self.node.executor.run_soon(
+                self.node.application.kill, self.client, Killed(ended.reason)
+            )
 
     def _effect(self, host: Host, effect: Any) -> None:
         application = self.node.application
         if isinstance(effect, Ended):
             application.remove(host)
-        elif isinstance(effect, Answer):
+        elif isinstance(effect, AnswerWait):
             if isinstance(effect.result, LockResult):
                 application.told(host)
                 application.note(self.client.name, "has all that it asked for")
@@ -346,7 +348,7 @@ class _Node(Node):
         self.turn = _Turn(self)
         self.server = Server(self, 0)
         self.application = Application(self.server.machine, self._view, self._client_ended)
-        self.home = _Home(self.application)
+        self.executor = _Home(self.application)
         self.agents = {}
         self.clients = {}
         self.holders = {}

@@ -15,7 +15,7 @@ from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, LockLost, M
 from locks.model import Deadlock, Mode, Require, check_lock_id
 from locks.node.agent import Agent, check_timeout
 from locks.program import default_node
-from locks.runtime import Gate
+from locks.runtime import Event
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
 
@@ -184,7 +184,7 @@ class Transaction:
         return self.agent.token(check_lock_id(lock_id), self._timeout)
 
     @property
-    def lost(self) -> Gate:
+    def lost(self) -> Event:
         """Open once a lock of this transaction was lost with a node, or it was ended from outside.
 
         `lost.is_open` says whether, `lost.wait(timeout)` waits for it.

@@ -104,7 +104,7 @@ def start(
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
-    ref = node.home.call(Instance.start, behaviour, args, resource, role, checked, node)
+    ref = node.executor.call(Instance.start, behaviour, args, resource, role, checked, node)
     try:
         if name is not None:
             node.register(name, ref)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks import MisuseError
-from locks_leader.core.machine import NOTHING, Outcome, Surrender
+from locks_leader.core.machine import NOTHING, Outcome, SurrenderLeadership
 
 if TYPE_CHECKING:
     import pykka
@@ -124,10 +124,10 @@ class Behaviour:
         """The instance ends: `"normal"`, or the exception that is the reason."""
 
 
-def outcome_of(returned: Any) -> Outcome | Surrender:
+def outcome_of(returned: Any) -> Outcome | SurrenderLeadership:
     """What the machine is to make of what `elected` has returned."""
     if isinstance(returned, SurrenderTo):
-        return Surrender(returned.candidate)
+        return SurrenderLeadership(returned.candidate)
     if isinstance(returned, NewAndOld):
         return Outcome(returned.new, returned.old)
     if isinstance(returned, OnlyNew):

@@ -15,7 +15,7 @@ import locks
 from locks import Down, MisuseError, Node, OperatingError
 from locks.node.agent import check_timeout
 from locks.program import default_node
-from locks.runtime import Gate
+from locks.runtime import Event
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
@@ -40,7 +40,7 @@ class Leadership:
     """
 
     def __init__(self, state: ElectionState) -> None:
-        self.lost = Gate()
+        self.lost = Event()
         self._term = state.term
         self._state = state
 
@@ -222,8 +222,8 @@ class _Part:
         self.election = election
         self.once = once
         self.leadership: Leadership | None = None
-        self.decided = Gate()  # it is elected, or ended before
-        self.over = Gate()
+        self.decided = Event()  # it is elected, or ended before
+        self.over = Event()
         self.instance: pykka.ActorRef[Any] | None = None
         self.stopping = False
         self.ending = False
@@ -317,7 +317,9 @@ def _forget_parts() -> None:
     for election in list(_elections):
         part, election._part = election._part, None
         if part is not None and part.leadership is not None:
-            part.leadership.lost = Gate()  # those who wait for the other one are in the parent, too
+            part.leadership.lost = (
+                Event()
+            )  # those who wait for the other one are in the parent, too
             part.leadership.lost.open()
 
 

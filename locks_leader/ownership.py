@@ -2,30 +2,30 @@
 
 Theory of operation
 -------------------
-Each worker has a *seat*, which is a candidate of an election. Whoever leads has an *office*: it runs
-the pure `Coordinator`, whose workers are the seats, its own among them. Each office has an id, the
-leader's term and node; every message says to which office it belongs.
+Each worker has a *participant*, which is a candidate of an election. Whoever leads has an *session*: it runs
+the pure `Coordinator`, whose workers are the participants, its own among them. Each session has an id, the
+leader's term and node; every message says to which session it belongs.
 
-**A change of leaders.** A seat that is told of a new leader (`surrendered`) suspends its worker, and
-reports to the new office what it has not let go. An office *opens* when all candidates that it knows
+**A change of leaders.** A participant that is told of a new leader (`surrendered`) suspends its worker, and
+reports to the new session what it has not let go. A session *opens* when all candidates that it knows
 of have reported or are gone: then it welcomes them, they go on with what they own, and it takes the
 first agreement. Until then nothing is granted, for somebody who has not reported yet may own it; and
 nobody goes on, for two may have reported the same group, where one of them was cut off for a while.
 It knows of everybody on its nodes: process groups tell of them before the lock servers there grant
 anything. Groups stay where they are, but with the first agreement as their token.
 
-**Why nothing of an older office is acted upon.** A seat reports to an office after it has taken on
-that office's id, in the same step; from then on it ignores whatever names another one. What an older
-office has sent before is in the report, or was dropped: in both cases the new one knows the truth.
-What the seat lets go later it tells the new office, after its report on the same way. A release that
+**Why nothing of an older session is acted upon.** A participant reports to a session after it has taken on
+that session's id, in the same step; from then on it ignores whatever names another one. What an older
+session has sent before is in the report, or was dropped: in both cases the new one knows the truth.
+What the participant lets go later it tells the new session, after its report on the same way. A release that
 was on its way to a leader that has died is lost with it, and the group is not in the report.
 
-**Who has no leader** begins nothing. The task at hand goes on: its token is what protects. Seats learn
+**Who has no leader** begins nothing. The task at hand goes on: its token is what protects. Participants learn
 that a leader is none any more as they lose sight of it, or from itself.
 
 **An agreement** is the fencing token of a lock, ("locks.ownership", name), taken for a moment: on a
-majority of the nodes that count, or on all nodes that are up where none are named. The office waits
-for it in a greenlet of its own. Two offices that are in the dark about each other may both grant a
+majority of the nodes that count, or on all nodes that are up where none are named. The session waits
+for it in a greenlet of its own. Two sessions that are in the dark about each other may both grant a
 group; they took their agreements on a node in common, if the policy is a majority, so one token is
 larger, and that is what a store goes by. With islands that have no node in common the tokens are in
 no order until they meet. An agreement that is smaller than what has been reported meanwhile is
@@ -52,7 +52,7 @@ from locks.runtime import current_client, tell
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.policy import Policy, policy_of
-from locks_leader.shell.agreements import Agreed, Agreements, Failed, Id
+from locks_leader.shell.agreements import Agreed, AgreementFailed, Agreements, Id
 from locks_leader.state import ElectionState
 from locks_leader.wire import messages as wire
 
@@ -62,15 +62,15 @@ OWNERSHIP = "locks.ownership"
 MOST_GROUPS = 1 << 15  # what one worker owns must fit into one message
 Ref = pykka.ActorRef[Any]
 
-# What seats say to each other: (what, id of the office, ...), in terms that other nodes understand.
-REPORT = "report"  # to the office: seat, token of each group, agreements that it knows of
-RELEASED = "released"  # to the office: seat, groups
-LEAVING = "leaving"  # to the office: seat
-WELCOME = "welcome"  # from the office: agreements
-GRANTED = "granted"  # from the office: agreements, groups, token
-RENEWED = "renewed"  # from the office: agreements, groups, token
-REVOKED = "revoked"  # from the office: agreements, groups
-CLOSED = "closed"  # from the office
+# What participants say to each other: (what, id of the session, ...), in terms that other nodes understand.
+REPORT = "report"  # to the session: participant, token of each group, agreements that it knows of
+RELEASED = "released"  # to the session: participant, groups
+LEAVING = "leaving"  # to the session: participant
+WELCOME = "welcome"  # from the session: agreements
+GRANTED = "granted"  # from the session: agreements, groups, token
+RENEWED = "renewed"  # from the session: agreements, groups, token
+REVOKED = "revoked"  # from the session: agreements, groups
+CLOSED = "closed"  # from the session
 
 
 class Ownership(Worker):
@@ -128,13 +128,13 @@ class Ownership(Worker):
         self._nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
         self._policy = policy
         self._node = check_node(node)
-        self._seat: Ref | None = None
+        self._participant: Ref | None = None
         policy_of(policy, self._nodes)
 
     def _start(self, part: Part) -> None:
         node = self._node or default_node()
-        self._seat = start(
-            Seat,
+        self._participant = start(
+            Participant,
             part,
             Agreements(node, self._lock_id, policy_of(self._policy, self._nodes)),
             resource=self._lock_id,
@@ -144,15 +144,15 @@ class Ownership(Worker):
         )
 
 
-# --- The office -----------------------------------------------------------------------------------
+# --- The session -----------------------------------------------------------------------------------
 
 
-class Office:
+class CoordinatorSession:
     """Who leads decides here who owns what.
 
     Args:
-        seat: Its own seat.
-        election: The election as that seat sees it.
+        participant: Its own participant.
+        election: The election as that participant sees it.
 
     Attributes:
         id: Its id.
@@ -160,14 +160,14 @@ class Office:
         is_open: Whether all have reported.
     """
 
-    def __init__(self, seat: Seat, election: ElectionState) -> None:
+    def __init__(self, participant: Participant, election: ElectionState) -> None:
         self.id: Id = (election.term, str(election.leader_node))
-        self.coordinator: Coordinator[Ref] = Coordinator(seat.groups)
+        self.coordinator: Coordinator[Ref] = Coordinator(participant.groups)
         self.is_open = False
-        self._seat = seat
+        self._participant = participant
         self._election = election
         self._wanted = False  # an agreement, which nobody has begun to take
-        self._before = 0  # agreements under older offices
+        self._before = 0  # agreements under older sessions
 
     @property
     def agreements(self) -> int:
@@ -175,7 +175,7 @@ class Office:
         return self._before + self.coordinator.agreements
 
     def report(self, worker: Ref, owned: dict[int, int], agreements: int) -> None:
-        """A seat says what it has not let go."""
+        """A participant says what it has not let go."""
         coordinator = self.coordinator
         self._before = max(self._before, agreements)
         if worker in coordinator.workers:  # led anew: only what it says now counts
@@ -186,11 +186,11 @@ class Office:
         self.look()
 
     def leaving(self, worker: Ref) -> None:
-        """A seat will end after the tasks at hand."""
+        """A participant will end after the tasks at hand."""
         self.perform(self.coordinator.leaving(worker))
 
     def gone(self, worker: Ref) -> None:
-        """A seat has ended, or is cut off."""
+        """A participant has ended, or is cut off."""
         self.perform(self.coordinator.gone(worker))
         self.look()
 
@@ -206,7 +206,7 @@ class Office:
             self.perform([])
 
     def released(self, worker: Ref, groups: list[int]) -> None:
-        """A seat has let go what was asked back."""
+        """A participant has let go what was asked back."""
         self.perform(self.coordinator.released(worker, groups))
 
     def agreed(self, agreed: Agreed) -> None:
@@ -221,8 +221,8 @@ class Office:
     def close(self) -> None:
         """Somebody else leads, or nobody: who has reported here is on its own."""
         for worker in self.coordinator.workers:
-            if worker != self._seat.me:
-                self._seat.send(worker, (CLOSED, self.id))
+            if worker != self._participant.me:
+                self._participant.send(worker, (CLOSED, self.id))
 
     def perform(self, effects: list[Effect]) -> None:
         """Do what the coordinator wants done; callbacks of its own worker come last."""
@@ -230,7 +230,7 @@ class Office:
         for effect in effects:
             if isinstance(effect, Agree):
                 self._wanted = True
-            elif effect.worker == self._seat.me:
+            elif effect.worker == self._participant.me:
                 own.append(effect)
             elif isinstance(effect, Grant):
                 self._send(effect.worker, GRANTED, list(effect.groups), effect.token)
@@ -240,8 +240,8 @@ class Office:
                 self._send(effect.worker, REVOKED, list(effect.groups))
         if self._wanted and self.is_open:
             self._wanted = False
-            self._seat.agree(self.id, self.coordinator.newest)
-        part = self._seat.part
+            self._participant.agree(self.id, self.coordinator.newest)
+        part = self._participant.part
         part.agreements = self.agreements
         for effect in own:
             if isinstance(effect, Grant):
@@ -249,19 +249,19 @@ class Office:
             elif isinstance(effect, Renew):
                 part.renewed(effect.groups, effect.token)
             elif isinstance(effect, Revoke):
-                self.released(self._seat.me, part.revoked(effect.groups))
+                self.released(self._participant.me, part.revoked(effect.groups))
 
     def _send(self, worker: Any, what: str, *args: Any) -> None:
-        if worker != self._seat.me:
-            self._seat.send(worker, (what, self.id, self.agreements, *args))
+        if worker != self._participant.me:
+            self._participant.send(worker, (what, self.id, self.agreements, *args))
         elif what == WELCOME:
-            self._seat.part.resume()
+            self._participant.part.resume()
 
 
-# --- The seat -------------------------------------------------------------------------------------
+# --- The participant -------------------------------------------------------------------------------------
 
 
-class Seat(Behaviour):
+class Participant(Behaviour):
     """One worker's candidate: it hears what the worker is granted, and may lead.
 
     Args of `init`:
@@ -272,14 +272,14 @@ class Seat(Behaviour):
         me: Itself.
         part: The worker's part.
         groups: How many groups there are.
-        office: Its office, if it leads.
+        session: Its session, if it leads.
     """
 
     me: Ref
     part: Part
 
     def init(self, part: Part, agreements: Agreements) -> None:
-        """Take a seat; it ends with the worker."""
+        """Take a participant; it ends with the worker."""
         me: Any = current_client()
         self.sit(me, part, agreements)
 
@@ -288,32 +288,32 @@ class Seat(Behaviour):
         self.me = me
         self.part = part
         self.groups = part.worker.groups
-        self.office: Office | None = None
+        self.session: CoordinatorSession | None = None
         self._agreements = agreements
         self._leader: Ref | None = None
-        self._following: Id | None = None  # the office to which it has reported
+        self._following: Id | None = None  # the session to which it has reported
         self._refusal: Exception | None = None
         part.suspend()
-        part.seated(partial(tell, me))
+        part.took_part(partial(tell, me))
 
-    def send(self, seat: Ref, message: tuple[Any, ...]) -> None:
-        """Tell another seat something."""
-        tell(seat, (wire.TAG, wire.CAST, message))
+    def send(self, participant: Ref, message: tuple[Any, ...]) -> None:
+        """Tell another participant something."""
+        tell(participant, (wire.TAG, wire.CAST, message))
 
     def agree(self, id: Id, newest: int) -> None:
-        """Take an agreement for an office."""
+        """Take an agreement for a session."""
         self._agreements.take(id, newest, self.me)
 
     # --- The election
 
     def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
-        """Open an office, as soon as all have reported; who comes later reports as well."""
+        """Open a session, as soon as all have reported; who comes later reports as well."""
         if newcomer is None:
             self._leader = self._following = None
-            self.office = Office(self, election)
-            self.office.report(self.me, self.part.report(), self.part.agreements)
+            self.session = CoordinatorSession(self, election)
+            self.session.report(self.me, self.part.report(), self.part.agreements)
             self._leave()
-        return OnlyNew((self._needed_office().id, self.groups))
+        return OnlyNew((self._needed_session().id, self.groups))
 
     def surrendered(self, message: Any, election: ElectionState) -> None:
         """Report to the new leader."""
@@ -338,15 +338,15 @@ class Seat(Behaviour):
 
     def stepped_down(self, election: ElectionState) -> None:
         """Decide nothing any more, and begin nothing."""
-        office, self.office = self._needed_office(), None
+        session, self.session = self._needed_session(), None
         self._agreements.cancel()
         self.part.suspend()
-        office.close()
+        session.close()
 
     def handle_down(self, member: Ref, election: ElectionState) -> None:
         """A worker is gone; or the leader, then nothing is begun for now."""
-        if self.office is not None:
-            self.office.gone(member)
+        if self.session is not None:
+            self.session.gone(member)
         elif member == self._leader:
             self._on_its_own()
 
@@ -361,16 +361,16 @@ class Seat(Behaviour):
     # --- Messages
 
     def handle_cast(self, message: Any, election: ElectionState) -> None:
-        """Take in what another seat says, unless it is of an office that is no more."""
+        """Take in what another participant says, unless it is of a session that is no more."""
         what, id, *args = message
-        office = self.office
-        if office is not None and id == office.id:
+        session = self.session
+        if session is not None and id == session.id:
             if what == REPORT:
-                office.report(*args)
+                session.report(*args)
             elif what == RELEASED:
-                office.released(*args)
+                session.released(*args)
             elif what == LEAVING:
-                office.leaving(*args)
+                session.leaving(*args)
         elif id == self._following:
             if what == CLOSED:
                 self._on_its_own()
@@ -378,7 +378,7 @@ class Seat(Behaviour):
                 self._hear(what, *args)
 
     def _hear(self, what: str, agreements: int, *args: Any) -> None:
-        """The office that it follows says something."""
+        """The session that it follows says something."""
         self.part.agreements = agreements
         if what == WELCOME:
             self.part.resume()
@@ -391,32 +391,32 @@ class Seat(Behaviour):
 
     def handle_info(self, message: Any, election: ElectionState) -> None:
         """Take in what the worker's side says, or the lock."""
-        office = self.office
+        session = self.session
         if isinstance(message, Gone):
             election.stop()
         elif isinstance(message, Leaving):
             self._leave()
         elif isinstance(message, Idle):
             self._release(self.part.settle())
-        elif isinstance(message, Failed):
+        elif isinstance(message, AgreementFailed):
             raise message.error
-        elif isinstance(message, Agreed) and office is not None and message.id == office.id:
-            office.agreed(message)
+        elif isinstance(message, Agreed) and session is not None and message.id == session.id:
+            session.agreed(message)
 
     def _leave(self) -> None:
-        """Let the office know if the worker is about to leave."""
+        """Let the session know if the worker is about to leave."""
         if not self.part.stopping:
             return
-        if self.office is not None:
-            self.office.leaving(self.me)
+        if self.session is not None:
+            self.session.leaving(self.me)
         elif self._leader is not None and self._following is not None:
             self.send(self._leader, (LEAVING, self._following, self.me))
 
     def _release(self, groups: list[int]) -> None:
         if not groups:
             return
-        if self.office is not None:
-            self.office.released(self.me, groups)
+        if self.session is not None:
+            self.session.released(self.me, groups)
         elif self._leader is not None and self._following is not None:
             self.send(self._leader, (RELEASED, self._following, self.me, groups))
 
@@ -424,6 +424,6 @@ class Seat(Behaviour):
         self._leader = self._following = None
         self.part.suspend()
 
-    def _needed_office(self) -> Office:
-        assert self.office is not None
-        return self.office
+    def _needed_session(self) -> CoordinatorSession:
+        assert self.session is not None
+        return self.session

@@ -92,24 +92,24 @@ class ElectionState:
     @property
     def candidates(self) -> list[Ref]:
         """The other candidates."""
-        return self._known(self._instance.machine.society.those("candidate"))
+        return self._known(self._instance.machine.membership.those("candidate"))
 
     @property
     def new_candidates(self) -> list[Ref]:
         """The candidates that this instance is about to lead, and has not told so yet."""
         unsynced = self._instance.machine.unsynced()
-        seats = self._instance.machine.society.seats
-        return self._known([m for m in unsynced if seats[m].kind == "candidate"])
+        entries = self._instance.machine.membership.entries
+        return self._known([m for m in unsynced if entries[m].kind == "candidate"])
 
     @property
     def workers(self) -> list[Ref]:
         """The workers: they follow, and do not stand for election."""
-        return self._known(self._instance.machine.society.those("worker"))
+        return self._known(self._instance.machine.membership.those("worker"))
 
     @property
     def alive(self) -> list[Ref]:
         """Those whom this instance leads: candidates and workers."""
-        return self._known(self._instance.machine.society.synced)
+        return self._known(self._instance.machine.membership.synced)
 
     def broadcast(self, message: Any, to: Iterable[Ref] | None = None) -> None:
         """Tell all followers something, or some of them; they get it in `from_leader`.

@@ -21,7 +21,7 @@ def agent(number: int) -> AgentId:
 
 def key(entry: Entry) -> Key:
     """What identifies an entry in table and oracle."""
-    return (entry.asker.id, entry.slot.lock_id, entry.mode)
+    return (entry.owner.id, entry.slot.lock_id, entry.mode)
 
 
 def written(a_key: Key) -> str:
@@ -151,8 +151,8 @@ class Lockstep:
             The surrenders that were needed, such as `2 surrender a/1`.
         """
         surrenders: list[str] = []
-        while self.table.askers:
-            free = [asker.id for asker in self.table.askers.values() if not asker.waiting]
+        while self.table.owners:
+            free = [owner.id for owner in self.table.owners.values() if not owner.waiting]
             if free:
                 self.remove(min(free))
                 continue
@@ -289,7 +289,7 @@ def check_structure(table: LockTable) -> None:
     tree = slots(root)
     everything = [entry for slot in tree for entry in slot.entries()]
     assert {e.number: e for e in everything} == table._entries
-    assert {e.asker.id for e in everything} == set(table.askers)
+    assert {e.owner.id for e in everything} == set(table.owners)
     for slot in tree:
         below = [e for s in slots(slot) if s is not slot for e in s.entries()]
         own = list(slot.entries())
@@ -307,17 +307,17 @@ def check_structure(table: LockTable) -> None:
             assert [e.place for e in queue] == sorted(e.place for e in queue)
         for child in slot.children.values():
             assert child.parent is slot
-    for asker in table.askers.values():
-        own = [e for e in everything if e.asker is asker]
-        assert set(asker.all()) == set(own)
-        assert all(e.slot is slot for slot, entries in asker.entries.items() for e in entries)
-        assert asker.total == len(own)
-        assert asker.waiting == sum(not e.granted for e in own)
+    for owner in table.owners.values():
+        own = [e for e in everything if e.owner is owner]
+        assert set(owner.all()) == set(own)
+        assert all(e.slot is slot for slot, entries in owner.entries.items() for e in entries)
+        assert owner.total == len(own)
+        assert owner.waiting == sum(not e.granted for e in own)
     records = {entry: entry.record(NODE) for entry in everything}
     for entry in everything:
         assert not entry.gone
         _check_reason(entry, records)
-        for watcher in entry.watchers or ():
+        for watcher in entry.blocking or ():
             assert watcher.blocker is entry
             assert watcher in records
 
@@ -331,7 +331,7 @@ def _check_reason(entry: Entry, records: dict[Entry, RequestRecord]) -> None:
     elif blocker is not None:
         assert entry.pending == -1
         assert blocker in records
-        assert entry in (blocker.watchers or ())
+        assert entry in (blocker.blocking or ())
         assert len(blocker.slot.lock_id) <= len(entry.slot.lock_id)
         assert blocks(records[blocker], records[entry])
     else:

@@ -49,10 +49,10 @@ def story(tale: Tale, schedule: Sequence[Move], width: int = 80) -> str:
 
 def tell(tale: Tale, schedule: Sequence[Move]) -> Iterator[str]:
     """What happens under a schedule, as sentences."""
-    teller = _Teller(tale)
+    formatter = _Teller(tale)
     for move in schedule:
-        yield from teller.move(move)
-    yield from teller.rest()
+        yield from formatter.move(move)
+    yield from formatter.rest()
 
 
 class _Teller:

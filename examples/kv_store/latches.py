@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from locks.mvcc import Span
-from locks.runtime import Gate
+from locks.runtime import Event
 
 __all__ = ["Latches", "overlap"]
 
@@ -32,12 +32,12 @@ class Latches:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._line: list[tuple[Sequence[Span], bool, Gate]] = []
+        self._line: list[tuple[Sequence[Span], bool, Event]] = []
 
     @contextmanager
     def hold(self, spans: Sequence[Span], *, exclusive: bool) -> Iterator[None]:
         """Hold latches on spans in a `with` block; shared ones conflict only with exclusive ones."""
-        mine = (spans, exclusive, Gate())
+        mine = (spans, exclusive, Event())
         try:
             with self._mutex:
                 before = [

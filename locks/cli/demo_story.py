@@ -10,7 +10,7 @@ from gevent.event import Event
 
 import locks
 from locks.model import AgentId
-from locks.sim.formatter import Teller
+from locks.sim.formatter import Formatter
 from locks.sim.host import Mail
 from locks.sim.network import Party
 
@@ -23,7 +23,7 @@ class _Listener:
     def __init__(self) -> None:
         self.names: dict[AgentId, str] = {}
         self.heard: list[Mail] = []
-        self.teller = Teller(self.names.__getitem__, at_once=True)
+        self.formatter = Formatter(self.names.__getitem__, at_once=True)
 
     def hear(self, sender: Any, receiver: Any, message: Any) -> None:
         """A message goes from one actor to another."""
@@ -32,7 +32,7 @@ class _Listener:
     def tell(self) -> Iterator[str]:
         """What has been heard since the last time."""
         heard, self.heard = self.heard, []
-        for line in self.teller.lines(heard):
+        for line in self.formatter.lines(heard):
             yield f"  {line}"
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from locks.errors import InvalidOption, LocksError
 from locks.otp.options import TLS
 from locks.program import start, stop
-from locks.runtime import Gate
+from locks.runtime import Event
 
 __all__ = ["add_command"]
 
@@ -109,7 +109,7 @@ def _run(options: argparse.Namespace) -> int:
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    ended = Gate()
+    ended = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.open())
     try:

@@ -25,7 +25,7 @@ from locks.model import (
 
 
 class Request(NamedTuple):
-    """Ask for a lock; with what the agent does at other nodes (see `Standing`)."""
+    """Ask for a lock; with what the agent does at other nodes (see `StandingElsewhere`)."""
 
     agent: AgentId
     client: str
@@ -50,7 +50,7 @@ class Surrender(NamedTuple):
         agent: Who surrenders.
         lock_id: All of the agent's requests related to this id lose their grant and stand last.
         waiter: Key number and `since` of the request that waits, or `None` to surrender whatever
-            waits (on the client's own wish).
+            waits (on the client's own lock request).
         holder: Key number and `since` of the own request that it waits for, likewise.
         report: The deadlock for which it is done; told to the agents of the cycle. When its
             action is `"aborted"`, all of the agent's requests are taken out instead.
@@ -74,7 +74,7 @@ class Remove(NamedTuple):
     agent: AgentId
 
 
-class Standing(NamedTuple):
+class StandingElsewhere(NamedTuple):
     """What an agent does at other nodes has changed: whether it has requests, and waits there."""
 
     agent: AgentId
@@ -88,7 +88,7 @@ class Inquire(NamedTuple):
     agent: AgentId
 
 
-class Raise(NamedTuple):
+class RaiseVersion(NamedTuple):
     """Give no version from now on that is not larger, if the agent still has this grant.
 
     So who is granted the lock here next gets a larger fencing token (`locks.core.agent.fencing`).
@@ -121,13 +121,21 @@ class Unwatch(NamedTuple):
 
 
 ServerMessage = (
-    Request | Release | Surrender | Remove | Standing | Inquire | Raise | Watch | Unwatch
+    Request
+    | Release
+    | Surrender
+    | Remove
+    | StandingElsewhere
+    | Inquire
+    | RaiseVersion
+    | Watch
+    | Unwatch
 )
 
 # --- Messages to an agent -----------------------------------------------------------------------
 
 
-class Told(NamedTuple):
+class RequestStates(NamedTuple):
     """A lock server tells the present state of requests, the agent's own ones among them."""
 
     node: str
@@ -148,8 +156,8 @@ class Released(NamedTuple):
     records: tuple[RequestRecord, ...]
 
 
-class Raised(NamedTuple):
-    """A lock server's answer to `Raise`.
+class VersionRaised(NamedTuple):
+    """A lock server's answer to `RaiseVersion`.
 
     Attributes:
         node: The server's node.
@@ -173,7 +181,7 @@ class Surrendered(NamedTuple):
         node: The server's node.
         message: The message that is answered.
         done: Whether it was carried out.
-        records: What the agent is to know now, as in `Told`; the requests of its edge are among
+        records: What the agent is to know now, as in `RequestStates`; the requests of its edge are among
             them if they are still in the table.
         version: The table's version; a request of the edge that is not in `records` is gone.
     """
@@ -193,7 +201,7 @@ class Resolved(NamedTuple):
 
     Attributes:
         report: The deadlock.
-        records: What the agent is to know now, as in `Told`.
+        records: What the agent is to know now, as in `RequestStates`.
     """
 
     report: Deadlock
@@ -215,7 +223,7 @@ class Knowledge(NamedTuple):
     forgot: bool = False
 
 
-AgentMessage = Told | Released | Raised | Surrendered | Resolved | Knowledge
+AgentMessage = RequestStates | Released | VersionRaised | Surrendered | Resolved | Knowledge
 
 # --- What the machines want done ----------------------------------------------------------------
 
@@ -241,7 +249,7 @@ class ToWatcher(NamedTuple):
     view: View
 
 
-class Answer(NamedTuple):
+class AnswerWait(NamedTuple):
     """Answer a client's wait: with a result, a fencing token, or an exception to raise."""
 
     wait: Hashable
@@ -273,4 +281,4 @@ class Ended(NamedTuple):
 
 
 ServerEffect = ToAgent | ToWatcher
-AgentEffect = ToServer | ToAgent | Answer | Lost | Notify | Ended
+AgentEffect = ToServer | ToAgent | AnswerWait | Lost | Notify | Ended

@@ -5,7 +5,7 @@ that name on other nodes talk to it, and watch it. On a node that is alone there
 gets its pid when it is first named to somebody.
 
 Members are actors' references here and pids elsewhere; users get references for all of them. They and
-their watchers are told by the node's home, in the order in which things have happened.
+their watchers are told by the node's executor, in the order in which things have happened.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GroupMonitor:
             self._watching = monitor(self._watcher, lambda _: self.cancel())
 
     def tell(self, news: Joined | Left) -> None:
-        """Tell the watcher; by the node's home."""
+        """Tell the watcher; by the node's executor."""
         if self._cancelled:
             return
         if not isinstance(self._watcher, pykka.ActorRef):
@@ -215,7 +215,7 @@ class Scope:
                 raise BadMessage(f"{sender.node} speaks for {peer.node}")
         except BadMessage as error:
             text = "scope %s of %s ignores a message: %s"
-            self.node.home.run_soon(logger.warning, text, self.name, self.node.name, error)
+            self.node.executor.run_soon(logger.warning, text, self.name, self.node.name, error)
             return
         self._perform(self._table.handle(peer, said))
 
@@ -258,7 +258,7 @@ class Scope:
         kind = Joined if effect.joined else Left
         told = effect.monitor
         assert isinstance(told, GroupMonitor)
-        self.node.home.run_soon(told.tell, kind(told.group, self._refs(effect.members)))
+        self.node.executor.run_soon(told.tell, kind(told.group, self._refs(effect.members)))
 
     def _send(self, peer: Hashable, message: Message) -> None:
         assert self._me is not None

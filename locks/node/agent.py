@@ -34,7 +34,7 @@ from locks.otp.remote import RemoteRef
 from locks.runtime import (
     Client,
     Down,
-    Gate,
+    Event,
     Monitor,
     Waiter,
     current_client,
@@ -48,12 +48,12 @@ from locks.wire import pack_notification
 if TYPE_CHECKING:
     from locks.node.node import Node
 
-__all__ = ["Agent", "Call", "Notified", "check_timeout", "name_of"]
+__all__ = ["Agent", "NotifyTarget", "PendingCall", "check_timeout", "name_of"]
 
-Notified = bool | Callable[[Notification], object]
+NotifyTarget = bool | Callable[[Notification], object]
 
 
-class Call:
+class PendingCall:
     """One call of a client that waits for its answer."""
 
     __slots__ = ("result", "waiter")
@@ -68,7 +68,7 @@ class Call:
         self.waiter.wake()
 
 
-class ToldToken(NamedTuple):
+class TokenNotice(NamedTuple):
     """A client that is to be told a fencing token."""
 
     answer: Callable[[Any], object]
@@ -106,7 +106,7 @@ class Agent(InlineActor):
         client: Client,
         *,
         link: bool = False,
-        notify: Notified = False,
+        notify: NotifyTarget = False,
         abort_on_deadlock: bool = False,
         await_nodes: bool = False,
         monitor_nodes: bool = False,
@@ -129,7 +129,7 @@ class Agent(InlineActor):
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
-        self._lost: Gate | None = None
+        self._lost: Event | None = None
         self.on_lost: Callable[[LockLost], object] | None = None
 
     def __str__(self) -> str:
@@ -176,7 +176,7 @@ class Agent(InlineActor):
     def notify(self, notification: Notification) -> None:
         """Tell the client something that it asked to be told."""
         if self._notified is not None:
-            self.node.home.run_soon(self._notified, notification)
+            self.node.executor.run_soon(self._notified, notification)
 
     def has_lost(self, lost: Lost) -> None:
         """Locks that the client was told it has are gone with a node."""
@@ -184,7 +184,7 @@ class Agent(InlineActor):
         assert self._lost is not None
         self._lost.open()
         if self.on_lost is not None:
-            self.node.home.run_soon(self.on_lost, lost.error)
+            self.node.executor.run_soon(self.on_lost, lost.error)
 
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
@@ -196,9 +196,9 @@ class Agent(InlineActor):
         watch = self.ended()
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason
-            self.node.home.run_soon(watch.fire, self, reason)
+            self.node.executor.run_soon(watch.fire, self, reason)
         if self._link and ended.reason is not None:
-            self.node.home.run_soon(exit_client, self.client, ended.reason)
+            self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
     def _client_down(self, down: Down) -> None:
         self.turn.post(self._end_with_client, down)
@@ -235,12 +235,12 @@ class Agent(InlineActor):
 
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
-        call = Call()
+        call = PendingCall()
         return self._wait(call, timeout, self.machine.ask_all, objects, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
-        call = Call()
+        call = PendingCall()
         return self._wait(call, timeout, self.machine.await_all, call)
 
     def unlock(self, lock_id: LockId) -> None:
@@ -251,7 +251,7 @@ class Agent(InlineActor):
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
         if self.node.cluster is not None:
-            self.node.cluster.mixed.check_unlock(self, lock_id)
+            self.node.cluster.original_peers.check_unlock(self, lock_id)
         self.event(self.machine.unlock, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
@@ -259,7 +259,7 @@ class Agent(InlineActor):
         self.check_client()
         self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
 
-    def change_flag(self, flag: Flag, value: Notified) -> None:
+    def change_flag(self, flag: Flag, value: NotifyTarget) -> None:
         """Change an option of the running transaction."""
         self.check_client()
         self.machine.check_alive()
@@ -288,7 +288,7 @@ class Agent(InlineActor):
         """The fencing token of a lock that is held; on several nodes they are asked first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
-            call = Call()
+            call = PendingCall()
             token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
             if token is None:
                 raise LockTimeout(
@@ -313,7 +313,7 @@ class Agent(InlineActor):
         if token is not None:
             self._tell_token(lock_id, token)
         else:
-            wait = ToldToken(partial(self._tell_token, lock_id))
+            wait = TokenNotice(partial(self._tell_token, lock_id))
             self.event(self.machine.establish_token, lock_id, wait)
 
     def _tell_token(self, lock_id: LockId, token: object) -> None:
@@ -322,7 +322,7 @@ class Agent(InlineActor):
     def known_token(self, lock_id: LockId) -> int | None:
         """The fencing token if it is known without asking, in the turn."""
         if self.node.cluster is not None:
-            self.node.cluster.mixed.check_token(self, lock_id)
+            self.node.cluster.original_peers.check_token(self, lock_id)
         return self.machine.token(lock_id)
 
     def ensure_held(self, lock_id: LockId | None = None) -> None:
@@ -330,7 +330,7 @@ class Agent(InlineActor):
         self.turn.ask(self.machine.ensure_held, lock_id)
 
     @property
-    def lost(self) -> Gate:
+    def lost(self) -> Event:
         """Open once locks are lost with a node, or the transaction was ended from outside."""
         if self._lost is None:
             self.turn.run(self._make_lost)
@@ -339,7 +339,7 @@ class Agent(InlineActor):
 
     def _make_lost(self) -> None:
         if self._lost is None:
-            self._lost = Gate()
+            self._lost = Event()
             ended = self.machine.ended
             if ended is not None and ended.reason is not None:
                 self._lost.open()
@@ -351,7 +351,7 @@ class Agent(InlineActor):
         self.turn.run(self.event, self.machine.end)
 
     def _wait(
-        self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> LockResult:
         result = self._await(call, timeout, event, *args)
         if result is None:
@@ -365,7 +365,7 @@ class Agent(InlineActor):
         return result  # type: ignore[no-any-return]
 
     def _await(
-        self, call: Call, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> Any:
         """Run an event that answers `call`; return the answer, `None` if it did not come."""
         check_timeout(timeout)
@@ -429,7 +429,7 @@ class Agent(InlineActor):
             timeout=timeout,
         )
 
-    def _set_notified(self, notify: Notified) -> None:
+    def _set_notified(self, notify: NotifyTarget) -> None:
         if callable(notify):
             self._notified = notify
         elif not isinstance(notify, bool):

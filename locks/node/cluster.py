@@ -25,7 +25,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Remove, Unwatch, Watch
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.model import AgentId, LockId, View
-from locks.node.original_peers import ABOUT, Mixed
+from locks.node.original_peers import ABOUT, OriginalPeers
 from locks.node.remote_clients import RemoteClients
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
@@ -119,7 +119,7 @@ class Cluster:
             node.name,
             options,
             node.turn,
-            node.home,
+            node.executor,
             on_up=self._connected,
             on_down=self._disconnected,
             on_frame=lambda link, frame: self.processes.receive(link, frame),
@@ -128,15 +128,15 @@ class Cluster:
         self.processes = Processes(
             self.distribution,
             node.turn,
-            node.home,
+            node.executor,
             new_number=node.new_number,
             find=self._find,
             number_of=self._number_of,
             on_spawn=self._spawn,
         )
-        self.remotes = Remotes(node.name, self.processes, node.turn, node.home)
+        self.remotes = Remotes(node.name, self.processes, node.turn, node.executor)
         self.clients = RemoteClients(self.remotes)
-        self.mixed = Mixed(self)
+        self.original_peers = OriginalPeers(self)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
         self._learned = 0  # how often others have told of nodes that were not known
@@ -190,7 +190,7 @@ class Cluster:
         name = link.peer.name
         if answered and answer == (Atom("error"), Atom("unknown_request")):
             if link.closed is None and name not in self.members:
-                self.mixed.appeared(name)
+                self.original_peers.appeared(name)
                 self.joined(name, original=True)
         elif not answered and answer != "noconnection":
             self._arrived(name, has_server=False)
@@ -198,7 +198,7 @@ class Cluster:
 
     def greet_again(self, link: Link) -> None:
         """Greet a lock server that is not there, in a while."""
-        run_in_hub(self.node.home.hub, self._greet_later, link)
+        run_in_hub(self.node.executor.hub, self._greet_later, link)
 
     def _greet_later(self, link: Link) -> None:
         gevent.spawn_later(AGAIN, self.node.turn.run, self._greet, link)
@@ -226,7 +226,7 @@ class Cluster:
                 self._greet(self.distribution.links[other])
         return Atom("ok")
 
-    def _learn(self, teller: str, known: Any) -> None:
+    def _learn(self, source: str, known: Any) -> None:
         """Another node tells which nodes it knows."""
         distribution = self.distribution
         if not distribution.options.mesh:
@@ -243,8 +243,8 @@ class Cluster:
             if 0 < port < 65536 and name not in distribution.addresses:
                 distribution.learn_addresses({name: (host, port)}, hearsay=True)
         if len(distribution.addresses) > before:
-            if self._told.get(teller) == self._learned:
-                self._told[teller] += 1  # it knows what it has told
+            if self._told.get(source) == self._learned:
+                self._told[source] += 1  # it knows what it has told
             self._learned += 1
 
     def joined(self, name: str, original: bool = False) -> None:
@@ -287,10 +287,10 @@ class Cluster:
         node = self.node
         self._told.pop(name, None)
         self.left(name)
-        self.mixed.disconnected(name)
+        self.original_peers.disconnected(name)
         self.processes.lost(name)
         machine = node.server.machine
-        for agent in [agent for agent in machine.table.askers if agent.node == name]:
+        for agent in [agent for agent in machine.table.owners if agent.node == name]:
             node.deliver(node.server, Remove(agent))
         for watcher in machine.all_watchers():
             if isinstance(watcher, RemoteWatcher) and watcher.pid.node == name:
@@ -308,18 +308,18 @@ class Cluster:
             self._monitors.pop(watcher, None)
 
     def _tell(self, news: NodeUp | NodeDown) -> None:
-        self.node.home.run_soon(logger.info, "%s: %s", self.node.name, news)
+        self.node.executor.run_soon(logger.info, "%s: %s", self.node.name, news)
         for watcher in list(self._monitors):
             if not isinstance(watcher, pykka.ActorRef):
-                self.node.home.run_soon(watcher, news)
+                self.node.executor.run_soon(watcher, news)
             elif watcher.is_alive():
-                self.node.home.run_soon(tell, watcher, news)
+                self.node.executor.run_soon(tell, watcher, news)
             else:
                 del self._monitors[watcher]
 
     def _warn(self, text: str, *about: Any) -> None:
         """Log a warning, outside of the turn: a log may be slow."""
-        self.node.home.run_soon(logger.warning, text, *about)
+        self.node.executor.run_soon(logger.warning, text, *about)
 
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""
@@ -338,7 +338,7 @@ class Cluster:
         """An agent of this node says something to the lock server of another one."""
         original = self.members.get(name)
         if original:
-            self.mixed.to_server(name, agent, message)
+            self.original_peers.to_server(name, agent, message)
         elif original is not None:
             last, encoded = self._last
             # Of several nodes, each is asked for the same. Messages of different kinds may be equal
@@ -355,7 +355,7 @@ class Cluster:
         if link is None:
             return
         if self.members.get(agent.node):
-            self.mixed.to_agent(agent, message)
+            self.original_peers.to_agent(agent, message)
         else:
             pid = pid_of(agent, link.peer.creation)
             self.processes.send(pid, etf.encode(pack(message, agent)))
@@ -383,7 +383,7 @@ class Cluster:
                 return
             call = parse_call(message)
             if call is None:
-                self.mixed.from_agent(term, sender)
+                self.original_peers.from_agent(term, sender)
             else:
                 caller, tag, request = call
                 self.processes.answer(caller, tag, self._answer(sender.node, request))
@@ -397,7 +397,7 @@ class Cluster:
         if is_ours(request) and request[1] == VIEW and len(request) == 3:
             return pack_view(self.node.server.machine.view(to_lock_id(request[2])))
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
-            return self.mixed.about(request[2])
+            return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does
 
     def _take_message(self, term: tuple[Any, ...], sender: Pid) -> None:
@@ -422,12 +422,12 @@ class Cluster:
             elif is_ours(parse_cast(message)):
                 self.clients.take_cast(agent, parse_cast(message))
             else:
-                self.mixed.to_ours(agent, message, sender)
+                self.original_peers.to_ours(agent, message, sender)
         except BadMessage as error:
             self._warn("a message to %s is ignored: %s", agent, error)
 
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
-        return self.mixed.watcher_request(request)
+        return self.original_peers.watcher_request(request)
 
     # --- Watching lock ids of other nodes -------------------------------------------------------
 
@@ -446,7 +446,7 @@ class Cluster:
             number = self.node.new_number()
             deliver = partial(self._take_view, watcher)
             self._watches[key] = self.processes.add(number, Local(deliver))
-            self.node.home.run_soon(self.node.server.watch_over, watcher)
+            self.node.executor.run_soon(self.node.server.watch_over, watcher)
         self._send_watch(WATCH, *key)
 
     def ask_view(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
@@ -479,14 +479,14 @@ class Cluster:
             self._warn("a view is ignored: %s", error)
             return
         told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
-        self.node.home.run_soon(told, view)
+        self.node.executor.run_soon(told, view)
 
     def tell_watcher(self, watcher: Hashable, view: View) -> bool:
         """Tell a watcher of another node; returns whether it is one."""
         if isinstance(watcher, RemoteWatcher):
             self.processes.send(watcher.pid, etf.encode(pack_view(view)))
             return True
-        return self.mixed.tell_watcher(watcher, view)
+        return self.original_peers.tell_watcher(watcher, view)
 
     # --- Its end --------------------------------------------------------------------------------
 

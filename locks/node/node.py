@@ -5,7 +5,7 @@ whoever calls runs what follows from the call at once, in its own thread or gree
 message is delivered; then agents that learned something look for deadlocks (so that an agent has
 taken in all that there is before it does), and what that brings about is delivered in turn.
 Messages between two actors keep their order. Foreign code (notifications, watchers, monitors)
-never runs within a turn; it is handed to the node's `Home`.
+never runs within a turn; it is handed to the node's `Executor`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pykka
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
-    Answer,
+    AnswerWait,
     Ended,
     Knowledge,
     Lost,
@@ -41,7 +41,7 @@ from locks.node.server import Server
 from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
-from locks.runtime import Client, Home, current_client, end_all, interrupts, tell
+from locks.runtime import Client, Executor, current_client, end_all, interrupts, tell
 from locks.runtime.inline import Turn
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
@@ -107,7 +107,7 @@ class Node:
         self.alive = frozenset((name,))
         self.running = True
         self.trace = trace
-        self.home = Home.choose()
+        self.executor = Executor.choose()
         self.turn = Turn(self._finish)
         # Versions go on rising across restarts: nothing makes a million changes a second.
         self.server = Server(self, time.time_ns() // 1000)
@@ -123,7 +123,7 @@ class Node:
             try:
                 self.cluster = Cluster(self, options)
             except BaseException:
-                self.home.stop(timeout=5)
+                self.executor.stop(timeout=5)
                 raise
         self.dependents: set[pykka.ActorRef[Any]] = set()
         self._shielded = interrupts.install()
@@ -185,9 +185,9 @@ class Node:
                 interrupts.uninstall()
             watch = self.server.ended()
             if watch is not None:
-                self.home.run_soon(watch.fire, self.server, "normal")
+                self.executor.run_soon(watch.fire, self.server, "normal")
             self.turn.run(self._end_scopes)
-            self.home.stop(timeout=5)
+            self.executor.stop(timeout=5)
 
     def _leave(self) -> None:
         # In one turn: what is released here is granted to nobody of another node any more.
@@ -209,7 +209,7 @@ class Node:
 
         An agent goes alone. Without its lock server, a node can vouch for nothing.
         """
-        self.home.run_soon(partial(logger.error, "%s has crashed", actor, exc_info=error))
+        self.executor.run_soon(partial(logger.error, "%s has crashed", actor, exc_info=error))
         if isinstance(actor, Agent):
             text = f"transaction {actor.id} has crashed: {error!r}"
             actor.event(actor.machine.end, AgentEnded(text, agent=actor.id))
@@ -269,7 +269,7 @@ class Node:
 
     def _perform_other(self, sender: Any, effect: Any) -> None:
         kind = type(effect)
-        if kind is Answer:
+        if kind is AnswerWait:
             effect.wait.answer(effect.result)
         elif kind is Ended:
             self.agents.pop(sender.id, None)
@@ -285,7 +285,7 @@ class Node:
             if self.cluster is not None and self.cluster.tell_watcher(watcher, effect.view):
                 return
             told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
-            self.home.run_soon(told, effect.view)
+            self.executor.run_soon(told, effect.view)
         else:
             raise AssertionError(f"unknown effect {effect!r}")
 
@@ -343,7 +343,7 @@ class Node:
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
-        self.home.run_soon(logger.error, text, *args)
+        self.executor.run_soon(logger.error, text, *args)
 
     # --- Other nodes ----------------------------------------------------------------------------
 

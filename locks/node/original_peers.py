@@ -53,13 +53,13 @@ if TYPE_CHECKING:
     from locks.node.agent import Agent
     from locks.node.cluster import Cluster
 
-__all__ = ["ABOUT", "Mixed"]
+__all__ = ["ABOUT", "OriginalPeers"]
 
 ABOUT = Atom("about")
 PAUSE = 0.25  # seconds between two interviews
 
 
-class Mixed:
+class OriginalPeers:
     """What one node has to do with nodes that run the original.
 
     Args:
@@ -102,7 +102,7 @@ class Mixed:
         self._lock_servers[name] = self._processes.monitor(name, LOCK_SERVER, told)
         if not self._interviewing:
             self._interviewing = True
-            run_in_hub(self._node.home.hub, gevent.spawn_later, PAUSE, self._interview)
+            run_in_hub(self._node.executor.hub, gevent.spawn_later, PAUSE, self._interview)
 
     def _server_down(self, name: str, reason: Any) -> None:
         """A lock server of the original has ended; if its node is lost, that is told as well."""

@@ -1,7 +1,7 @@
 """The lock server as an actor: it runs a `ServerMachine` in its node's turn.
 
 Its messages are `locks.core.messages.ServerMessage`. What it wants told to watchers goes out by way of
-the node's home, so that a slow watcher holds up nobody.
+the node's executor, so that a slow watcher holds up nobody.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Server(InlineActor):
 
     def stop_inline(self, reason: object) -> None:
         """The node stops with its lock server."""
-        self.node.home.run_soon(self.node.stop)
+        self.node.executor.run_soon(self.node.stop)
 
     def add_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
         """Tell a watcher the views of an id: the present one, and each later one."""

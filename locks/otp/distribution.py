@@ -12,7 +12,7 @@ Erlang: the one that was begun by the node with the larger name. When a connecti
 that seems connected already, that node is asked (`alive`); if it insists, the old link is dead.
 
 What the handshakes decide, and all that links do, happens in the node's turn. Diallers and the door
-live in the hub of the node's home.
+live in the hub of the node's executor.
 
 Heartbeats: a native thread has each link tick, so that they go on while the program computes. Who
 was silent for `net_ticktime` is down; this is judged in the hub, by the number of checks in a row that
@@ -45,7 +45,7 @@ from locks.otp.link import Link
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
 from locks.otp.stream import Stream, abandon, native_socket
-from locks.runtime import Home
+from locks.runtime import Executor
 from locks.runtime.inline import Turn, native_lock
 from locks.runtime.waiter import run_in_hub
 
@@ -80,7 +80,7 @@ class Distribution:
         name: The node's name.
         options: How it takes part.
         turn: Its turn.
-        home: Where its greenlets live.
+        executor: Where its greenlets live.
         on_up: Called with each new link, in the turn.
         on_down: Called with the name of a node and the reason when its link is gone, in the turn.
         on_frame: Called with the link and the body of each frame, in the turn.
@@ -98,7 +98,7 @@ class Distribution:
         name: str,
         options: Options,
         turn: Turn,
-        home: Home,
+        executor: Executor,
         *,
         on_up: Callable[[Link], object],
         on_down: Callable[[str, str], object],
@@ -112,7 +112,7 @@ class Distribution:
         self.addresses: dict[str, Address | None] = {}
         self.unsent: list[Link] = []
         self._turn = turn
-        self._home = home
+        self._executor = executor
         self._on_up = on_up
         self._on_down = on_down
         self._on_frame = on_frame
@@ -158,7 +158,7 @@ class Distribution:
     def start(self) -> None:
         """Admit others, and dial the peers."""
         self._nudge.acquire()
-        self._home.run_soon(self._start_greenlets)
+        self._executor.run_soon(self._start_greenlets)
         _start_thread(self._keep_ticking, ())
         self._turn.run(self.learn_addresses, self.options.peers)
 
@@ -184,8 +184,8 @@ class Distribution:
         for link in links:
             link.flush()
             link.lose(reason)
-        # By the home's worker: its hub may be gone as soon as that has ended.
-        self._home.run_soon(self._stop_greenlets, links)
+        # By the executor's worker: its hub may be gone as soon as that has ended.
+        self._executor.run_soon(self._stop_greenlets, links)
 
     def _stop_greenlets(self, links: list[Link]) -> None:
         for link in links:
@@ -226,7 +226,7 @@ class Distribution:
             if name != self.name and name not in self._shunned and self._running:
                 self.addresses[name] = address
                 (self._hearsay.add if hearsay else self._hearsay.discard)(name)
-                run_in_hub(self._home.hub, self._start_dialling, name)
+                run_in_hub(self._executor.hub, self._start_dialling, name)
 
     def connect(self, name: str, address: Address | None) -> None:
         """See to it that a node gets connected, and stays so."""
@@ -428,7 +428,7 @@ class Distribution:
         link = Link(
             peer,
             sock,
-            hub=self._home.hub,
+            hub=self._executor.hub,
             turn=self._turn,
             tls=tls,
             ticktime=self.options.net_ticktime or OTP_NET_TICKTIME,  # until it tells its own
@@ -448,7 +448,7 @@ class Distribution:
         del self.links[name]
         self._on_down(name, reason)
         if self._running:
-            run_in_hub(self._home.hub, self._dial_soon, name)
+            run_in_hub(self._executor.hub, self._dial_soon, name)
 
     def _dial_soon(self, name: str) -> None:
         # Not at once: who lives on has better things to do, and a process that died is not back yet.

@@ -6,7 +6,7 @@ What the socket does not take is kept, up to a bound, and written when it can be
 not read costs nobody more than that: past the bound the link is lost, as with a busy distribution
 port of Erlang.
 
-Only waiting is done in the hub of the node's home: watchers for reading and writing. Each frame is
+Only waiting is done in the hub of the node's executor: watchers for reading and writing. Each frame is
 four bytes of length and a body; an empty frame is a tick. TLS has no part in waiting, either
 (`ssl.SSLObject`): bytes in, bytes out.
 """

@@ -7,7 +7,7 @@ send, monitor, link, exit. Of a link that is lost, everybody who monitors or is 
 while the answer is awaited, and the answer with the same reference.
 
 All of it happens in the node's turn. What is not ours to run there (an actor's inbox, callbacks) is
-handed to the node's home.
+handed to the node's executor.
 
 Source: "Distribution Protocol", "Protocol Between Connected Nodes", in the ERTS user's guide.
 """
@@ -29,7 +29,7 @@ from locks.runtime import Client, Down, Monitor, exit_client, monitor
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
-    from locks.runtime import Home
+    from locks.runtime import Executor
     from locks.runtime.inline import Turn
 
 __all__ = ["CALL", "CAST", "NOCONNECTION", "Local", "Processes", "Target"]
@@ -41,7 +41,7 @@ CAST = constant("$gen_cast")
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
 Target = Pid | str
-Told = Callable[[Any], object]
+RequestStates = Callable[[Any], object]
 
 
 class Local(NamedTuple):
@@ -62,7 +62,7 @@ class Processes:
     Args:
         distribution: The node's connections.
         turn: The node's turn.
-        home: Where foreign code is run.
+        executor: Where foreign code is run.
         new_number: Makes the number of a pid.
         find: Finds processes that were not added here, by their number.
         number_of: The number of such a process; `None` if it is none.
@@ -77,7 +77,7 @@ class Processes:
         self,
         distribution: Distribution,
         turn: Turn,
-        home: Home,
+        executor: Executor,
         *,
         new_number: Callable[[], int],
         find: Callable[[int], Local | None],
@@ -86,7 +86,7 @@ class Processes:
     ) -> None:
         self._distribution = distribution
         self._turn = turn
-        self._home = home
+        self._executor = executor
         self._new_number = new_number
         self._find_elsewhere = find
         self._number_elsewhere = number_of
@@ -96,7 +96,7 @@ class Processes:
         self._locals: dict[int, Local] = {}
         self._numbers: dict[Client, int] = {}
         # What we monitor elsewhere: the node, the target, and whom to tell.
-        self._monitors: dict[Reference, tuple[str, Target, Told]] = {}
+        self._monitors: dict[Reference, tuple[str, Target, RequestStates]] = {}
         # What others monitor here.
         self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
         # What we have called: the monitor meanwhile, and whom to tell.
@@ -200,7 +200,7 @@ class Processes:
             link.send(pack_reg_send(sender, Atom(name), encoded))
         return True
 
-    def monitor(self, node: str, target: Target, told: Told) -> Reference:
+    def monitor(self, node: str, target: Target, told: RequestStates) -> Reference:
         """Have `told(reason)` called when a process elsewhere is down: in the turn, once."""
         reference = self.new_reference()
         link = self._distribution.links.get(node)
@@ -272,7 +272,7 @@ class Processes:
             return
         link = self._distribution.links.get(theirs.node)
         if link is None:
-            self._home.run_soon(exit_client, ours, NOCONNECTION)
+            self._executor.run_soon(exit_client, ours, NOCONNECTION)
             return
         self._hold(ours, pid, theirs)
         link.send(control.Link(pid, theirs).pack())
@@ -297,7 +297,7 @@ class Processes:
             message = self._reader(link).parse(frame)
         except etf.DecodeError as error:
             text = "%s sent what can't be read: %s"
-            self._home.run_soon(logger.warning, text, link.peer.name, error)
+            self._executor.run_soon(logger.warning, text, link.peer.name, error)
             link.lose(f"it sent what can't be read: {error}")
             return
         try:
@@ -305,7 +305,7 @@ class Processes:
         except Exception as error:  # it was carried out in part, perhaps
             text = "a message of %s could not be carried out: %r"
             told = partial(logger.error, text, link.peer.name, message, exc_info=error)
-            self._home.run_soon(told)
+            self._executor.run_soon(told)
             link.lose(f"a message of it could not be carried out: {error!r}")
 
     def _reader(self, link: Link) -> Reader:
@@ -424,12 +424,12 @@ class Processes:
         """A process elsewhere that one of ours is linked with has ended."""
         subject = self.subject_of(pid)
         if self._drop(pid, theirs) and subject is not None and reason != "normal":
-            self._home.run_soon(exit_client, subject, reason)
+            self._executor.run_soon(exit_client, subject, reason)
 
     def _exit2(self, link: Link, message: control.Exit2) -> None:
         subject = self.subject_of(message.to)
         if subject is not None:
-            self._home.run_soon(exit_client, subject, reason_value(message.reason))
+            self._executor.run_soon(exit_client, subject, reason_value(message.reason))
 
     def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
         """Nothing is run here for others; but one request is known, and granted in effect."""
@@ -449,7 +449,7 @@ class Processes:
 
     def _unsupported(self, link: Link, message: control.Unsupported) -> None:
         text = "%s asks for operation %s, which is not offered"
-        self._home.run_soon(logger.info, text, link.peer.name, message.operation)
+        self._executor.run_soon(logger.info, text, link.peer.name, message.operation)
 
     # --- Processes of the node itself -----------------------------------------------------------
 

@@ -38,7 +38,7 @@ from locks.runtime.monitor import DeathWatch
 if TYPE_CHECKING:
     from pykka._envelope import Envelope
 
-    from locks.runtime import Home
+    from locks.runtime import Executor
     from locks.runtime.inline import Turn
 
 __all__ = ["RemoteError", "RemoteRef", "Remotes"]
@@ -164,7 +164,7 @@ class _RemoteWatch(DeathWatch):
         self._over = True
         self._reference = None
         self._ref.has_ended(reason)
-        self._remotes.home.run_soon(self.fire, self._ref, reason, reason)
+        self._remotes.executor.run_soon(self.fire, self._ref, reason, reason)
 
 
 class Remotes:
@@ -174,14 +174,14 @@ class Remotes:
         node: The node's name.
         processes: What the node shows to others.
         turn: The node's turn.
-        home: Where foreign code is run.
+        executor: Where foreign code is run.
     """
 
-    def __init__(self, node: str, processes: Processes, turn: Turn, home: Home) -> None:
+    def __init__(self, node: str, processes: Processes, turn: Turn, executor: Executor) -> None:
         self.node = node
         self.processes = processes
         self.turn = turn
-        self.home = home
+        self.executor = executor
 
     def ref(self, node: str, target: Target) -> RemoteRef:
         """A reference to a process of another node."""
@@ -262,10 +262,10 @@ class Remotes:
                 return
             call = parse_call(message)
             if call is None:
-                self.home.run_soon(tell, subject, self.values(parse_cast(message)))
+                self.executor.run_soon(tell, subject, self.values(parse_cast(message)))
             else:
                 caller, tag, request = call
-                self.home.run_soon(self._ask, subject, self.values(request), caller, tag)
+                self.executor.run_soon(self._ask, subject, self.values(request), caller, tag)
 
         return deliver
 

@@ -23,7 +23,7 @@ from locks.errors import InvalidOption
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import OwnershipEnded
 from locks.ownership.member import Member
-from locks.runtime import Client, Gate, Waiter, interrupts, monitor
+from locks.runtime import Client, Event, Waiter, interrupts, monitor
 from locks.runtime.inline import native_lock
 
 if TYPE_CHECKING:
@@ -76,15 +76,15 @@ class _State:
 
 
 class Gone(NamedTuple):
-    """To the seat: the worker has ended, or has done its last task."""
+    """To the participant: the worker has ended, or has done its last task."""
 
 
 class Leaving(NamedTuple):
-    """To the seat: the worker will be gone after the tasks at hand."""
+    """To the participant: the worker will be gone after the tasks at hand."""
 
 
 class Idle(NamedTuple):
-    """To the seat: the last task of a group that was asked back is over; see `Part.settle`."""
+    """To the participant: the last task of a group that was asked back is over; see `Part.settle`."""
 
 
 class Part:
@@ -104,7 +104,7 @@ class Part:
         self.worker = worker
         self.client = client
         self.member = Member()
-        self.over = Gate()
+        self.over = Event()
         self.reason: object = None
         self.agreements = 0
         self.done = 0
@@ -128,8 +128,8 @@ class Part:
 
     # --- From the coordinator, in the background ----------------------------------------------------
 
-    def seated(self, tell: Callable[[Gone | Leaving | Idle], object]) -> None:
-        """The coordinator will know of it: how to tell its seat something, from any thread."""
+    def took_part(self, tell: Callable[[Gone | Leaving | Idle], object]) -> None:
+        """The coordinator will know of it: how to tell its participant something, from any thread."""
         self._tell = tell
         if self.stopping:  # meanwhile, or `join` was left by an exception
             tell(Gone())
@@ -152,7 +152,7 @@ class Part:
         """Groups are asked back.
 
         Returns:
-            Those that are let go; the seat will be told `Idle` for the others.
+            Those that are let go; the participant will be told `Idle` for the others.
         """
         with self._lock:
             idle = self.member.revoked(groups)
@@ -216,7 +216,7 @@ class Part:
         self.ended(reason)
 
     def broken_off(self, error: BaseException) -> None:
-        """`join` was left by an exception: the seat may be there, or may be on its way."""
+        """`join` was left by an exception: the participant may be there, or may be on its way."""
         self.ended(error)
         self._tell(Gone())
 

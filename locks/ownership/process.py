@@ -1,7 +1,7 @@
 """Ownership among the workers of one process.
 
 There is one coordinator for each name. It lives in the hub of the node, and so does a small actor for
-each worker, its *seat*: it hears what the worker is granted and what is asked back, runs its callbacks,
+each worker, its *participant*: it hears what the worker is granted and what is asked back, runs its callbacks,
 and ends with the worker. An agreement is a lock of this node: its fencing token is what makes one
 agreement newer than another.
 """
@@ -73,7 +73,7 @@ class Ownership(Worker):
     def _start(self, part: Part) -> None:
         node = self._node or default_node()
         node.check_running()
-        node.home.call(_join, node, part)
+        node.executor.call(_join, node, part)
 
 
 class _Failed(NamedTuple):
@@ -82,27 +82,27 @@ class _Failed(NamedTuple):
     error: Exception
 
 
-class _Seat(GeventActor):
+class _Participant(GeventActor):
     """What one worker hears from its coordinator."""
 
-    def __init__(self, part: Part, office: _Office) -> None:
+    def __init__(self, part: Part, session: _CoordinatorSession) -> None:
         super().__init__()
         self._part = part
-        self._office = office
-        part.seated(partial(tell, self.actor_ref))
+        self._session = session
+        part.took_part(partial(tell, self.actor_ref))
 
     def on_receive(self, message: Any) -> None:
         """Take in what the coordinator or the worker says."""
-        part, office = self._part, self._office
-        part.agreements = office.coordinator.agreements
+        part, session = self._part, self._session
+        part.agreements = session.coordinator.agreements
         if isinstance(message, Grant):
             part.granted(message.groups, message.token)
         elif isinstance(message, Revoke):
-            office.released(self.actor_ref, part.revoked(message.groups))
+            session.released(self.actor_ref, part.revoked(message.groups))
         elif isinstance(message, Idle):
-            office.released(self.actor_ref, part.settle())
+            session.released(self.actor_ref, part.settle())
         elif isinstance(message, Leaving):
-            office.leaving(self.actor_ref)
+            session.leaving(self.actor_ref)
         elif isinstance(message, _Failed):
             raise message.error
         elif isinstance(message, Gone):
@@ -113,15 +113,15 @@ class _Seat(GeventActor):
         try:
             self._part.left()
         finally:
-            self._office.gone(self.actor_ref)
+            self._session.gone(self.actor_ref)
 
     def on_failure(self, exception_type: Any, exception_value: Any, traceback: Any) -> None:
         """A callback has raised an exception, or the actor was killed."""
         self._part.ended(exception_value)
-        self._office.gone(self.actor_ref)
+        self._session.gone(self.actor_ref)
 
 
-class _Office:
+class _CoordinatorSession:
     """The coordinator of a name, and what it wants done. In the hub."""
 
     def __init__(self, node: Node, name: Hashable, grouping: Grouping) -> None:
@@ -132,22 +132,22 @@ class _Office:
 
     def join(self, part: Part) -> None:
         """A worker joins."""
-        seat = _Seat.start(part, self)
-        self._node.dependents.add(seat)
-        self._perform(self.coordinator.joined(seat))
+        participant = _Participant.start(part, self)
+        self._node.dependents.add(participant)
+        self._perform(self.coordinator.joined(participant))
 
-    def released(self, seat: Ref, groups: list[int]) -> None:
+    def released(self, participant: Ref, groups: list[int]) -> None:
         """A worker has let groups go."""
-        self._perform(self.coordinator.released(seat, groups))
+        self._perform(self.coordinator.released(participant, groups))
 
-    def leaving(self, seat: Ref) -> None:
+    def leaving(self, participant: Ref) -> None:
         """A worker is about to leave."""
-        self._perform(self.coordinator.leaving(seat))
+        self._perform(self.coordinator.leaving(participant))
 
-    def gone(self, seat: Ref) -> None:
+    def gone(self, participant: Ref) -> None:
         """A worker has left."""
-        self._node.dependents.discard(seat)
-        self._perform(self.coordinator.gone(seat))
+        self._node.dependents.discard(participant)
+        self._perform(self.coordinator.gone(participant))
         if not self.coordinator.workers:
             self._close()
 
@@ -163,13 +163,13 @@ class _Office:
             self._perform(self.coordinator.agreed(take_token(self._node, self._lock_id)))
         except Exception as error:  # the node was stopped, or its clock was set back
             self._close()  # who comes now has another one
-            for seat in self.coordinator.workers:
-                tell(seat, _Failed(error))
+            for participant in self.coordinator.workers:
+                tell(participant, _Failed(error))
 
     def _close(self) -> None:
-        offices = _offices.get(self._node, {})
-        if offices.get(self._lock_id) is self:
-            del offices[self._lock_id]
+        sessions = _sessions.get(self._node, {})
+        if sessions.get(self._lock_id) is self:
+            del sessions[self._lock_id]
 
 
 def take_token(node: Node, lock_id: LockId, *where: Any) -> int:
@@ -189,19 +189,21 @@ def take_token(node: Node, lock_id: LockId, *where: Any) -> int:
             locks.end_transaction(agent)
 
 
-_offices: WeakKeyDictionary[Node, dict[Hashable, _Office]] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[Node, dict[Hashable, _CoordinatorSession]] = WeakKeyDictionary()
 
 
 def _join(node: Node, part: Part) -> None:
-    offices = _offices.setdefault(node, {})
+    sessions = _sessions.setdefault(node, {})
     lock_id = (OWNERSHIP, part.worker.name)
-    office = offices.get(lock_id)
-    if office is None:
-        office = offices[lock_id] = _Office(node, part.worker.name, part.worker.grouping)
-    elif office.grouping != part.worker.grouping:
+    session = sessions.get(lock_id)
+    if session is None:
+        session = sessions[lock_id] = _CoordinatorSession(
+            node, part.worker.name, part.worker.grouping
+        )
+    elif session.grouping != part.worker.grouping:
         raise InvalidOption(
-            f"the workers of {part.worker.name!r} have {office.grouping.groups} groups, or another "
+            f"the workers of {part.worker.name!r} have {session.grouping.groups} groups, or another "
             f"group_for, and this one has groups={part.worker.groups}: give all the same",
             groups=part.worker.groups,
         )
-    office.join(part)
+    session.join(part)

@@ -85,7 +85,7 @@ class Worker(ABC):
     def _start(self, part: Part) -> None:
         """Join; from then on the part gets what it is granted, until it is `ended`.
 
-        It calls `part.seated`.
+        It calls `part.took_part`.
         """
 
     # --- Taking part --------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
-"""The runtime: actors on gevent, monitors and links, waits across threads, a home for the node.
+"""The runtime: actors on gevent, monitors and links, waits across threads, an executor for the node.
 
 It knows Pykka and gevent and nothing of locks. Nothing is patched, and no hub and no thread is
 made, by importing it.
 """
 
 from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
-from locks.runtime.executor import Home
+from locks.runtime.executor import Executor
 from locks.runtime.monitor import (
     Client,
     Down,
@@ -15,16 +15,16 @@ from locks.runtime.monitor import (
     exit_client,
     monitor,
 )
-from locks.runtime.waiter import Channel, Gate, Waiter
+from locks.runtime.waiter import Channel, Event, Waiter
 
 __all__ = [
     "Channel",
     "Client",
     "Down",
-    "Gate",
+    "Event",
+    "Executor",
     "GeventActor",
     "GeventFuture",
-    "Home",
     "Killed",
     "Monitor",
     "Waiter",

@@ -53,7 +53,7 @@ from locks.runtime.monitor import (
     kill_greenlet,
     monitor,
 )
-from locks.runtime.waiter import Channel, Gate, Waiter
+from locks.runtime.waiter import Channel, Event, Waiter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -278,7 +278,7 @@ class GeventActor(pykka.Actor):
     def fail(self, error: Exception) -> None:
         """End because of an error for which whoever asked is not to blame.
 
-        The asker gets `ActorDeadError`; otherwise as if the message had been told.
+        The owner gets `ActorDeadError`; otherwise as if the message had been told.
         """
         self.defer()
         self._handle_failure(type(error), error, error.__traceback__)
@@ -378,7 +378,7 @@ def end_all(refs: Iterable[pykka.ActorRef[Any]], timeout: float = 1) -> None:
         timeout: Seconds to wait for them to stop, and once more after they were killed.
     """
     me = current_client()
-    ending = {ref: Gate() for ref in list(refs) if ref != me}
+    ending = {ref: Event() for ref in list(refs) if ref != me}
     for ref, gone in ending.items():
         monitor(ref, partial(_open, gone))
     for end in (_stop_soon, kill):
@@ -390,7 +390,7 @@ def end_all(refs: Iterable[pykka.ActorRef[Any]], timeout: float = 1) -> None:
         ending = {ref: gone for ref, gone in ending.items() if not gone.is_open}
 
 
-def _open(gone: Gate, _: object) -> None:
+def _open(gone: Event, _: object) -> None:
     gone.open()
 
 

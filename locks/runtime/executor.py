@@ -21,22 +21,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import gevent
 from gevent import monkey
 
-from locks.runtime.waiter import Channel, Gate, Waiter, get_hub_if_exists
+from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gevent.hub import Hub
 
-__all__ = ["Home"]
+__all__ = ["Executor"]
 
 logger = logging.getLogger("locks")
 
 T = TypeVar("T")
 
 
-class Home:
-    """One hub and, in it, the greenlet that does the background work. Made by `Home.choose`.
+class Executor:
+    """One hub and, in it, the greenlet that does the background work. Made by `Executor.choose`.
 
     Attributes:
         hub: the hub that the work runs in.
@@ -48,7 +48,7 @@ class Home:
     def __init__(self, *, own_thread: bool) -> None:
         self._work: Channel[tuple[Callable[..., object], tuple[Any, ...]] | None] = Channel()
         self._stopping = False
-        self._worker_ended = Gate()
+        self._worker_ended = Event()
         self._thread: threading.Thread | None = None
         if own_thread:
             ready = Waiter()
@@ -61,8 +61,8 @@ class Home:
             self._start_worker()
 
     @classmethod
-    def choose(cls) -> Home:
-        """Return a home in the caller's hub, or else in a thread of its own."""
+    def choose(cls) -> Executor:
+        """Return an executor in the caller's hub, or else in a thread of its own."""
         in_place = (
             monkey.is_module_patched("threading")
             or monkey.is_module_patched("socket")

@@ -8,7 +8,7 @@ Four small things:
   libev call that is safe while the loop runs without the GIL. (`loop.run_callback_threadsafe`
   also counts up the loop's reference count, which the running loop changes without the GIL.)
 - `Waiter`: one blocking wait of one caller.
-- `Gate`: opens once, for any number of callers.
+- `Event`: opens once, for any number of callers.
 - `Channel`: a queue with many senders and one receiver, who sleeps on a `Waiter`.
 
 **Why no wake-up is lost.** `Waiter.wait` publishes how it can be woken (`_parked`) and looks at
@@ -17,7 +17,7 @@ GIL the four steps have one order, in which the second look of at least one side
 first step of the other. So either the waiter sees that it was woken and doesn't block, or the
 waker sees where the waiter is parked and wakes it; both may happen, and that is harmless: a native
 lock is private to one wait, and `_resume` runs in the waiter's own hub and switches only while
-`_greenlet` says that the greenlet is still parked here. `Gate` and `Channel`
+`_greenlet` says that the greenlet is still parked here. `Event` and `Channel`
 use the same argument. No lock
 is taken, so a signal handler or a finaliser that wakes somebody can't deadlock.
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
-__all__ = ["Channel", "Gate", "Mailbox", "Waiter", "get_hub_if_exists", "mailbox_of", "run_in_hub"]
+__all__ = ["Channel", "Event", "Mailbox", "Waiter", "get_hub_if_exists", "mailbox_of", "run_in_hub"]
 
 T = TypeVar("T")
 
@@ -244,7 +244,7 @@ class Waiter:
             greenlet.switch()
 
 
-class Gate:
+class Event:
     """Opens once; any number of callers, in any contexts, wait for it."""
 
     __slots__ = ("_open", "_waiters")

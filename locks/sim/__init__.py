@@ -22,7 +22,7 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
     Failures      case         `Case`: a world and its schedule as text; `replay`
                   shrink       `shrink`: the smallest case that goes wrong in the same way
     Stories       story        `act`: clients in turn; `tell`: a trace as sentences
-                  teller       messages as sentences
+                  formatter       messages as sentences
                   diagrams     a trace as a Mermaid sequence diagram; wait-for graphs
                   trace        who occurs in a trace, and when messages arrive
     Applications  application  functions of a program as clients, for `locks.testing`

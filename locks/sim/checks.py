@@ -84,7 +84,7 @@ def check_token(
     """
     host, token = client.host, client.tokens[key]
     running = {server.node: server for server in servers if server is not None}
-    for node, since in host.agent._claims.wishes[key.lock_id].grants().items():
+    for node, since in host.agent._ledger.requests[key.lock_id].grants().items():
         server = running.get(node)
         own = server.table.own(host.ref, key.lock_id) if server is not None else []
         if not any(entry.granted and entry.since == since for entry in own):
@@ -122,8 +122,8 @@ def granted(server: ServerMachine) -> Granted:
     """The requests that are granted, by number and the version of their grant."""
     return {
         (entry.number, entry.since): entry
-        for asker in server.table.askers.values()
-        for entry in asker.all()
+        for owner in server.table.owners.values()
+        for entry in owner.all()
         if entry.granted
     }
 
@@ -156,8 +156,8 @@ def serve(server: ServerMachine, message: Any) -> Served:
     effects = server.handle(message)
     after = granted(server)
     for key, entry in before.items():
-        if key not in after and not _takes(message, entry.asker.id, entry.slot.lock_id):
-            raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.asker.id}")
+        if key not in after and not _takes(message, entry.owner.id, entry.slot.lock_id):
+            raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.owner.id}")
     if resolves:
         _check_answers(message, stood, [e for e in effects if isinstance(e, ToAgent)])
     return Served(effects, before, after, message.report if stood else None)
@@ -210,8 +210,8 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
     """
     records = {
         entry: entry.record(server.node)
-        for asker in server.table.askers.values()
-        for entry in asker.all()
+        for owner in server.table.owners.values()
+        for entry in owner.all()
     }
     for entry, mine in records.items():
         if entry.granted and (entry.number, entry.since) in before:
@@ -220,7 +220,7 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
             if not any(blocks(other, mine) for other in records.values()):
                 raise Violation(f"{mine} waits for nothing")
         elif any(blocks(other, mine._replace(state="waiting")) for other in records.values()):
-            covers = [o for o in entry.asker.all() if o is not entry and o.granted]
+            covers = [o for o in entry.owner.all() if o is not entry and o.granted]
             if not any(o.write or not entry.write for o in covers if _is_above(o, entry)):
                 raise Violation(f"{mine} is granted too early")
 
@@ -251,7 +251,7 @@ def check_clean(server: ServerMachine) -> None:
     assert root is not None
     left = {
         "requests": table.ids(),
-        "askers": list(table.askers),
+        "owners": list(table.owners),
         "slots": list(root.children),
         "below": root.below,
         "writes below": root.writes_below,
@@ -267,8 +267,14 @@ def check_done(client: Client) -> None:
     agent = client.agent
     if agent.ended is None:  # it has crashed
         return
-    claims, resolver = agent._claims, agent._resolver
-    kept = (claims.wishes, claims.open, claims.waiting, claims._unanswered, resolver._knows)
+    node_requests, resolver = agent._ledger, agent._resolver
+    kept = (
+        node_requests.requests,
+        node_requests.open,
+        node_requests.waiting,
+        node_requests._unanswered,
+        resolver._knows,
+    )
     if any(kept) or resolver.active or agent._tokens.waits:
         raise Violation(f"left in {agent.client}: {kept}")
 
@@ -279,8 +285,8 @@ def check_done(client: Client) -> None:
 def edges_of(server: ServerMachine) -> list[Edge]:
     """The edges of the wait-for graph in one lock table."""
     found = []
-    for asker in server.table.askers.values():
-        for entry in asker.all():
+    for owner in server.table.owners.values():
+        for entry in owner.all():
             if not entry.granted:
                 waiter = entry.record(server.node)
                 for other in server.table.related(waiter.lock_id):
@@ -317,13 +323,13 @@ def is_deadlock(message: Surrender, edges: list[Edge], hosts: Iterable[Host]) ->
 def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
     """The agents that can't get what they want unless somebody gives way.
 
-    A wish for one lock id on several nodes may need only some of them.
+    A lock request for one lock id on several nodes may need only some of them.
     """
     blockers: dict[tuple[AgentId, str, LockId], set[AgentId]] = {}
     for w, h in edges:
         blockers.setdefault((w.agent, w.node, w.lock_id), set()).add(h.agent)
-    wishes = {host.ref: host.agent.lock_info() for host in hosts}
-    found = {w.agent for w, _ in edges if w.agent in wishes}
+    requests = {host.ref: host.agent.lock_info() for host in hosts}
+    found = {w.agent for w, _ in edges if w.agent in requests}
     while True:
         free = {
             agent
@@ -331,7 +337,7 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
             if all(
                 sum(not blockers.get((agent, n, i.lock_id), set()) & found for n in i.nodes)
                 >= needed(i.require, i.nodes, i.nodes)
-                for i in wishes[agent]
+                for i in requests[agent]
             )
         }
         if not free:

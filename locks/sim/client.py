@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Answer, Ended, Lost, Notify, Remove
+from locks.core.messages import AnswerWait, Ended, Lost, Notify, Remove
 from locks.errors import (
     AgentEnded,
     CannotServe,
@@ -274,7 +274,7 @@ class Client:
     # --- What its agent wants done
 
     def _effect(self, host: Host, effect: Any) -> None:
-        if isinstance(effect, Answer):
+        if isinstance(effect, AnswerWait):
             if self.waiting == "no" or effect.wait != self.number:
                 raise Violation(f"client {self.number} is answered, and does not wait")
             self.waiting = "no"

@@ -16,21 +16,21 @@ from typing import Any
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     Knowledge,
-    Raise,
-    Raised,
+    RaiseVersion,
     Release,
     Remove,
     Request,
+    RequestStates,
     Resolved,
-    Standing,
+    StandingElsewhere,
     Surrender,
     Surrendered,
-    Told,
+    VersionRaised,
 )
 from locks.model import AgentId, Edge, RequestRecord, show
 from locks.sim.checks import reached
 from locks.sim.client import SERIALS
-from locks.sim.formatter import Teller, listed, name_of
+from locks.sim.formatter import Formatter, listed, name_of
 from locks.sim.host import Mail
 from locks.sim.network import Party
 from locks.sim.story import teller_for
@@ -76,8 +76,8 @@ class _Sequence:
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
-        self.teller = teller_for(events)
-        self.name = self.teller.name
+        self.formatter = teller_for(events)
+        self.name = self.formatter.name
         self.ids = self._ids()
 
     def _ids(self) -> dict[Party, str]:
@@ -94,7 +94,7 @@ class _Sequence:
         """The diagram's lines."""
         yield "sequenceDiagram"
         for party, short in self.ids.items():
-            name = self.teller.server(party) if isinstance(party, str) else self.name(party)
+            name = self.formatter.server(party) if isinstance(party, str) else self.name(party)
             yield f"    participant {short} as {escape(name.removeprefix('the '))}"
         post = Post()
         arrivals = [post.note(event) for event in self.events]
@@ -118,7 +118,7 @@ class _Sequence:
     def _label(self, sender: Party, receiver: Party, message: Any) -> str:
         """What is said, as short as possible."""
         if isinstance(message, Request):
-            to = f"to {message.mode} " if self.teller.reads else ""
+            to = f"to {message.mode} " if self.formatter.reads else ""
             wish = f"wants {to}{show(message.lock_id)}"
             if message.waits_elsewhere:
                 return f"{wish}, waits elsewhere"
@@ -127,11 +127,11 @@ class _Sequence:
             return f"releases {show(message.lock_id)}"
         if isinstance(message, Remove):
             return "lets go of everything"
-        if isinstance(message, Raise):
+        if isinstance(message, RaiseVersion):
             return f"token {message.version} of {show(message.lock_id)}?"
-        if isinstance(message, Raised):
+        if isinstance(message, VersionRaised):
             return f"token {message.version} of {show(message.lock_id)}: {'yes' if message.done else 'no'}"
-        if isinstance(message, Standing):
+        if isinstance(message, StandingElsewhere):
             if message.waits_elsewhere:
                 return "waits elsewhere"
             return "has requests elsewhere" if message.requests_elsewhere else "is here alone"
@@ -142,7 +142,7 @@ class _Sequence:
             what.append("done" if message.done else "refused")
         elif isinstance(message, Resolved):
             what.append("the deadlock is resolved")
-        if isinstance(message, (Told, Knowledge, Resolved, Surrendered)):
+        if isinstance(message, (RequestStates, Knowledge, Resolved, Surrendered)):
             what += self._facts(sender, receiver, message.records)
         return ", ".join(what)
 
@@ -150,8 +150,8 @@ class _Sequence:
         self, sender: Party, receiver: Party, records: Sequence[RequestRecord]
     ) -> Iterator[str]:
         subjects = {sender: "I", receiver: "you"}
-        for record, before in self.teller.news(sender, receiver, records):
-            yield self.teller.fact(record, before, subjects.get(record.agent, ""), sender)
+        for record, before in self.formatter.news(sender, receiver, records):
+            yield self.formatter.fact(record, before, subjects.get(record.agent, ""), sender)
 
     def _notes(self, event: Event) -> Iterator[str]:
         kind, what = event.choice
@@ -176,7 +176,7 @@ class _Sequence:
             return self._finding(event.party, event.found, [m for *_, m in event.sent])
         if kind == "deliver" and isinstance(message, Surrender) and message.report is not None:
             done = any(isinstance(m, Surrendered) and m.done for *_, m in event.sent)
-            edge = self.teller.arrow(message.report.cycle[0])
+            edge = self.formatter.arrow(message.report.cycle[0])
             return f"as it was: {edge}" if done else "it has changed meanwhile"
         return ""
 
@@ -211,12 +211,12 @@ def wait_for_graph(edges: Iterable[Edge]) -> str:
     edges = list(edges)
     several = len({edge.waiter.node for edge in edges}) > 1
     reads = any(record.mode == "read" for edge in edges for record in edge)
-    teller = Teller(several=several, reads=reads)
+    formatter = Formatter(several=several, reads=reads)
     labels: dict[tuple[AgentId, AgentId], dict[str, None]] = {}
     for waiter, holder in edges:
         wish = f"{waiter.mode} {show(waiter.lock_id)}" if reads else show(waiter.lock_id)
         pair = (waiter.agent, holder.agent)
-        labels.setdefault(pair, {})[f"wants {wish}{teller.at(waiter.node)}"] = None
+        labels.setdefault(pair, {})[f"wants {wish}{formatter.at(waiter.node)}"] = None
     lines = ["flowchart LR"]
     for agent in sorted({agent for pair in labels for agent in pair}):
         lines.append(f'    {_agent_id(agent)}(["{escape(name_of(agent))}"])')

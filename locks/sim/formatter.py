@@ -1,6 +1,6 @@
 """Messages as sentences.
 
-A `Teller` turns the messages that agents and lock servers send each other into plain sentences: in
+A `Formatter` turns the messages that agents and lock servers send each other into plain sentences: in
 stories of simulated worlds (`locks.sim.story`), and of real nodes. It remembers what each party was
 told before, so that it can say what is new. And it follows the lock tables, as far as messages
 show them, so that it can say who stands in whose way.
@@ -15,17 +15,17 @@ from typing import Any
 from locks.core.messages import (
     Inquire,
     Knowledge,
-    Raise,
-    Raised,
+    RaiseVersion,
     Release,
     Released,
     Remove,
     Request,
+    RequestStates,
     Resolved,
-    Standing,
+    StandingElsewhere,
     Surrender,
     Surrendered,
-    Told,
+    VersionRaised,
 )
 from locks.model import (
     AgentId,
@@ -42,12 +42,12 @@ from locks.sim.client import SERIALS
 from locks.sim.host import Mail
 from locks.sim.network import Party
 
-__all__ = ["News", "Teller", "capital", "listed", "name_of"]
+__all__ = ["Formatter", "News", "capital", "listed", "name_of"]
 
 News = tuple[RequestRecord, RequestRecord | None]
 
 
-class Teller:
+class Formatter:
     """Turns messages into sentences.
 
     Args:
@@ -77,7 +77,7 @@ class Teller:
         self.waits: set[AgentId] = set()
         self._table: dict[RequestKey, RequestRecord] = {}
         self._told: dict[tuple[Party, Party], dict[RequestKey, RequestRecord]] = {}
-        self._standings: dict[AgentId, Standing] = {}
+        self._standings: dict[AgentId, StandingElsewhere] = {}
         self.gone: set[AgentId] = set()
 
     # --- What is sent, and what arrives
@@ -241,7 +241,7 @@ class Teller:
                 wish = self.wish(message.mode or "write", message.lock_id)
                 mine = wish if message.mode else f"for {show(message.lock_id)}"
                 yield f"{who} withdraws its request {mine}{where}."
-        elif isinstance(message, Raise):
+        elif isinstance(message, RaiseVersion):
             yield (
                 f"{who} asks {self._names(same)} to confirm the fencing token {message.version} "
                 f"of {show(message.lock_id)}."
@@ -250,7 +250,7 @@ class Teller:
             self.gone.add(sender)
             because = f"{self.reasons[sender]} and " if sender in self.reasons else ""
             yield f"{who} {because}lets go of everything."
-        elif isinstance(message, Standing):
+        elif isinstance(message, StandingElsewhere):
             yield f"{who} lets {self._names(same)} know that {self._elsewhere(sender, message)}."
 
     def _answers(self, node: str, message: Any, same: Sequence[Mail]) -> Iterator[str]:
@@ -264,13 +264,13 @@ class Teller:
             yield f"{self.server(node)} refuses: {self._refusal(message)}"
         elif isinstance(message, Released):
             self._learn(message.records)
-        elif isinstance(message, Raised):
+        elif isinstance(message, VersionRaised):
             confirms = "confirms" if message.done else "does not confirm"
             yield (
                 f"{self.server(node)} {confirms} the fencing token {message.version} of "
                 f"{show(message.lock_id)}."
             )
-        elif isinstance(message, (Told, Resolved, Surrendered)):
+        elif isinstance(message, (RequestStates, Resolved, Surrendered)):
             for _, agent, each in same:
                 yield from self._tells(node, agent, each.records)
 
@@ -337,12 +337,12 @@ class Teller:
 
     def _besides(self, message: Request, nodes: int) -> str:
         """What a request says about other nodes."""
-        now = Standing(message.agent, message.requests_elsewhere, message.waits_elsewhere)
+        now = StandingElsewhere(message.agent, message.requests_elsewhere, message.waits_elsewhere)
         if now.waits_elsewhere or (now.requests_elsewhere and nodes == 1):
             return f", and says that {self._elsewhere(message.agent, now)}"
         return ""
 
-    def _elsewhere(self, agent: AgentId, now: Standing) -> str:
+    def _elsewhere(self, agent: AgentId, now: StandingElsewhere) -> str:
         before = self._standings.get(agent)
         self._standings[agent] = now
         if now.waits_elsewhere:
@@ -403,9 +403,9 @@ def _kind(mail: Mail) -> Any:
         return ("gives up", message)
     if isinstance(message, Resolved):
         return ("resolved", message.report)
-    if isinstance(message, Raise):
-        return (Raise, message._replace(since=0))
-    if isinstance(message, (Release, Remove, Standing)):
+    if isinstance(message, RaiseVersion):
+        return (RaiseVersion, message._replace(since=0))
+    if isinstance(message, (Release, Remove, StandingElsewhere)):
         return (type(message), message)
     return (sender, receiver, id(message))
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from locks.core.messages import Remove, Request, Surrender, Surrendered
 from locks.core.server.machine import ServerMachine
-from locks.core.server.tree import Asker, Entry
+from locks.core.server.tree import Entry, EntryOwner
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["SINGLE", "UNORDERED", "Labels", "freeze"]
@@ -45,11 +45,11 @@ DROPPED = {
 UNORDERED = frozenset(
     {
         *("_entries", "told_to", "latest", "places", "told", "waiting", "open"),
-        *("_knows", "_tellers", "_surrendering", "_unanswered", "_releasing", "_unclaimed"),
+        *("_knows", "_sources", "_surrendering", "_unanswered", "_releasing", "_unacknowledged"),
         *("_used", "_standings", "had", "tokens", "asked", "reached"),
     }
 )
-SINGLE = UNORDERED | {"askers"}  # gone through only where agents wait at other nodes
+SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
 LATER = 10**15  # later than each renamed version
 ROOM = 10**9  # for the versions of one agent
 LIFE = 10**6  # for those of one life of a lock server
@@ -98,7 +98,7 @@ def _fields(value: Any) -> list[str]:
 def _by_key(item: tuple[Any, Any]) -> Any:
     """Sort key for the items of a dictionary whose order does not matter."""
     key = item[0]
-    return key if isinstance(key, int) else key.id if isinstance(key, Asker) else repr(key)
+    return key if isinstance(key, int) else key.id if isinstance(key, EntryOwner) else repr(key)
 
 
 # --- Renaming -----------------------------------------------------------------------------------
@@ -148,8 +148,8 @@ class Labels:
             for entry in entries:
                 self._rename(entry, names)
                 table._entries[entry.number] = entry
-            for asker in table.askers.values():
-                asker.turned = names.get(asker.turned, asker.turned)
+            for owner in table.owners.values():
+                owner.turned = names.get(owner.turned, owner.turned)
         if isinstance(message, Remove) and self.final:
             self.latest.pop(message.agent, None)
             if self.last == message.agent:
@@ -168,9 +168,9 @@ class Labels:
             new.setdefault(agent, set()).update(v for v in versions if v > LATER)
 
         for entry in entries:
-            note(entry.asker.id, entry.number, entry.since, entry.version)
-        for asker in machine.table.askers.values():
-            note(asker.id, asker.turned)
+            note(entry.owner.id, entry.number, entry.since, entry.version)
+        for owner in machine.table.owners.values():
+            note(owner.id, owner.turned)
         for one in sent:
             for record in getattr(one, "records", ()):
                 note(record.agent, record.number, record.since, record.version)
@@ -193,8 +193,8 @@ class Labels:
         entry.number = names.get(entry.number, entry.number)
         entry.since = names.get(entry.since, entry.since)
         entry.version = names.get(entry.version, entry.version)
-        if entry.told_to:
-            entry.told_to = {asker: names.get(v, v) for asker, v in entry.told_to.items()}
+        if entry.notified:
+            entry.notified = {owner: names.get(v, v) for owner, v in entry.notified.items()}
 
     def _renamed(self, sent: Any, names: dict[int, int]) -> Any:
         if isinstance(sent, Surrendered):

@@ -185,15 +185,17 @@ class Host:
         More may have been granted since; with `since`, that counts, too.
         """
         alive = self.agent.alive if alive is None else alive
-        wish = self.agent._claims.wishes.get(lock_id)
-        if wish is None:
+        request = self.agent._ledger.requests.get(lock_id)
+        if request is None:
             return []
         mode, nodes, require = self.had[lock_id]
-        for want, asked in ((mode, nodes), (wish.mode, tuple(wish.claims)))[: 1 + since]:
+        for want, asked in ((mode, nodes), (request.mode, tuple(request.node_requests)))[
+            : 1 + since
+        ]:
             found = [
                 node
                 for node in asked
-                if node not in without and wish.claims[node].grant(want) is not None
+                if node not in without and request.node_requests[node].grant(want) is not None
             ]
             if len(found) >= needed(require, asked, alive):
                 return found
@@ -201,9 +203,9 @@ class Host:
 
     def _rely_on_what_came_since(self, lock_id: LockId) -> None:
         """What the client was told is gone, but more has been granted meanwhile."""
-        wish = self.agent._claims.wishes[lock_id]
-        nodes = tuple(wish.claims)
-        if wish.require.endswith("_alive"):
+        request = self.agent._ledger.requests[lock_id]
+        nodes = tuple(request.node_requests)
+        if request.require.endswith("_alive"):
             nodes = tuple(node for node in nodes if node in self.agent.alive)
         self.had[lock_id] = self.had[lock_id]._replace(nodes=nodes)
 

@@ -226,18 +226,18 @@ def _mentions(party: ServerMachine | Client | None) -> frozenset[AgentId]:
     """The agents that a party knows of, and may tell others of; not a client's own one."""
     found: set[AgentId] = set()
     if isinstance(party, ServerMachine):
-        informer = party._informer
-        found |= {asker.id for asker in informer._closers}
-        for asker in party.table.askers.values():
-            if asker.waits or asker.waited:
-                found.add(asker.id)
-            for entry in asker.all():
-                if entry.told_to:
-                    found.add(asker.id)
-                    found |= {other.id for other in entry.told_to}
+        notifier = party._notifier
+        found |= {owner.id for owner in notifier._closers}
+        for owner in party.table.owners.values():
+            if owner.waits or owner.waited:
+                found.add(owner.id)
+            for entry in owner.all():
+                if entry.notified:
+                    found.add(owner.id)
+                    found |= {other.id for other in entry.notified}
     elif isinstance(party, Client) and not party.finished:
         resolver = party.agent._resolver
-        found |= {*resolver._knows, *resolver._tellers}
+        found |= {*resolver._knows, *resolver._sources}
         if resolver._graph is not None:
             found |= {record.agent for record in resolver._graph._records.values()}
         found.discard(party.ref)

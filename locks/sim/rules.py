@@ -8,7 +8,7 @@ Each is a small variant of one class, which takes the place of that class in the
 
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
     Claims, Tokens        what it wants where, how it gets fencing tokens         (AgentMachine)
-    Informer              whom a lock server tells what                           (ServerMachine)
+    Notifier              whom a lock server tells what                           (ServerMachine)
 
 `tests/model/test_rules.py` has the smallest world that we know in which each wrong one goes wrong.
 Some of them do no harm in thousands of random worlds.
@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
-from locks.core.agent.ledger import Claims
+from locks.core.agent.ledger import Ledger
 from locks.core.agent.machine import AgentMachine
-from locks.core.agent.requests import Wish
+from locks.core.agent.requests import LockRequest
 from locks.core.agent.wait_graph import Exploration, WaitGraph
 from locks.core.messages import AgentEffect
 from locks.core.server.machine import ServerMachine
-from locks.core.server.notifier import Informer, News, _Edge
-from locks.core.server.tree import Asker, Entry
+from locks.core.server.notifier import News, Notifier, _Edge
+from locks.core.server.tree import Entry, EntryOwner
 from locks.errors import LocksError
 from locks.model import AgentId, Edge, LockId, RequestRecord
 
@@ -90,7 +90,7 @@ class _EveryoneAgent(AgentMachine):
     resolver_class = _EveryoneResolver
 
 
-class _PatientClaims(Claims):
+class _PatientClaims(Ledger):
     """Requests that are not needed wait on, also for those who wait.
 
     So who has a majority of the nodes, and waits on another one for somebody who waits for it, is in a
@@ -102,40 +102,40 @@ class _PatientClaims(Claims):
 
 
 class _PatientAgent(AgentMachine):
-    claims_class = _PatientClaims
+    ledger_class = _PatientClaims
 
 
-class _TellAllInformer(Informer):
+class _TellAllInformer(Notifier):
     """Every agent is told each change of each request that is related to one of its own.
 
     When it asks for something, begins to wait, or has forgotten, it is told all that is related.
     """
 
     def after(
-        self, changed: list[Entry], new: Sequence[Entry] = (), asker: Asker | None = None
+        self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> News:
         news: News = {}
         moved = dict.fromkeys(changed)
-        askers = dict.fromkeys(entry.asker for entry in changed)
-        for each in askers if asker is None else askers | {asker: None}:
+        owners = dict.fromkeys(entry.owner for entry in changed)
+        for each in owners if owner is None else owners | {owner: None}:
             if each.waits != each.waited:
                 self._turn(each, news)
                 moved |= dict.fromkeys(each.all())
                 self._closers[each] = None
         for entry in new:
-            self._closers[entry.asker] = None
+            self._closers[entry.owner] = None
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
                 for about in self._what_to_tell(entry):
-                    self._tell(other.asker, about, news)
+                    self._tell(other.owner, about, news)
         self._look_for_cycles(news)
         return news
 
     def _look_for_cycles(self, news: News) -> None:
-        for asker in self._closers:
-            for entry in asker.all():
+        for owner in self._closers:
+            for entry in owner.all():
                 for other in self._table.related(entry.slot.lock_id):
-                    self._tell(asker, other, news)
+                    self._tell(owner, other, news)
         self._closers.clear()
 
     def _what_to_tell(self, entry: Entry) -> Iterable[Entry]:
@@ -144,7 +144,7 @@ class _TellAllInformer(Informer):
 
 
 class _TellAllServer(ServerMachine):
-    informer_class = _TellAllInformer
+    notifier_class = _TellAllInformer
 
 
 # --- The original's way -------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class _OriginalResolver(Resolver):
     def forget(self, nodes: Iterable[str]) -> None:
         pass
 
-    def settle(self, claimed: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
+    def settle(self, acknowledged: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
         graph = self._graph
         graph.news.clear()
         if not self.unsettled or self.surrendering:
@@ -211,7 +211,7 @@ class _OriginalResolver(Resolver):
         agent, cycle = found
         edge = cycle.closing[0]
         if agent == self._me:
-            self._yield(edge, cycle.cycle(edge), abort_on_deadlock and claimed(edge))
+            self._yield(edge, cycle.cycle(edge), abort_on_deadlock and acknowledged(edge))
         else:
             graph.drop(edge.holder.node, edge.holder.lock_id)
 
@@ -258,7 +258,7 @@ class _QueueInformer(_TellAllInformer):
 
 
 class _QueueServer(ServerMachine):
-    informer_class = _QueueInformer
+    notifier_class = _QueueInformer
 
 
 # --- Wrong in one point: agents -----------------------------------------------------------------
@@ -328,7 +328,7 @@ class _SilentResolver(Resolver):
 
     def begin(self) -> None:
         if self._graph is None:
-            self._tellers.clear()
+            self._sources.clear()
         super().begin()
 
 
@@ -343,9 +343,9 @@ class _HastyTokens(Tokens):
     that both have in common need not be the one with the largest version.
     """
 
-    def known(self, wish: Wish) -> int | None:
-        super().known(wish)
-        return max(wish.grants().values())
+    def known(self, request: LockRequest) -> int | None:
+        super().known(request)
+        return max(request.grants().values())
 
 
 class _HastyAgent(AgentMachine):
@@ -355,7 +355,7 @@ class _HastyAgent(AgentMachine):
 # --- Wrong in one point: lock servers -----------------------------------------------------------
 
 
-class _FewInformer(Informer):
+class _FewInformer(Notifier):
     """Only the agent that waits is told of an edge, and not the one that it waits for.
 
     So nobody knows both who reaches it and whom it reaches.
@@ -366,10 +366,10 @@ class _FewInformer(Informer):
 
 
 class _FewServer(ServerMachine):
-    informer_class = _FewInformer
+    notifier_class = _FewInformer
 
 
-class _ConstantInformer(Informer):
+class _ConstantInformer(Notifier):
     """Who was told of a request is not told what becomes of it.
 
     When one who holds a lock gives it up, and stands behind an agent that was told of it, the latter
@@ -381,10 +381,10 @@ class _ConstantInformer(Informer):
 
 
 class _ConstantServer(ServerMachine):
-    informer_class = _ConstantInformer
+    notifier_class = _ConstantInformer
 
 
-class _OnceInformer(Informer):
+class _OnceInformer(Notifier):
     """Those who forget what they know, because a deadlock was resolved, are not told again.
 
     If they are in another deadlock, too, nobody finds it.
@@ -395,7 +395,7 @@ class _OnceInformer(Informer):
 
 
 class _OnceServer(ServerMachine):
-    informer_class = _OnceInformer
+    notifier_class = _OnceInformer
 
 
 # --- All of them --------------------------------------------------------------------------------

@@ -336,8 +336,8 @@ class Space(Reactions):
             if there and not self.rename:
                 new[server] = self._raised(new[server], new[self.names.index(other)])
             if not there:
-                askers = self.live[parties[server]].table.askers
-                lost = [agent for agent in askers if agent.node == other]
+                owners = self.live[parties[server]].table.owners
+                lost = [agent for agent in owners if agent.node == other]
                 events += [(server, self.message(Remove(agent))) for agent in lost]
         elif kind == "crash":
             world.crashes -= 1

@@ -19,10 +19,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from locks.core.agent.wait_graph import Exploration
-from locks.core.messages import Knowledge, Release, Remove, Request, Resolved, Surrendered, Told
+from locks.core.messages import (
+    Knowledge,
+    Release,
+    Remove,
+    Request,
+    RequestStates,
+    Resolved,
+    Surrendered,
+)
 from locks.model import AgentId, Edge, Require, show
 from locks.sim.client import SERIALS
-from locks.sim.formatter import Teller, capital, listed
+from locks.sim.formatter import Formatter, capital, listed
 from locks.sim.host import Violation
 from locks.sim.network import Party
 from locks.sim.rules import OURS, Rule
@@ -103,19 +111,19 @@ def tell(events: Iterable[Event]) -> Iterator[str]:
     return _Narrator(events).tell(events)
 
 
-def teller_for(events: Sequence[Event]) -> Teller:
-    """A teller that says no more than is needed for these events."""
+def teller_for(events: Sequence[Event]) -> Formatter:
+    """A formatter that says no more than is needed for these events."""
     modes = {m.mode for event in events for *_, m in event.sent if isinstance(m, Request)}
-    return Teller(several=len(nodes_of(events)) > 1, reads="read" in modes)
+    return Formatter(several=len(nodes_of(events)) > 1, reads="read" in modes)
 
 
 class _Narrator:
     """Tells events."""
 
     def __init__(self, events: Sequence[Event]) -> None:
-        self.teller = teller_for(events)
+        self.formatter = teller_for(events)
         self.agents = agents_of(events)
-        self.name = self.teller.name
+        self.name = self.formatter.name
         self.post = Post()
         self.now: dict[int, AgentId] = {}  # the present agents of the clients, by number
         self.collecting: set[AgentId] = set()  # who waits until it has all
@@ -149,14 +157,14 @@ class _Narrator:
         first = [agent for agent in self.agents if agent.serial < SERIALS]
         self.now = {agent.serial: agent for agent in first}
         if len(first) > 1:
-            where = " (on {})" if self.teller.several else ""
+            where = " (on {})" if self.formatter.several else ""
             names = [self.name(agent) + where.format(agent.node) for agent in first]
             yield f"By age, the oldest first: {', '.join(names)}."
 
     def _said(self, event: Event) -> Iterator[str]:
         """What is done by the messages that are sent."""
         self.post.note(event)
-        yield from self.teller.lines(event.sent)
+        yield from self.formatter.lines(event.sent)
 
     def _afterwards(self, event: Event, agent: AgentId) -> Iterator[str]:
         """What its client makes of it."""
@@ -166,9 +174,9 @@ class _Narrator:
             yield f"{margin}{capital(self.name(agent))} has the fencing token {token} of {show(lock_id)}."
         if event.told and agent in self.collecting:
             self.collecting.discard(agent)
-            if agent in self.patient | self.teller.waits:
+            if agent in self.patient | self.formatter.waits:
                 self.patient.discard(agent)
-                self.teller.waits.discard(agent)
+                self.formatter.waits.discard(agent)
                 yield f"  {capital(self.name(agent))} has all that it asked for."
         message = event.detail
         if isinstance(message, Surrendered) and message.done and message.message.report:
@@ -189,7 +197,7 @@ class _Narrator:
         assert isinstance(agent, AgentId)
         who = capital(self.name(agent))
         if step is None or step.kind == "again":
-            self.teller.reasons[agent] = "is done"
+            self.formatter.reasons[agent] = "is done"
         lines = list(self._said(event))
         if event.ended and step is not None:
             asks = f"asks {self._wish(step)}" if step.asks else f"goes on with {step}"
@@ -223,7 +231,7 @@ class _Narrator:
         yield from lines
 
     def _wish(self, step: Step) -> str:
-        return self.teller.wish(step.mode, step.lock_id) + self.teller.at(*step.nodes)
+        return self.formatter.wish(step.mode, step.lock_id) + self.formatter.at(*step.nodes)
 
     def _terms(self, step: Step) -> str:
         terms = ""
@@ -306,21 +314,21 @@ class _Narrator:
         arrival = self.post.note(event)
         sender, receiver = event.choice[1]
         if isinstance(receiver, str):
-            self.teller.take_in(receiver, event.detail)
-        if arrival is not None and arrival[1] and receiver not in self.teller.gone:
+            self.formatter.take_in(receiver, event.detail)
+        if arrival is not None and arrival[1] and receiver not in self.formatter.gone:
             yield from self._late(sender, receiver, event.detail)
         message = event.detail
         if isinstance(message, Surrendered) and message.done and message.message.aborts:
-            self.teller.reasons[receiver] = "is aborted"
-        yield from self.teller.lines(event.sent)
+            self.formatter.reasons[receiver] = "is aborted"
+        yield from self.formatter.lines(event.sent)
 
     def _late(self, sender: Party, receiver: Party, message: Any) -> Iterator[str]:
         """A message comes later than one would think."""
         one, other = self._name(sender), self._name(receiver)
-        if isinstance(message, (Told, Resolved, Surrendered, Knowledge)):
+        if isinstance(message, (RequestStates, Resolved, Surrendered, Knowledge)):
             others = [record for record in message.records if record.agent != receiver]
             own = [] if others else list(message.records)
-            facts = ", ".join(self.teller.fact(record, here=sender) for record in others + own)
+            facts = ", ".join(self.formatter.fact(record, here=sender) for record in others + own)
             if facts:
                 yield f"Only now {other} gets what {one} told it: {facts}."
         elif isinstance(message, Remove):
@@ -329,7 +337,7 @@ class _Narrator:
             yield f"Only now {other} hears that {one} lets go of {_id(message)}."
 
     def _name(self, party: Party) -> str:
-        return self.teller.server(party) if isinstance(party, str) else self.name(party)
+        return self.formatter.server(party) if isinstance(party, str) else self.name(party)
 
     # --- Nodes and connections
 
@@ -345,23 +353,23 @@ class _Narrator:
         if event.detail:
             yield f"{me} sees {other} again."
         else:
-            some = self.teller.forget(lambda r: r.node == me and r.agent.node == other)
+            some = self.formatter.forget(lambda r: r.node == me and r.agent.node == other)
             more = ", and takes out what was locked from there" if some else ""
             yield f"{me} notices that {other} is gone{more}."
         for number, lock_ids in event.lost:
             who = capital(self.name(self.now[number]))
             yield f"  {who} is told that it has lost {listed(map(show, lock_ids))}."
         for number in event.ended:
-            self.teller.reasons[self.now[number]] = "ends, for too few of its nodes are up,"
+            self.formatter.reasons[self.now[number]] = "ends, for too few of its nodes are up,"
         yield from (f"  {line}" for line in self._said(event))
-        for agent in sorted({self.now[number] for number in event.ended} - self.teller.gone):
+        for agent in sorted({self.now[number] for number in event.ended} - self.formatter.gone):
             yield f"  {capital(self.name(agent))} ends, for too few of its nodes are up."
 
     def _crash(self, event: Event) -> Iterator[str]:
         node = event.choice[1]
         names = [f"client {number}" for number in event.ended]
         lost = f", and so {'are' if len(names) > 1 else 'is'} {listed(names)}" if names else ""
-        self.teller.forget(lambda r: r.node == node)
+        self.formatter.forget(lambda r: r.node == node)
         yield f"{node} crashes: its lock table is lost{lost}."
         self.post.note(event)
 

@@ -360,7 +360,7 @@ class World:
         if there:
             server.raise_to(self.servers[other].version)
         else:
-            for agent in [agent for agent in server.table.askers if agent.node == other]:
+            for agent in [agent for agent in server.table.owners if agent.node == other]:
                 self._serve(server, Remove(agent))
         self._note(("notice", pair), me, there)
 

@@ -17,18 +17,18 @@ from locks.core.messages import (
     AgentMessage,
     Inquire,
     Knowledge,
-    Raise,
-    Raised,
+    RaiseVersion,
     Release,
     Released,
     Remove,
     Request,
+    RequestStates,
     Resolved,
     ServerMessage,
-    Standing,
+    StandingElsewhere,
     Surrender,
     Surrendered,
-    Told,
+    VersionRaised,
 )
 from locks.model import AgentId, RequestRecord
 from locks.otp.terms import Atom
@@ -70,22 +70,22 @@ _PACKERS: dict[type[Any], tuple[Atom, _Packer]] = {
     ),
     Surrender: (ATOMS["surrender"], lambda m, _: surrender_term(m)),
     Remove: (ATOMS["remove"], lambda m, _: (m.agent.created,)),
-    Standing: (
+    StandingElsewhere: (
         ATOMS["standing"],
         lambda m, _: (m.agent.created, m.requests_elsewhere, m.waits_elsewhere),
     ),
     Inquire: (ATOMS["inquire"], lambda m, _: (m.agent.created,)),
-    Raise: (
+    RaiseVersion: (
         ATOMS["raise"],
         lambda m, _: (m.agent.created, list(m.lock_id), m.since, m.version),
     ),
     # To agents.
-    Told: (ATOMS["told"], lambda m, to: (m.node, records_term(m.records, m.node, to))),
+    RequestStates: (ATOMS["told"], lambda m, to: (m.node, records_term(m.records, m.node, to))),
     Released: (
         ATOMS["released"],
         lambda m, to: (m.node, list(m.lock_id), records_term(m.records, m.node, to)),
     ),
-    Raised: (
+    VersionRaised: (
         ATOMS["raised"],
         lambda m, _: (m.node, list(m.lock_id), m.since, m.version, m.done),
     ),
@@ -112,7 +112,7 @@ _PACKERS: dict[type[Any], tuple[Atom, _Packer]] = {
 
 def pack(message: Any, receiver: AgentId | None = None) -> tuple[Any, ...]:
     """The term of a message to a lock server, or to an agent, the receiver."""
-    if type(message) is Told and len(message.records) == 1:
+    if type(message) is RequestStates and len(message.records) == 1:
         granted = _granted(message.node, message.records[0], receiver)
         if granted is not None:
             return granted
@@ -135,7 +135,7 @@ def _granted(at: str, record: RequestRecord, receiver: AgentId | None) -> tuple[
     return (OURS, GRANTED, node, number, list(lock_id), ATOMS[mode], place, version)
 
 
-def _to_granted(fields: tuple[Any, ...], context: Context) -> Told:
+def _to_granted(fields: tuple[Any, ...], context: Context) -> RequestStates:
     node, number, lock_id, mode, place, version = parts(fields, 6)
     if not (type(node) is str and type(number) is type(place) is type(version) is int):
         raise BadMessage(f"{fields!r} does not say what is granted")
@@ -154,7 +154,7 @@ def _to_granted(fields: tuple[Any, ...], context: Context) -> Told:
         False,
         version,
     )
-    return Told(node, (record,))
+    return RequestStates(node, (record,))
 
 
 def _to_surrender(term: Any, agent: Callable[[Any], AgentId]) -> Surrender:
@@ -184,22 +184,22 @@ def _to_release(fields: tuple[Any, ...], context: Context) -> Release:
     return Release(own_agent(agent, context), to_lock_id(lock_id), found)
 
 
-def _to_raise(fields: tuple[Any, ...], context: Context) -> Raise:
+def _to_raise(fields: tuple[Any, ...], context: Context) -> RaiseVersion:
     agent, lock_id, since, version = parts(fields, 4)
-    return Raise(
+    return RaiseVersion(
         own_agent(agent, context), to_lock_id(lock_id), check(since, int), check(version, int)
     )
 
 
-def _to_standing(fields: tuple[Any, ...], context: Context) -> Standing:
+def _to_standing(fields: tuple[Any, ...], context: Context) -> StandingElsewhere:
     agent, requests, waits = parts(fields, 3)
-    return Standing(own_agent(agent, context), check(requests, bool), check(waits, bool))
+    return StandingElsewhere(own_agent(agent, context), check(requests, bool), check(waits, bool))
 
 
-def _to_told(fields: tuple[Any, ...], context: Context) -> Told:
+def _to_told(fields: tuple[Any, ...], context: Context) -> RequestStates:
     node, records = parts(fields, 2)
     known = Context(check(node, str), context.receiver, context.client)
-    return Told(node, to_records(records, known))
+    return RequestStates(node, to_records(records, known))
 
 
 def _to_released(fields: tuple[Any, ...], context: Context) -> Released:
@@ -208,9 +208,9 @@ def _to_released(fields: tuple[Any, ...], context: Context) -> Released:
     return Released(node, to_lock_id(lock_id), found)
 
 
-def _to_raised(fields: tuple[Any, ...], context: Context) -> Raised:
+def _to_raised(fields: tuple[Any, ...], context: Context) -> VersionRaised:
     node, lock_id, since, version, done = parts(fields, 5)
-    return Raised(
+    return VersionRaised(
         check(node, str),
         to_lock_id(lock_id),
         check(since, int),

@@ -59,14 +59,14 @@ def unpack_result(term: Any) -> LockResult:
 
 def pack_info(info: LockInfo) -> tuple[Any, ...]:
     """The term of what an agent knows of one lock."""
-    lock_id, mode, nodes, require, granted, held, claimed, versions = info
+    lock_id, mode, nodes, require, granted, held, acknowledged, versions = info
     granted_by = [list(granted), list(versions)]
-    return (list(lock_id), mode, list(nodes), require, granted_by, held, claimed)
+    return (list(lock_id), mode, list(nodes), require, granted_by, held, acknowledged)
 
 
 def unpack_info(term: Any) -> LockInfo:
     """What an agent knows of one lock."""
-    lock_id, mode, nodes, require, granted_by, held, claimed = parts(term, 7)
+    lock_id, mode, nodes, require, granted_by, held, acknowledged = parts(term, 7)
     granted, versions = check(granted_by, list)
     return LockInfo(
         to_lock_id(lock_id),
@@ -75,7 +75,7 @@ def unpack_info(term: Any) -> LockInfo:
         check(require, str),
         tuple(check(granted, list)),
         check(held, bool),
-        check(claimed, bool),
+        check(acknowledged, bool),
         tuple(check(versions, list)),
     )
 

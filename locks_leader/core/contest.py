@@ -14,13 +14,21 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from locks_leader.core.messages import AskTerm, Contend, Effect, Grants, Include, Standing, Withdraw
+from locks_leader.core.messages import (
+    AskTerm,
+    Contend,
+    ContestStanding,
+    Effect,
+    Grants,
+    Include,
+    Withdraw,
+)
 from locks_leader.policy import Policy
 
 __all__ = ["NO_GRANTS", "Contest", "nodes_of"]
 
 NO_GRANTS: Grants = frozenset()
-NOWHERE = Standing(NO_GRANTS, held=False)
+NOWHERE = ContestStanding(NO_GRANTS, held=False)
 
 
 def nodes_of(grants: Grants) -> frozenset[str]:
@@ -106,12 +114,12 @@ class Contest:
         """
         before, self._alive = self._alive, self._policy.asked(alive)
         grants, held = self.standing
-        self.standing = Standing(frozenset(g for g in grants if g[0] in self._alive), held)
+        self.standing = ContestStanding(frozenset(g for g in grants if g[0] in self._alive), held)
         if self.contending and self._passed:
             self._include(self._alive - before)  # whoever was asked before is asked again
         return self.contending and not self._passed and not self._asked & self._alive
 
-    def told(self, round: int, standing: Standing) -> bool:
+    def told(self, round: int, standing: ContestStanding) -> bool:
         """How it stands now; returns whether it had to give up something to resolve a deadlock."""
         gave_way = False
         if round == self.round and self.contending:

@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-Four planes are kept apart. The *society* says who takes part (`locks_leader.core.membership`; process groups
+Four planes are kept apart. The *membership* says who takes part (`locks_leader.core.membership`; process groups
 find them). The *contest* is for one write lock on all nodes that are up; its agent, an ordinary one of
 `locks`, tells how it stands. The *merge* lock, under which states are brought together, is taken by a
 second agent that aborts on a deadlock. The *role* is what this machine is about: candidate,
@@ -38,16 +38,17 @@ from typing import Any, Literal, NamedTuple
 from locks.errors import InvalidOption
 from locks_leader.core.calls import Calls, Kept
 from locks_leader.core.contest import NO_GRANTS, Contest, nodes_of
-from locks_leader.core.membership import Kind, Seat, Society
+from locks_leader.core.membership import Kind, MemberEntry, Membership
 from locks_leader.core.merge import Merge
 from locks_leader.core.messages import (
     Affirm,
     Announce,
-    Answer,
     CallBack,
+    ContestStanding,
     Effect,
     Elect,
     Forward,
+    ForwardAnswer,
     FromLeader,
     Grants,
     LeaderCast,
@@ -60,13 +61,12 @@ from locks_leader.core.messages import (
     Resign,
     Role,
     Send,
-    Standing,
     YieldTo,
 )
 from locks_leader.errors import NotLeader
 from locks_leader.policy import Policy
 
-__all__ = ["NOTHING", "TRANSITIONS", "Change", "Machine", "Outcome", "Surrender"]
+__all__ = ["NOTHING", "TRANSITIONS", "Change", "Machine", "Outcome", "SurrenderLeadership"]
 
 Change = Literal["won", "lost", "elected", "announced", "orphaned"]
 
@@ -100,7 +100,7 @@ class Outcome(NamedTuple):
     old: Any = NOTHING
 
 
-class Surrender(NamedTuple):
+class SurrenderLeadership(NamedTuple):
     """The callback `elected` gives the leadership to another candidate."""
 
     heir: Member
@@ -121,7 +121,7 @@ class Machine:
         term: The leader's term, and when there is none the last one's; 0 at the beginning.
         policy: Which nodes are enough to lead.
         ground: The nodes that it leads, if it does, with the grants by which it does.
-        society: The other instances.
+        membership: The other instances.
         electing: What the callback `elected` runs for, while it does.
     """
 
@@ -137,9 +137,9 @@ class Machine:
         "kind",
         "leader",
         "me",
+        "membership",
         "policy",
         "role",
-        "society",
         "term",
     )
 
@@ -149,7 +149,7 @@ class Machine:
         self.leader: Member | None = None
         self.term = 0
         self.ground = NO_GRANTS
-        self.society = Society()
+        self.membership = Membership()
         self.kind: Kind = kind
         self.policy = policy
         self._alive = frozenset(alive)
@@ -160,7 +160,7 @@ class Machine:
         self._contest = Contest(policy, self._alive, self._out)
         self._merge = Merge(self._out)
 
-    # --- The society, and nodes -----------------------------------------------------------------
+    # --- The membership, and nodes -----------------------------------------------------------------
 
     def start(self) -> list[Effect]:
         """Begin: a candidate contends as soon as its policy lets it."""
@@ -173,7 +173,7 @@ class Machine:
 
     def down(self, member: Member) -> list[Effect]:
         """Somebody has ended, or is cut off."""
-        known = self.society.remove(member)
+        known = self.membership.remove(member)
         self._calls.down(member)
         if self.leader == member:
             self._orphaned()
@@ -185,7 +185,7 @@ class Machine:
 
     def resync(self, member: Member) -> list[Effect]:
         """A follower is not sure any more who leads it: if we do, it is to be told again."""
-        self.society.synced.pop(member, None)
+        self.membership.synced.pop(member, None)
         return self._conclude()
 
     def nodes(self, alive: Iterable[str]) -> list[Effect]:
@@ -199,7 +199,7 @@ class Machine:
 
     # --- The contest, and the merge lock --------------------------------------------------------
 
-    def contest(self, round: int, standing: Standing) -> list[Effect]:
+    def contest(self, round: int, standing: ContestStanding) -> list[Effect]:
         """How the contest stands now; `nodes` has told before which nodes are up."""
         gave_way = self._contest.told(round, standing)
         if gave_way and self.role != "leader" and self.electing is None:
@@ -223,7 +223,7 @@ class Machine:
         self._merge.told(number, held)
         return self._conclude()
 
-    def elected(self, outcome: Outcome | Surrender) -> list[Effect]:
+    def elected(self, outcome: Outcome | SurrenderLeadership) -> list[Effect]:
         """The outcome of the callback `elected`.
 
         Raises:
@@ -232,7 +232,7 @@ class Machine:
         elect = self.electing
         assert elect is not None
         self.electing = None
-        if isinstance(outcome, Surrender):
+        if isinstance(outcome, SurrenderLeadership):
             self._surrender_to(outcome.heir)
             return self._conclude()
         # What was lost during the callback is not led: it may not have been asked for its state.
@@ -243,9 +243,9 @@ class Machine:
         else:
             new = [member for member in new if member == elect.newcomer]
             if stands and outcome.old is not NOTHING:
-                self._tell(self.society.synced, FromLeader(self.term, outcome.old))
+                self._tell(self.membership.synced, FromLeader(self.term, outcome.old))
         self._tell(new, Announce(self.term, outcome.new))
-        self.society.synced.update(dict.fromkeys(new))
+        self.membership.synced.update(dict.fromkeys(new))
         if stands:
             self._serve_kept()
         return self._conclude()
@@ -278,7 +278,7 @@ class Machine:
                 self._serve(Kept(message.number, message.request), sender)
             else:
                 self._out.append(Send(sender, NotTheLeader(message.number)))
-        elif isinstance(message, Answer):
+        elif isinstance(message, ForwardAnswer):
             self._calls.answered(sender, message.number, message.value)
         elif isinstance(message, NotTheLeader):
             self._calls.refused(sender, message.number)
@@ -318,7 +318,7 @@ class Machine:
         if origin.member is None:
             return [Reply(origin.call, value)]
         assert isinstance(origin.call, int)
-        return [Send(origin.member, Answer(origin.call, value))]
+        return [Send(origin.member, ForwardAnswer(origin.call, value))]
 
     def broadcast(self, payload: Any, to: Iterable[Member] | None = None) -> list[Effect]:
         """The leader tells all whom it leads, or some of them, something.
@@ -327,7 +327,9 @@ class Machine:
             NotLeader: It does not lead.
         """
         self.check_leads("broadcast")
-        told = self.society.synced if to is None else [m for m in to if m in self.society.synced]
+        told = (
+            self.membership.synced if to is None else [m for m in to if m in self.membership.synced]
+        )
         return [Send(member, FromLeader(self.term, payload)) for member in told]
 
     def check_leads(self, what: str) -> None:
@@ -343,7 +345,7 @@ class Machine:
 
     def unsynced(self) -> list[Member]:
         """Those on its ground whom it has not told that it leads them."""
-        return self.society.unsynced(self._is_ground)
+        return self.membership.unsynced(self._is_ground)
 
     def askable(self) -> list[Member]:
         """The candidates that the leader may ask for their state, and wait for the answer.
@@ -351,8 +353,8 @@ class Machine:
         They are on nodes where it has the merge lock, so none of them asks it at the same time.
         """
         nodes = nodes_of(self.ground)
-        seats = self.society.seats
-        return [m for m in self.society.those("candidate") if seats[m].node in nodes]
+        entries = self.membership.entries
+        return [m for m in self.membership.those("candidate") if entries[m].node in nodes]
 
     def _is_ground(self, node: str) -> bool:
         return self.policy.announced_on(node, nodes_of(self.ground))
@@ -407,7 +409,7 @@ class Machine:
             token = self._contest.token
             assert token is not None
             if self.role == "leader" and token > self.term:
-                self._tell(self.society.synced, Affirm(token))
+                self._tell(self.membership.synced, Affirm(token))
             self.term = token
             self.ground = arena
         if self.role == "leader":
@@ -443,8 +445,8 @@ class Machine:
         self._change("lost")
         self.leader = None
         self.ground = NO_GRANTS
-        self._tell(self.society.synced, Resign(self.term))
-        self.society.synced.clear()
+        self._tell(self.membership.synced, Resign(self.term))
+        self.membership.synced.clear()
         self._out.append(CallBack("stepped_down"))
 
     def _surrender_to(self, heir: Member) -> None:
@@ -454,7 +456,7 @@ class Machine:
             )
         if self.role != "leader":
             self._change("elected")
-        self._tell(self.society.those("candidate"), YieldTo(self.term, heir))
+        self._tell(self.membership.those("candidate"), YieldTo(self.term, heir))
         self._withdraw()
         self._heir = heir  # it contends again if the heir does not lead as things are
 
@@ -490,7 +492,7 @@ class Machine:
             self._change("announced")  # it has followed all the time
 
     def _meet(self, member: Member, node: str, kind: Kind) -> None:
-        if member != self.me and self.society.add(member, Seat(node, kind)):
+        if member != self.me and self.membership.add(member, MemberEntry(node, kind)):
             self._out.append(Monitor(member))
 
     # --- Telling --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The society plane: who takes part in the election, and whom the leader has told that it leads."""
+"""The membership plane: who takes part in the election, and whom the leader has told that it leads."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from typing import Literal, NamedTuple
 
 from locks_leader.core.messages import Member
 
-__all__ = ["Kind", "Seat", "Society"]
+__all__ = ["Kind", "MemberEntry", "Membership"]
 
 Kind = Literal["candidate", "worker"]
 
 
-class Seat(NamedTuple):
+class MemberEntry(NamedTuple):
     """A member's node, and as what it takes part."""
 
     node: str
     kind: Kind
 
 
-class Society:
+class Membership:
     """The other instances that one instance knows.
 
     Attributes:
-        seats: All of them, in the order in which they were met.
+        entries: All of them, in the order in which they were met.
         synced: Those that were told that this instance leads; empty if it doesn't.
     """
 
-    __slots__ = ("seats", "synced")
+    __slots__ = ("entries", "synced")
 
     def __init__(self) -> None:
-        self.seats: dict[Member, Seat] = {}
+        self.entries: dict[Member, MemberEntry] = {}
         self.synced: dict[Member, None] = {}
 
-    def add(self, member: Member, seat: Seat) -> bool:
+    def add(self, member: Member, entry: MemberEntry) -> bool:
         """Somebody is met; returns whether it was not known."""
-        if member in self.seats:
+        if member in self.entries:
             return False
-        self.seats[member] = seat
+        self.entries[member] = entry
         return True
 
     def remove(self, member: Member) -> bool:
         """Somebody is gone; returns whether it was known."""
         self.synced.pop(member, None)
-        return self.seats.pop(member, None) is not None
+        return self.entries.pop(member, None) is not None
 
     def those(self, kind: Kind) -> list[Member]:
         """All candidates, or all workers."""
-        return [member for member, seat in self.seats.items() if seat.kind == kind]
+        return [member for member, entry in self.entries.items() if entry.kind == kind]
 
     def unsynced(self, may_be_told: Callable[[str], bool]) -> list[Member]:
         """Those on certain nodes that were not told who leads."""
         return [
             member
-            for member, seat in self.seats.items()
-            if member not in self.synced and may_be_told(seat.node)
+            for member, entry in self.entries.items()
+            if member not in self.synced and may_be_told(entry.node)
         ]

@@ -12,14 +12,15 @@ from typing import Any, Literal, NamedTuple
 __all__ = [
     "Affirm",
     "Announce",
-    "Answer",
     "AskTerm",
     "CallBack",
     "Contend",
+    "ContestStanding",
     "DropMerge",
     "Effect",
     "Elect",
     "Forward",
+    "ForwardAnswer",
     "FromLeader",
     "Grants",
     "Include",
@@ -33,7 +34,6 @@ __all__ = [
     "Resign",
     "Role",
     "Send",
-    "Standing",
     "TakeMerge",
     "Withdraw",
     "YieldTo",
@@ -85,7 +85,7 @@ class Forward(NamedTuple):
     request: Any
 
 
-class Answer(NamedTuple):
+class ForwardAnswer(NamedTuple):
     """The leader's answer to `Forward`."""
 
     number: int
@@ -105,14 +105,22 @@ class LeaderCast(NamedTuple):
 
 
 Message = (
-    Announce | FromLeader | Affirm | Resign | YieldTo | Forward | Answer | NotTheLeader | LeaderCast
+    Announce
+    | FromLeader
+    | Affirm
+    | Resign
+    | YieldTo
+    | Forward
+    | ForwardAnswer
+    | NotTheLeader
+    | LeaderCast
 )
 
 
 Grants = frozenset[tuple[str, int]]  # nodes, each with the version of the grant there
 
 
-class Standing(NamedTuple):
+class ContestStanding(NamedTuple):
     """How the contest stands for one instance.
 
     Attributes:

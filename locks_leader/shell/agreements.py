@@ -13,32 +13,32 @@ from locks.ownership.process import take_token
 from locks.runtime import tell
 from locks_leader.policy import Policy
 
-__all__ = ["Agreed", "Agreements", "Failed", "Id"]
+__all__ = ["Agreed", "AgreementFailed", "Agreements", "Id"]
 
 logger = logging.getLogger("locks")
 
 PAUSE = 0.1  # seconds before an agreement that has failed is tried again
 
 Ref = pykka.ActorRef[Any]
-Id = tuple[int, str]  # of an office: the leader's term when it was elected, and its node
+Id = tuple[int, str]  # of a session: the leader's term when it was elected, and its node
 
 
 class Agreed(NamedTuple):
-    """There is an agreement, which the office `id` wanted when it knew of tokens up to `newest`."""
+    """There is an agreement, which the session `id` wanted when it knew of tokens up to `newest`."""
 
     id: Id
     token: int
     newest: int
 
 
-class Failed(NamedTuple):
+class AgreementFailed(NamedTuple):
     """There can't be an agreement."""
 
     error: Exception
 
 
 class Agreements:
-    """Takes agreements, for one seat; in the hub of its node.
+    """Takes agreements, for one participant; in the hub of its node.
 
     Args:
         node: The node.
@@ -52,9 +52,9 @@ class Agreements:
         self._electorate = policy.electorate
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
-    def take(self, id: Id, newest: int, seat: Ref) -> None:
-        """Take one, and tell the seat `Agreed`."""
-        self._greenlet = gevent.spawn(self._take, id, newest, seat)
+    def take(self, id: Id, newest: int, participant: Ref) -> None:
+        """Take one, and tell the participant `Agreed`."""
+        self._greenlet = gevent.spawn(self._take, id, newest, participant)
 
     def cancel(self) -> None:
         """None is wanted any more."""
@@ -62,16 +62,16 @@ class Agreements:
             self._greenlet.kill(block=False)
             self._greenlet = None
 
-    def _take(self, id: Id, newest: int, seat: Ref) -> None:
+    def _take(self, id: Id, newest: int, participant: Ref) -> None:
         while True:
             try:
-                tell(seat, Agreed(id, self._token(), newest))
+                tell(participant, Agreed(id, self._token(), newest))
                 return
             except OperatingError as error:  # nodes come and go
                 logger.info("there is no agreement on %s yet: %s", self._lock_id, error)
                 gevent.sleep(PAUSE)
             except Exception as error:
-                tell(seat, Failed(error))
+                tell(participant, AgreementFailed(error))
                 return
 
     def _token(self) -> int:

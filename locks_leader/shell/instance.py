@@ -39,7 +39,7 @@ from locks_leader.core.membership import Kind
 from locks_leader.core.messages import Effect, Origin
 from locks_leader.errors import LeadershipLost, LeaderTimeout
 from locks_leader.policy import Policy
-from locks_leader.shell.original_peers import Mixed
+from locks_leader.shell.original_peers import OriginalCandidates
 from locks_leader.shell.transactions import LOCKS_LEADER, AgentGone, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
 from locks_leader.wire import messages as wire
@@ -93,7 +93,7 @@ class Instance(GeventActor):
         self._args = args
         self._seen = node.alive
         self._begun = False
-        self._mixed: Mixed | None = None
+        self._original_candidates: OriginalCandidates | None = None
         self._groups: dict[Kind, tuple[Any, ...]] = {
             "candidate": (LOCKS_LEADER, list(self.lock_id)),
             "worker": (LOCKS_LEADER, WORKERS, list(self.lock_id)),
@@ -137,8 +137,8 @@ class Instance(GeventActor):
 
     def _leave(self, reason: object) -> None:
         self.transactions.end()
-        if self._mixed is not None:
-            self._mixed.end()
+        if self._original_candidates is not None:
+            self._original_candidates.end()
         self.node.dependents.discard(self.actor_ref)
         for monitor in self._watched.values():  # or the others would keep it in memory
             monitor.cancel()
@@ -167,10 +167,10 @@ class Instance(GeventActor):
         if kind is Notification:
             self._notified(message)
         elif kind is groups.Joined or kind is groups.Left:
-            self._society_changed(message)
+            self._membership_changed(message)
         elif kind is View:
-            if self._mixed is not None:
-                self._mixed.viewed(message)
+            if self._original_candidates is not None:
+                self._original_candidates.viewed(message)
         elif kind is _Gone:
             self._down(message.member)
         elif kind is AgentGone:
@@ -179,8 +179,8 @@ class Instance(GeventActor):
             self._begin()
         elif kind is tuple and message and isinstance(message[0], Atom):
             return self._term(message)
-        elif kind is tuple and message and self._mixed is not None and not self.asked:
-            if not self._mixed.receive(message):  # an answer to what was passed on
+        elif kind is tuple and message and self._original_candidates is not None and not self.asked:
+            if not self._original_candidates.receive(message):  # an answer to what was passed on
                 return self._other(message)
         else:
             return self._other(message)
@@ -203,11 +203,11 @@ class Instance(GeventActor):
             except MisuseError as error:
                 logger.warning("%s ignores a message: %s", self, error)
                 return None
-            if isinstance(message, messages.Answer):
+            if isinstance(message, messages.ForwardAnswer):
                 message = message._replace(value=wire.unpack_outcome(message.value))
             self.perform(self.machine.receive(sender, self.node_of(sender), message))
         elif head == LOCKS_LEADER and not self.asked:
-            self.mixed().receive(term)
+            self.original_candidates().receive(term)
         elif head == wire.LEADER_CALL and len(term) == 2:
             answer = partial(wire.answer_as_original, self.defer())
             self._leader_call(object(), term[1], answer)
@@ -287,7 +287,7 @@ class Instance(GeventActor):
             self._seen = alive
             self.perform(self.machine.nodes(alive))
 
-    def _society_changed(self, news: groups.Joined | groups.Left) -> None:
+    def _membership_changed(self, news: groups.Joined | groups.Left) -> None:
         kind: Kind = "candidate" if news.group == self._groups["candidate"] else "worker"
         if isinstance(news, groups.Joined):
             self._joined(kind, news.members)
@@ -300,8 +300,8 @@ class Instance(GeventActor):
         watched = self._watched.pop(member, None)
         if watched is not None:
             watched.cancel()
-        if self._mixed is not None:
-            self._mixed.down(member)
+        if self._original_candidates is not None:
+            self._original_candidates.down(member)
         self.perform(self.machine.down(member))
 
     def _joined(self, kind: Kind, members: Iterable[Ref]) -> None:
@@ -309,7 +309,7 @@ class Instance(GeventActor):
             if member != self.actor_ref:
                 self.perform(self.machine.joined(member, self.node_of(member), kind))
                 if kind == "candidate" and self._is_original(member):
-                    self.mixed().met(member)
+                    self.original_candidates().met(member)
 
     # --- What the machine wants done ------------------------------------------------------------
 
@@ -339,11 +339,11 @@ class Instance(GeventActor):
 
     def _send(self, effect: messages.Send) -> None:
         message = effect.message
-        if isinstance(message, messages.Answer):
+        if isinstance(message, messages.ForwardAnswer):
             message = message._replace(value=wire.pack_outcome(message.value))
         member: Any = effect.member
         if self._is_original(member):
-            self.mixed().send(member, message)
+            self.original_candidates().send(member, message)
             return
         try:
             tell(member, wire.pack(message, self.actor_ref))
@@ -352,7 +352,7 @@ class Instance(GeventActor):
 
     def _not_sent(self, member: Ref, message: messages.Message, error: LocksError) -> None:
         """Whose fault it is gets the error: a caller, or our own callback."""
-        if isinstance(message, messages.Answer):
+        if isinstance(message, messages.ForwardAnswer):
             answer = message._replace(value=wire.pack_outcome(error))
             tell(member, wire.pack(answer, self.actor_ref))
         elif isinstance(message, messages.Forward):
@@ -428,11 +428,11 @@ class Instance(GeventActor):
         """The node of an instance."""
         return member.node if isinstance(member, RemoteRef) else self.node.name
 
-    def mixed(self) -> Mixed:
+    def original_candidates(self) -> OriginalCandidates:
         """What stands between this instance and those of the original."""
-        if self._mixed is None:
-            self._mixed = Mixed(self)
-        return self._mixed
+        if self._original_candidates is None:
+            self._original_candidates = OriginalCandidates(self)
+        return self._original_candidates
 
     def _is_original(self, member: Ref) -> bool:
         return isinstance(member, RemoteRef) and self.node.runs_original(member.node)

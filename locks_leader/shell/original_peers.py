@@ -20,14 +20,14 @@ from locks_leader.wire.original_messages import BadMessage, LeaderGone, LeaderRe
 if TYPE_CHECKING:
     from locks_leader.shell.instance import Instance
 
-__all__ = ["Mixed"]
+__all__ = ["OriginalCandidates"]
 
 logger = logging.getLogger("locks")
 
 Ref = pykka.ActorRef[Any]
 
 
-class Mixed:
+class OriginalCandidates:
     """What one instance has to do with the original's instances.
 
     Args:

@@ -16,7 +16,7 @@ import locks
 from locks import Atom, Down, LocksError, Node, Notification
 from locks.runtime import tell
 from locks_leader.core.contest import nodes_of
-from locks_leader.core.messages import Contend, Grants, Standing, TakeMerge
+from locks_leader.core.messages import Contend, ContestStanding, Grants, TakeMerge
 from locks_leader.policy import Policy
 
 __all__ = ["LOCKS_LEADER", "AgentGone", "Transactions"]
@@ -111,7 +111,7 @@ class Transactions:
         self.drop_merge()
         self.withdraw()
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> ContestStanding | None:
         """How the contest stands now; nothing if it takes no part."""
         agent = self.contest
         if agent is None:
@@ -122,7 +122,7 @@ class Transactions:
         except LocksError:
             return None  # it has ended; that will be told
         grants = frozenset(zip(info.granted, info.versions, strict=True))
-        return Standing(grants, held=held and info.held)
+        return ContestStanding(grants, held=held and info.held)
 
     def objection(self, ground: Grants, policy: Policy) -> object | None:
         """Why one who leads this ground must not rely on it any more; from any thread.

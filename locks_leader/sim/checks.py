@@ -112,9 +112,9 @@ def _has(node: Node | None, ref: MemberId, since: int) -> bool:
     if node is None:
         return False
     return any(
-        entry.granted and entry.since == since and asker.serial == ref.serial
-        for asker, entries in ((a.id, a.all()) for a in node.server.table.askers.values())
-        if asker.node == ref.node
+        entry.granted and entry.since == since and owner.serial == ref.serial
+        for owner, entries in ((a.id, a.all()) for a in node.server.table.owners.values())
+        if owner.node == ref.node
         for entry in entries
         if entry.slot.lock_id == CONTEST
     )
@@ -193,9 +193,9 @@ def check_quiet(nodes: Mapping[str, Node], seen: Sight, policy: Policy) -> None:
         _check_part(part, instances, policy)
     for node in nodes.values():
         wanted = [
-            str(asker.id)
-            for asker in node.server.table.askers.values()
-            for entry in asker.all()
+            str(owner.id)
+            for owner in node.server.table.owners.values()
+            for entry in owner.all()
             if entry.slot.lock_id == MERGE
         ]
         if wanted:

@@ -20,14 +20,14 @@ from typing import Any
 
 from locks.core.messages import (
     Knowledge,
-    Raise,
-    Raised,
+    RaiseVersion,
     Remove,
     Request,
+    RequestStates,
     Resolved,
     Surrender,
     Surrendered,
-    Told,
+    VersionRaised,
 )
 from locks.sim.diagrams import escape
 from locks.sim.network import Link, Party, home_of
@@ -167,16 +167,16 @@ class _Scene:
             return f"wants the {lock}"
         if isinstance(message, Remove):
             return f"gives back the {self._locks[sender]}"
-        if isinstance(message, Raise):
+        if isinstance(message, RaiseVersion):
             return f"confirm token {message.version}"
-        if isinstance(message, Raised):
+        if isinstance(message, VersionRaised):
             return f"token {message.version} is {'' if message.done else 'not '}confirmed"
         if isinstance(message, Surrender):
             return f"surrenders the {self._locks[sender]}"
         if isinstance(message, Here):
             members = ", ".join(f"candidate {member.node[1:]}" for member, _ in message.members)
             return f"{members} takes part"
-        if isinstance(message, (Told, Knowledge, Resolved, Surrendered)):
+        if isinstance(message, (RequestStates, Knowledge, Resolved, Surrendered)):
             return ", ".join(self._news(receiver, message))
         return TEXTS[type(message)](message) if type(message) in TEXTS else ""
 

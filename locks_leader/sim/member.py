@@ -12,17 +12,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Answer, Ended, Notify, ToAgent, ToServer
+from locks.core.messages import AnswerWait, Ended, Notify, ToAgent, ToServer
 from locks.core.messages import Lost as LostLocks
 from locks.errors import LockLost, NotHeld
 from locks.model import AgentId
 from locks.sim.host import Violation
-from locks_leader.core.machine import Surrender
+from locks_leader.core.machine import SurrenderLeadership
 from locks_leader.core.membership import Kind
 from locks_leader.core.messages import (
     AskTerm,
     CallBack,
     Contend,
+    ContestStanding,
     DropMerge,
     Effect,
     Elect,
@@ -30,7 +31,6 @@ from locks_leader.core.messages import (
     Monitor,
     Reply,
     Send,
-    Standing,
     TakeMerge,
     Withdraw,
 )
@@ -181,7 +181,7 @@ class Instance:
             (info,) = agent.lock_info()
             grants = frozenset(zip(info.granted, info.versions, strict=True))
             held = agent.tell_status().status == "have_all_locks"
-            self._perform(self.machine.contest(self.round, Standing(grants, held)))
+            self._perform(self.machine.contest(self.round, ContestStanding(grants, held)))
 
     def _take_message(self, sender: MemberId, _: str, message: Any) -> None:
         if isinstance(message, Ask):
@@ -213,14 +213,14 @@ class Instance:
                 self.node.send(agent.id, effect.agent, effect.message)
             elif isinstance(effect, Notify):
                 self.queue("look")
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, AnswerWait):
                 self._answer(effect)
             elif isinstance(effect, Ended):
                 self._ended(agent, effect.reason)
             elif not isinstance(effect, LostLocks):
                 raise Violation(f"{self.ref}: nobody asked for {effect}")
 
-    def _answer(self, effect: Answer) -> None:
+    def _answer(self, effect: AnswerWait) -> None:
         what, number = effect.wait[:2]  # type: ignore[index]
         if what == "token":
             found = None if isinstance(effect.result, Exception) else effect.result
@@ -338,7 +338,7 @@ class Instance:
         heirs = self.machine.askable()
         if self.yields and heirs:
             self.yields -= 1
-            self._perform(self.machine.elected(Surrender(heirs[0])))
+            self._perform(self.machine.elected(SurrenderLeadership(heirs[0])))
         else:
             self._perform(self.machine.elected(self.app.elected(poll.states)))
 

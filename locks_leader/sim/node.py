@@ -214,7 +214,7 @@ class Node:
             self._sees(instances, other, False)
             if not self.downs_first:
                 self._downs(instances, other)
-            for agent in [agent for agent in self.server.table.askers if agent.node == other]:
+            for agent in [agent for agent in self.server.table.owners if agent.node == other]:
                 self._serve(Remove(agent))
         self._hurry()
 

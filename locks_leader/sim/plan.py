@@ -88,7 +88,7 @@ def draw(
     )
     plan = Plan(
         names,
-        seats=rng.choice(SEATS),
+        entries=rng.choice(SEATS),
         later=later,
         policy=policy_for(policy or drawn_policy, names),
         rule=rule,

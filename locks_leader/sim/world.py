@@ -60,7 +60,7 @@ class Plan(NamedTuple):
     """
 
     nodes: tuple[str, ...] = ("n1", "n2")
-    seats: tuple[tuple[Kind, ...], ...] = (("candidate",),)
+    entries: tuple[tuple[Kind, ...], ...] = (("candidate",),)
     later: tuple[tuple[str, Kind], ...] = ()
     policy: Policy = Policy()
     rule: str = "ours"
@@ -110,7 +110,7 @@ class World:
             node = self._new_node(name)
             node.up = {other: None for other in plan.nodes if other != name}
         for number, name in enumerate(plan.nodes):
-            for kind in plan.seats[number % len(plan.seats)]:
+            for kind in plan.entries[number % len(plan.entries)]:
                 self.instance(self.start(name, kind)).yields = plan.yields
 
     def _new_node(self, name: str) -> Node:
@@ -240,8 +240,8 @@ class World:
         elif kind == "restart":
             self.restarts += 1
             self._new_node(what)
-            for seat in self.plan.seats[self.plan.nodes.index(what) % len(self.plan.seats)]:
-                self.start(what, seat)
+            for entry in self.plan.entries[self.plan.nodes.index(what) % len(self.plan.entries)]:
+                self.start(what, entry)
 
     def _after(self, node: Node) -> None:
         """Something has happened at a node."""

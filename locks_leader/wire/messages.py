@@ -16,8 +16,8 @@ from locks import Atom, MisuseError, RemoteError
 from locks_leader.core.messages import (
     Affirm,
     Announce,
-    Answer,
     Forward,
+    ForwardAnswer,
     FromLeader,
     LeaderCast,
     Message,
@@ -63,7 +63,7 @@ KINDS: dict[Atom, type[Any]] = {
     Atom("resign"): Resign,
     Atom("yield_to"): YieldTo,
     Atom("forward"): Forward,
-    Atom("answer"): Answer,
+    Atom("answer"): ForwardAnswer,
     Atom("not_the_leader"): NotTheLeader,
     Atom("leader_cast"): LeaderCast,
 }
@@ -75,7 +75,7 @@ NUMBERS = (
     Resign,
     YieldTo,
     Forward,
-    Answer,
+    ForwardAnswer,
     NotTheLeader,
 )  # begin with one
 

@@ -148,7 +148,7 @@ class Originals:
     def send(self, member: Process, message: ours.Message) -> list[Command]:
         """Our machine has a message for an instance of the original.
 
-        Those that have no meaning there are left out: `Affirm` and `YieldTo`; and `Answer` and
+        Those that have no meaning there are left out: `Affirm` and `YieldTo`; and `ForwardAnswer` and
         `NotTheLeader`, since calls from there are taken in like those that are made here.
         """
         led = self._led.get(member)
@@ -264,7 +264,7 @@ class Originals:
     @staticmethod
     def _answered(tag: Any, value: Any) -> list[Command]:
         own = type(tag) is tuple and len(tag) == 3 and tag[0] == FORWARDED and type(tag[1]) is int
-        return [Hear(tag[2], ours.Answer(tag[1], value))] if own else []
+        return [Hear(tag[2], ours.ForwardAnswer(tag[1], value))] if own else []
 
     def _resync(self, members: Iterable[Process]) -> list[Command]:
         return [Resync(member) for member in members if self._led.pop(member, None) is not None]

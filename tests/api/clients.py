@@ -48,7 +48,7 @@ LIMIT = 10.0
 _Thread = gevent.monkey.get_original("threading", "Thread")
 
 
-class Answer:
+class AnswerWait:
     """What a client will say to one job."""
 
     def __init__(self, get: Callable[[float], Any], what: str, ready: Callable[[], bool]) -> None:
@@ -79,7 +79,7 @@ class Client:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
+    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> AnswerWait:
         """Run a job in this client's context, after those that it was given before."""
         raise NotImplementedError
 
@@ -103,13 +103,13 @@ class Client:
         self.agent, _ = self.call(locks.begin_transaction, **options)
         return self
 
-    def lock(self, lock_id: Sequence[Any], *args: Any, **kwargs: Any) -> Answer:
+    def lock(self, lock_id: Sequence[Any], *args: Any, **kwargs: Any) -> AnswerWait:
         return self.do(lambda: locks.lock(self.agent, lock_id, *args, **kwargs))
 
     def lock_nowait(self, lock_id: Sequence[Any], *args: Any) -> None:
         self.call(lambda: locks.lock_nowait(self.agent, lock_id, *args))
 
-    def await_all(self, **kwargs: Any) -> Answer:
+    def await_all(self, **kwargs: Any) -> AnswerWait:
         return self.do(lambda: locks.await_all_locks(self.agent, **kwargs))
 
     def status(self) -> locks.LockResult:
@@ -159,10 +159,10 @@ class ThreadClient(Client):
             finally:
                 del job, future, function
 
-    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
+    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> AnswerWait:
         future: futures.Future[Any] = futures.Future()
         self._jobs.put((future, lambda: job(*args, **kwargs)))
-        return Answer(lambda timeout: future.result(timeout), f"{self.name} {job}", future.done)
+        return AnswerWait(lambda timeout: future.result(timeout), f"{self.name} {job}", future.done)
 
     def stop(self) -> None:
         self._jobs.put(None)
@@ -200,10 +200,10 @@ class GreenletClient(Client):
             finally:
                 del job, result, function
 
-    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
+    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> AnswerWait:
         result: gevent.event.AsyncResult[Any] = gevent.event.AsyncResult()
         self._jobs.put((result, lambda: job(*args, **kwargs)))
-        return Answer(
+        return AnswerWait(
             lambda timeout: result.get(timeout=timeout), f"{self.name} {job}", result.ready
         )
 
@@ -248,7 +248,7 @@ class ActorClient(Client):
         super().__init__(name)
         self.ref = self.kind.start()
 
-    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
+    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> AnswerWait:
         done = []
 
         def perform() -> Any:
@@ -258,7 +258,7 @@ class ActorClient(Client):
                 done.append(True)
 
         future = self.ref.ask(perform, block=False)
-        return Answer(
+        return AnswerWait(
             lambda timeout: future.get(timeout=timeout), f"{self.name} {job}", lambda: bool(done)
         )
 

@@ -252,7 +252,7 @@ SIGINT = """
     {prelude}
     import os, threading, locks
     from gevent.monkey import get_original
-    from locks.runtime import Gate
+    from locks.runtime import Event
 
     def other():
         with locks.transaction() as tx:
@@ -260,7 +260,7 @@ SIGINT = """
             held.open()
             done.wait()
 
-    held, done = Gate(), Gate()
+    held, done = Event(), Event()
     {spawn}
     held.wait()
     def ready():

@@ -13,7 +13,7 @@ import pytest
 import locks
 import locks_leader
 from locks_leader import Behaviour, Election, Leadership, OnlyNew, SurrenderTo
-from tests.api.clients import PATCHED, Answer, Client, Run
+from tests.api.clients import PATCHED, AnswerWait, Client, Run
 from tests.helpers import eventually
 
 
@@ -21,7 +21,7 @@ class Failure(Exception):
     """What goes wrong on purpose."""
 
 
-def lead(client: Client, election: Election) -> Answer:
+def lead(client: Client, election: Election) -> AnswerWait:
     """Let a client lead until the leadership is lost; it does when this returns."""
     begun = threading.Event()
 
@@ -101,7 +101,7 @@ def test_stop_while_leading(run: Run) -> None:
     one, two = run.client(), run.client()
     first, second = Election("report"), Election("report")
     begun, told = threading.Event(), threading.Event()
-    go = locks.runtime.Gate()
+    go = locks.runtime.Event()
 
     def work(leadership: Leadership) -> str:
         begun.set()
@@ -210,7 +210,7 @@ FORK = """
     {prelude}
     import os, locks, locks_leader
 
-    leads = locks.runtime.Gate()
+    leads = locks.runtime.Event()
     elected = locks_leader.Election("report", on_elected=lambda leadership: leads.open())
     elected.start()
     leads.wait()

@@ -19,7 +19,7 @@ import pytest
 
 import locks
 from locks.model import related
-from tests.api.clients import EXPLORE, Answer, Run, many
+from tests.api.clients import EXPLORE, AnswerWait, Run, many
 from tests.helpers import eventually
 
 RECORDED = pathlib.Path(__file__).parents[1] / "conformance" / "original-breaks.jsonl"
@@ -38,7 +38,7 @@ class Replay:
             {step[0] for step in sequence if step[0] not in ("watch", "end", "surrender")}
         )
         self.clients = dict(zip(names, run.begin(len(names)), strict=True))
-        self.answers: dict[str, list[Answer]] = {name: [] for name in names}
+        self.answers: dict[str, list[AnswerWait]] = {name: [] for name in names}
         self.roots = {tuple(step[-1][:1]) for step in sequence if isinstance(step[-1], list)}
         self.watched: list[tuple[Any, ...]] = []
 

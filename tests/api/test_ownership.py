@@ -12,7 +12,7 @@ import pytest
 import locks
 from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded, StaleToken, Statistics
 from locks.ownership.coordinator import Coordinator
-from tests.api.clients import Answer, Client, Run, many
+from tests.api.clients import AnswerWait, Client, Run, many
 from tests.helpers import eventually
 
 
@@ -60,7 +60,7 @@ class Hand:
             eventually(self.go_on.is_set)
 
 
-def hold(client: Client, mine: Ownership, resource: Any) -> tuple[Hand, Answer]:
+def hold(client: Client, mine: Ownership, resource: Any) -> tuple[Hand, AnswerWait]:
     """Let a client begin a task; it has when this returns."""
     hand = Hand()
     answer = client.do(hand.hold, mine, resource)

@@ -212,7 +212,7 @@ def test_a_signal_handler_may_stop_a_worker() -> None:
     part = Part(own(), current_client())
     told: list[str] = []
     names = {Gone: "drained", Leaving: "leaving"}
-    part.seated(lambda message: told.append(names[type(message)]))
+    part.took_part(lambda message: told.append(names[type(message)]))
     part.granted([0], 7)
 
     def interrupted() -> None:

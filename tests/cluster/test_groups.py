@@ -210,7 +210,7 @@ def test_a_monitor_that_is_cancelled(alone: locks.Node) -> None:
         held.set()
         blocks.wait(10)
 
-    alone.home.run_soon(hold)
+    alone.executor.run_soon(hold)
     held.wait(10)
     first, told = watch(alone, "g")
     _, all_told = watch(alone, "g")
@@ -275,7 +275,7 @@ def test_snapshot_and_news_fit_under_load(alone: locks.Node) -> None:
     for thread in threads:
         thread.join()
     done = threading.Event()
-    alone.home.run_soon(done.set)
+    alone.executor.run_soon(done.set)
     assert done.wait(10)
     for monitor, told in monitors:
         view = Counter(monitor.members)

@@ -51,7 +51,7 @@ def test_nodes_in_one_hub(nodes: Nodes) -> None:
     try:
         before = {thread.name for thread in threading.enumerate()}
         a, b = nodes.meet(A, B)
-        assert not a.home.is_own_thread
+        assert not a.executor.is_own_thread
         assert {thread.name for thread in threading.enumerate()} <= before
         b.stop()
         until_connected(a)

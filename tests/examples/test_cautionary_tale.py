@@ -56,7 +56,7 @@ from examples.cautionary_tale.majority import (
 )
 from examples.cautionary_tale.model import Copy, Move, Setting, State, Tale
 from examples.cautionary_tale.stories import story, tell
-from locks.core.agent import requests as wishes
+from locks.core.agent import requests as requests
 from locks.errors import InvalidOption
 from locks.model import Require
 from locks.sim.explore import TooManyStates
@@ -441,12 +441,12 @@ def test_random_schedules_find_a_lock_that_less_than_a_majority_has(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With a rule that takes one node of three for enough, two workers have the lock: so all three count."""
-    right = wishes.needed
+    right = requests.needed
 
     def half(require: Require, nodes: Collection[str], alive: Collection[str]) -> int:
         return len(nodes) // 2 if len(nodes) == 3 else right(require, nodes, alive)
 
-    monkeypatch.setattr(wishes, "needed", half)
+    monkeypatch.setattr(requests, "needed", half)
     _, failure = at_random(200)
     assert failure is not None
     assert {step.nodes for script in failure.plan.scripts for step in script} <= {(), NODES}

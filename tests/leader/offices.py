@@ -1,6 +1,6 @@
-"""Seats of workers in a world without threads, clocks and sockets: what is sent arrives when it may.
+"""Participants of workers in a world without threads, clocks and sockets: what is sent arrives when it may.
 
-Each seat is real; elections, nodes and links are played. Between two seats messages keep their order.
+Each participant is real; elections, nodes and links are played. Between two participants messages keep their order.
 Whoever is elected has a larger term than all before, and announces itself to all whom it sees. A leader
 that has been replaced does not know that at once: it goes on, and takes agreements as well. That is
 less than what elections promise.
@@ -15,7 +15,7 @@ from typing import Any
 
 from locks.ownership.part import Part
 from locks.runtime import current_client
-from locks_leader.ownership import Ownership, Seat
+from locks_leader.ownership import Ownership, Participant
 from locks_leader.shell.agreements import Agreed
 from tests.leader.owners import Diary
 
@@ -30,7 +30,7 @@ class Agreements:
     def __init__(self) -> None:
         self.wanted: list[tuple[Any, int]] = []
 
-    def take(self, id: Any, newest: int, seat: Any) -> None:
+    def take(self, id: Any, newest: int, participant: Any) -> None:
         """See `locks_leader.shell.agreements.Agreements`."""
         self.wanted.append((id, newest))
 
@@ -40,7 +40,7 @@ class Agreements:
 
 
 class Election:
-    """The election as one seat sees it."""
+    """The election as one participant sees it."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -70,21 +70,21 @@ class Election:
         self._place.stopping = True
 
 
-class Seated(Seat):
-    """A seat whose messages go through the world."""
+class PlayedParticipant(Participant):
+    """A participant whose messages go through the world."""
 
-    def send(self, seat: Any, message: tuple[Any, ...]) -> None:
+    def send(self, participant: Any, message: tuple[Any, ...]) -> None:
         """Put it on its way."""
-        self.world.send(self.me, seat, ("cast", message))
+        self.world.send(self.me, participant, ("cast", message))
 
     world: World
 
 
 class Place:
-    """One seat, and what an instance of an election knows.
+    """One participant, and what an instance of an election knows.
 
     Attributes:
-        sees: The other seats that it takes for alive.
+        sees: The other participants that it takes for alive.
         led: Those to which it has announced itself, being the leader.
     """
 
@@ -101,10 +101,10 @@ class Place:
         self.part = Part(owner, current_client())
         self.agreements = Agreements()
         self.election: Any = Election(self)
-        seat = self.seat = Seated()
-        seat.world = world
-        seat.sit(name, self.part, self.agreements)  # type: ignore[arg-type]
-        self.part.seated(self.inbox.append)
+        participant = self.participant = PlayedParticipant()
+        participant.world = world
+        participant.sit(name, self.part, self.agreements)  # type: ignore[arg-type]
+        self.part.took_part(self.inbox.append)
 
     @property
     def leads(self) -> bool:
@@ -113,12 +113,12 @@ class Place:
 
 
 class World:
-    """Seats, links and elections.
+    """Participants, links and elections.
 
     Attributes:
-        places: The seats that are alive, by name.
+        places: The participants that are alive, by name.
         diary: What the callbacks were told.
-        cuts: Pairs of seats that are cut off from each other.
+        cuts: Pairs of participants that are cut off from each other.
         owners: Who has begun tasks of each group with each token.
         term: The last term.
         tokens: Numbers of agreements.
@@ -222,14 +222,14 @@ class World:
         place = self.places[name]
         self.term += 1
         place.term, place.leader = self.term, name
-        payload = place.seat.elected(place.election, None).message
+        payload = place.participant.elected(place.election, None).message
         place.led = set(place.sees)
         for other in sorted(place.led):
             self.send(name, other, ("announce", place.term, payload))
 
     def lead(self, place: Place, newcomer: str) -> None:
         """A leader leads somebody who has come later."""
-        payload = place.seat.elected(place.election, newcomer).message  # type: ignore[arg-type]
+        payload = place.participant.elected(place.election, newcomer).message  # type: ignore[arg-type]
         place.led.add(newcomer)
         self.send(place.name, newcomer, ("announce", place.term, payload))
 
@@ -237,7 +237,7 @@ class World:
         """A leader has lost its place, and knows it."""
         place.leader = None
         place.led = set()
-        place.seat.stepped_down(place.election)
+        place.participant.stepped_down(place.election)
 
     def kill(self, name: str) -> None:
         """A worker dies; the others will know."""
@@ -296,7 +296,7 @@ class World:
         what, *args = self._links[sender, receiver].popleft()
         place = self.places[receiver]
         if what == "cast":
-            place.seat.handle_cast(args[0], place.election)
+            place.participant.handle_cast(args[0], place.election)
         elif what == "up":
             place.sees.add(sender)
         elif what == "down":
@@ -311,7 +311,7 @@ class World:
         place.led.discard(other)
         if place.leader == other:
             place.leader = None
-        place.seat.handle_down(other, place.election)  # type: ignore[arg-type]
+        place.participant.handle_down(other, place.election)  # type: ignore[arg-type]
 
     def _announced(self, place: Place, sender: str, term: int, payload: Any) -> None:
         if term < place.term:
@@ -320,11 +320,11 @@ class World:
         if place.leads:
             self.step_down(place)
         place.term, place.leader = term, sender
-        place.seat.surrendered(payload, place.election)
+        place.participant.surrendered(payload, place.election)
 
     def take_in(self, place: Place) -> None:
-        """The worker, or the lock, says something to its seat."""
-        place.seat.handle_info(place.inbox.popleft(), place.election)
+        """The worker, or the lock, says something to its participant."""
+        place.participant.handle_info(place.inbox.popleft(), place.election)
         self._stop(place)
 
     def _stop(self, place: Place) -> None:
@@ -360,5 +360,5 @@ class World:
             for group, token in each.items():
                 assert all(t <= token for g, t in self.owners if g == group), "it would be refused"
         (leader,) = [place for place in self.places.values() if place.leads]
-        assert leader.seat.office is not None
-        assert leader.seat.office.coordinator.settled
+        assert leader.participant.session is not None
+        assert leader.participant.session.coordinator.settled

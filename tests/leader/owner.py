@@ -123,8 +123,10 @@ class Owner(Candidate):
 
     def leads(self) -> bool:
         """Whether one of the workers leads."""
-        seats: list[Any] = [h.worker._seat for h in _hired.values() if h.worker.joined]
-        return any(locks_leader.info(seat).role == "leader" for seat in seats)
+        participants: list[Any] = [
+            h.worker._participant for h in _hired.values() if h.worker.joined
+        ]
+        return any(locks_leader.info(participant).role == "leader" for participant in participants)
 
     def done(self) -> dict[str, Any]:
         """What each worker has done, and how its writes went."""

@@ -93,7 +93,11 @@ def leader_of(workers: Iterable[Ownership]) -> Ownership:
     """The one that leads."""
 
     def find() -> Ownership | None:
-        found = [w for w in workers if w._seat and locks_leader.info(w._seat).role == "leader"]
+        found = [
+            w
+            for w in workers
+            if w._participant and locks_leader.info(w._participant).role == "leader"
+        ]
         return found[0] if len(found) == 1 else None
 
     found = eventually(find)

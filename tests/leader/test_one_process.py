@@ -203,7 +203,7 @@ def test_many_newcomers_at_once(nodes: Nodes) -> None:
     limit = sys.getrecursionlimit()
     try:
         sys.setrecursionlimit(250)
-        node.home.call(all_there.set)
+        node.executor.call(all_there.set)
         agreed([leader, *workers])
     finally:
         sys.setrecursionlimit(limit)

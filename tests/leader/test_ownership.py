@@ -39,8 +39,8 @@ def gained(*workers: Ownership) -> list[int]:
 
 def kill(worker: Ownership) -> None:
     """Kill its candidate."""
-    assert worker._seat is not None
-    locks.kill(worker._seat)
+    assert worker._participant is not None
+    locks.kill(worker._participant)
 
 
 def oldest(worker: Ownership) -> int:

@@ -1,4 +1,4 @@
-"""What may cross when leaders change: real seats in a played world (see `tests.leader.offices`)."""
+"""What may cross when leaders change: real participants in a played world (see `tests.leader.sessions`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.leader.sessions import GROUPS, Place, World
 
 from locks import OperatingError
-from tests.leader.offices import GROUPS, Place, World
 
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
 SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
@@ -73,7 +73,7 @@ def arrive(world: World) -> None:
         deliveries[0]()
 
 
-def seated(number: int) -> tuple[World, list[Place]]:
+def took_part(number: int) -> tuple[World, list[Place]]:
     """So many workers; the first one leads, and all groups are shared out."""
     world = World()
     for _ in range(number):
@@ -129,7 +129,7 @@ def test_who_is_gone_is_not_waited_for() -> None:
 
 def test_a_release_on_its_way_to_a_leader_that_dies() -> None:
     """It is lost with the leader, and the group was not reported: the next leader grants it."""
-    world, (_, second, _) = seated(3)
+    world, (_, second, _) = took_part(3)
     for group in list(second.part.member.owned):
         assert world.begin("w1", group)
     world.join()
@@ -149,19 +149,21 @@ def test_a_release_on_its_way_to_a_leader_that_dies() -> None:
 
 
 def test_what_an_older_office_says_is_ignored() -> None:
-    """A grant, an order to let go, and a release that name an office which is over change nothing."""
-    world, (first, second, _) = seated(3)
+    """A grant, an order to let go, and a release that name a session which is over change nothing."""
+    world, (first, second, _) = took_part(3)
     old = (1, "w0")
     world.elect("w2")
     arrive(world)
     before = world.owned()
-    seat, election = second.seat, second.election
-    seat.handle_cast(("granted", old, 9, [0, 1], 999), election)
-    seat.handle_cast(("revoked", old, 9, list(second.part.member.owned)), election)
-    seat.handle_cast(("closed", old), election)
+    participant, election = second.participant, second.election
+    participant.handle_cast(("granted", old, 9, [0, 1], 999), election)
+    participant.handle_cast(("revoked", old, 9, list(second.part.member.owned)), election)
+    participant.handle_cast(("closed", old), election)
     third = world.places["w2"]
-    third.seat.handle_cast(("released", old, "w1", list(second.part.member.owned)), third.election)
-    third.seat.handle_cast(("report", old, "w1", {0: 999}, 9), third.election)
+    third.participant.handle_cast(
+        ("released", old, "w1", list(second.part.member.owned)), third.election
+    )
+    third.participant.handle_cast(("report", old, "w1", {0: 999}, 9), third.election)
     arrive(world)
     assert world.owned() == before
     assert not first.leads
@@ -169,7 +171,7 @@ def test_what_an_older_office_says_is_ignored() -> None:
 
 def test_a_leader_that_has_stepped_down_takes_its_workers_along() -> None:
     """Those who followed it begin nothing until somebody leads them."""
-    world, (first, *_) = seated(3)
+    world, (first, *_) = took_part(3)
     world.step_down(first)
     arrive(world)
     assert not any(world.owned().values())
@@ -180,7 +182,7 @@ def test_a_leader_that_has_stepped_down_takes_its_workers_along() -> None:
 
 def test_who_loses_sight_of_the_leader_begins_nothing() -> None:
     """It goes on when it is led again."""
-    world, (_, second) = seated(2)
+    world, (_, second) = took_part(2)
     world.cut("w0", "w1")
     world.deliver("w0", "w1")
     assert not second.part.member.owned
@@ -191,7 +193,7 @@ def test_who_loses_sight_of_the_leader_begins_nothing() -> None:
 
 def test_an_agreement_that_is_older_than_a_report() -> None:
     """A worker of another island reports a larger token meanwhile: the agreement is taken once more."""
-    world, (first,) = seated(1)
+    world, (first,) = took_part(1)
     for name in ("w1", "w2"):
         world.join()
         world.lead(first, name)
@@ -211,7 +213,7 @@ def test_an_agreement_that_is_older_than_a_report() -> None:
 
 def test_agreements_that_do_not_rise() -> None:
     """An agreement that is smaller though nothing was reported meanwhile is an error, and is raised."""
-    world, (first,) = seated(1)
+    world, (first,) = took_part(1)
     world.tokens = itertools.count(7)
     world.join()
     world.lead(first, "w1")

@@ -33,11 +33,11 @@ class Cluster:
         self,
         nodes: int,
         order: Order,
-        seats: tuple[str, ...] = ("candidate",),
+        entries: tuple[str, ...] = ("candidate",),
         policy: PolicyName = "island",
     ) -> None:
         names = node_names(nodes)
-        plan = Plan(names, (seats,), policy=policy_for(policy, names))  # type: ignore[arg-type]
+        plan = Plan(names, (entries,), policy=policy_for(policy, names))  # type: ignore[arg-type]
         self.names = names
         self.world: World = plan.world()
         self.choose = Chooser(random.Random(nodes), order)

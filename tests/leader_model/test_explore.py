@@ -72,9 +72,9 @@ def test_start_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None
 
 
 @pytest.mark.parametrize("seats", [(("candidate", "candidate"),), (("candidate", "worker"),)])
-def test_several_on_a_node(seats: tuple[tuple[str, ...], ...]) -> None:
+def test_several_on_a_node(entries: tuple[tuple[str, ...], ...]) -> None:
     """Two instances on each node, a cut and a mend at any moment."""
-    world = Plan(NODES, seats=seats, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
+    world = Plan(NODES, entries=entries, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
     settle(world)
     print(explore(world))
 

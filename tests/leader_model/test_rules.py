@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from locks.core.messages import Raise
+from locks.core.messages import RaiseVersion
 from locks.sim.host import Violation
 from locks.sim.network import Link
 from locks_leader.sim.explore import explore
@@ -22,7 +22,7 @@ NODES = ("n1", "n2", "n3")
 
 def a_newcomer(rule: str) -> World:
     """A second candidate has started when the first one leads."""
-    world = Plan(seats=((),), eager=ONE_WIRE, rule=rule).world()
+    world = Plan(entries=((),), eager=ONE_WIRE, rule=rule).world()
     world.start("n1")
     settle(world)
     world.start("n2")
@@ -54,7 +54,7 @@ def a_question_that_takes_long(rule: str) -> None:
     deadlocks are resolved to the debit of n1.1, whose agents are the youngest, and then of n3.1.
     So n2.1 gets the lock everywhere, and asks the others.
     """
-    world = Plan(NODES, seats=((),), rule=rule).world()
+    world = Plan(NODES, entries=((),), rule=rule).world()
     world.nodes["n1"].now, world.nodes["n3"].now = 2 << 40, 1 << 40
     world.split(["n3"])
     settle(world)
@@ -89,7 +89,7 @@ def a_token_of_fewer_nodes(rule: str) -> None:
 
     n3 is to confirm the new term, and is cut off before. Then a candidate starts there.
     """
-    world = Plan(NODES, seats=((),), rule=rule).world()
+    world = Plan(NODES, entries=((),), rule=rule).world()
     world.split(["n1"], ["n2"])
     settle(world)
     leader = world.start("n1")
@@ -102,7 +102,7 @@ def a_token_of_fewer_nodes(rule: str) -> None:
     assert contest is not None
     to_n3: Link = (contest.id, "n3")
     world.network.mend(("n1", "n2"))
-    while not any(isinstance(m, Raise) for _, _, m in world.network.links.get(to_n3, ())):
+    while not any(isinstance(m, RaiseVersion) for _, _, m in world.network.links.get(to_n3, ())):
         world.do(in_order(world, world.choices(free=False)))
     without(world, to_n3)
     world.network.cut(("n1", "n3"))

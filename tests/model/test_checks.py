@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.ledger import Claims
+from locks.core.agent.ledger import Ledger
 from locks.core.agent.machine import AgentMachine
-from locks.core.agent.requests import Wish
+from locks.core.agent.requests import LockRequest
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Asker, Entry
+from locks.core.server.tree import Entry, EntryOwner
 from locks.model import Deadlock, Edge
 from locks.sim.host import Violation
 from locks.sim.rules import RULES
@@ -38,8 +38,8 @@ def run_all(make: Callable[[], World], seeds: int) -> None:
 
 def test_a_lock_that_is_needed_on_more_nodes(monkeypatch: Patch) -> None:
     """A client is told that it has a lock although fewer nodes than a majority have granted it."""
-    monkeypatch.setattr(Wish, "serves", lambda self, mode, alive: any(
-        claim.grant(mode) for claim in self.claims.values()
+    monkeypatch.setattr(LockRequest, "serves", lambda self, mode, alive: any(
+        node_request.grant(mode) for node_request in self.node_requests.values()
     ))  # fmt: skip
     goes_wrong(
         lambda: World(["write a on n1,n2,n3 majority"] * 2, ("n1", "n2", "n3")),
@@ -66,7 +66,7 @@ def test_a_report_that_is_no_cycle(monkeypatch: Patch) -> None:
 
 def test_a_surrender_instead_of_an_abort(monkeypatch: Patch) -> None:
     """What its client was told it has is surrendered, although the agent is to abort."""
-    monkeypatch.setattr(Claims, "claimed", lambda self, edge: False)
+    monkeypatch.setattr(Ledger, "is_acknowledged", lambda self, edge: False)
     goes_wrong(
         lambda: World(OPPOSITE, abort_on_deadlock=True), "surrenders what its client was told"
     )
@@ -131,13 +131,13 @@ def test_a_loss_that_is_told_late(monkeypatch: Patch) -> None:
 
 def test_a_loss_that_is_none(monkeypatch: Patch) -> None:
     """A client is told that it has lost a lock that is still granted on nodes enough."""
-    real = Claims.node_down
+    real = Ledger.node_down
 
-    def needless(self: Claims, node: str) -> list[Wish]:
+    def needless(self: Ledger, node: str) -> list[LockRequest]:
         real(self, node)
-        return list(self.wishes.values())
+        return list(self.requests.values())
 
-    monkeypatch.setattr(Claims, "node_down", needless)
+    monkeypatch.setattr(Ledger, "node_down", needless)
     wanted = ["write a on n1,n2,n3 majority; write b; await", "write b"]
     goes_wrong(
         lambda: World(wanted, ("n1", "n2", "n3"), MAJORITY),
@@ -147,7 +147,7 @@ def test_a_loss_that_is_none(monkeypatch: Patch) -> None:
 
 def test_an_agent_that_vouches_for_what_is_lost(monkeypatch: Patch) -> None:
     """It says that a lock is held that was lost, or is about to be surrendered."""
-    monkeypatch.setattr(Claims, "is_lost", lambda self, wish: False)
+    monkeypatch.setattr(Ledger, "is_lost", lambda self, request: False)
     goes_wrong(lambda: loses(await_nodes=True), "does not know that it had a lock: a is asked for")
     goes_wrong(lambda: World(OPPOSITE), "does not know whether [ab] is held")
 
@@ -170,9 +170,9 @@ def test_a_grant_that_vanishes(monkeypatch: Patch) -> None:
 
     def vanishing(self: LockTable, *args: Any) -> list[Entry]:
         changed = real(self, *args)
-        asker: Asker = changed[0].asker
+        owner: EntryOwner = changed[0].owner
         if changed[0].write and not changed[0].granted:
-            for entry in asker.all():
+            for entry in owner.all():
                 entry.granted = False
         return changed
 

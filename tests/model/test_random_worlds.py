@@ -63,7 +63,7 @@ def test_faults_happen() -> None:
         assert tally.events[kind] > 20, str(tally)
     for what in ("tokens", "losses"):
         assert tally.seen[what] > 20, str(tally)
-    assert tally.messages["Raise"] > 20, str(tally)
+    assert tally.messages["RaiseVersion"] > 20, str(tally)
 
 
 @pytest.mark.parametrize("clients", [5, 10, 20])

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Told
-from locks.core.server.notifier import Informer
+from locks.core.messages import RequestStates
+from locks.core.server.notifier import Notifier
 from locks.sim import space as spaces
 from locks.sim.case import case_of, replay
 from locks.sim.explore import Outcome, TooManyStates, explore
@@ -124,7 +124,7 @@ def test_a_fault_in_a_rare_state_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
     def receive(self: AgentMachine, message: Any) -> Any:
         unlooked = self.unsettled and self._resolver.active and not self._resolver.surrendering
-        if unlooked and isinstance(message, Told):
+        if unlooked and isinstance(message, RequestStates):
             raise Violation("told before it has looked")
         return told(self, message)
 
@@ -210,7 +210,7 @@ def test_wrong_rules_are_found_by_both(name: str) -> None:
 
 def test_a_violation_is_one_in_the_world_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found is told as a case; replayed, that goes wrong in the same way."""
-    monkeypatch.setattr(Informer, "_tell_edge", lambda *args: None)
+    monkeypatch.setattr(Notifier, "_tell_edge", lambda *args: None)
     plan = scripted("write a; write b", "write c; again; write b; write a")
     for reduce in (True, False):
         with pytest.raises(Violation, match="stuck") as caught:

@@ -19,7 +19,7 @@ import pytest
 
 from locks.core.server import table as lock_table
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Asker, Entry
+from locks.core.server.tree import Entry, EntryOwner
 from locks.sim.explore import explore
 from locks.sim.host import Violation
 from locks.sim.plan import Plan, plan
@@ -319,7 +319,7 @@ def test_a_surrender_whose_edge_is_gone(monkeypatch: pytest.MonkeyPatch) -> None
     wanted = ["read a; try write a; await", "read a; write a"]
     assert explore(World(wanted), most=1).surrenders == (0, 1)
 
-    def stands(self: LockTable, asker: Asker, waiter: Any, holder: Any) -> bool:
+    def stands(self: LockTable, owner: EntryOwner, waiter: Any, holder: Any) -> bool:
         return True
 
     monkeypatch.setattr(LockTable, "edge_stands", stands)

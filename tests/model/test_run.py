@@ -15,7 +15,7 @@ import pytest
 
 from locks.cli.sim import add_case, case_from
 from locks.core.server.machine import ServerMachine
-from locks.core.server.notifier import Informer, News
+from locks.core.server.notifier import News, Notifier
 from locks.errors import InvalidOption
 from locks.sim.case import Case, case_of, kind_of, parse_case, replay
 from locks.sim.plan import Plan, Shape, plan
@@ -31,7 +31,7 @@ WORLDS = 120 * (20 if os.environ.get("LOCKS_EXPLORE") == "1" else 1)
 BREAKING = Shape(faults=True, nodes=3)
 
 
-class TellsNothing(Informer):
+class TellsNothing(Notifier):
     """Tells agents of their own requests only."""
 
     def after(self, *args: object, **options: object) -> News:
@@ -43,7 +43,7 @@ class TellsNothing(Informer):
 
 
 class SilentServer(ServerMachine):
-    informer_class = TellsNothing
+    notifier_class = TellsNothing
 
 
 SILENT = Rule("mute", "tells agents of their own requests only", server=SilentServer)

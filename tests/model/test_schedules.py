@@ -122,7 +122,7 @@ def test_a_lock_surrendered_while_an_upgrade_is_withdrawn_is_not_held() -> None:
     world.deliver(2)
     assert world.sent["Surrender"] == 1
     world.do(("time out", 2))
-    world.step(2)  # waits until it has what is left of its wishes: the read lock
+    world.step(2)  # waits until it has what is left of its lock requests: the read lock
     world.deliver("n1")
     world.deliver(2)
     finish(world)

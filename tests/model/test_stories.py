@@ -12,7 +12,7 @@ from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.machine import AgentMachine
 from locks.errors import InvalidOption
 from locks.sim.diagrams import escape, sequence_diagram, wait_for_graph
-from locks.sim.formatter import Teller
+from locks.sim.formatter import Formatter
 from locks.sim.host import Violation
 from locks.sim.plan import Shape, plan
 from locks.sim.rules import Rule
@@ -412,7 +412,7 @@ def test_a_teller_follows_a_node_at_once() -> None:
     world = act(["write a", "write a", "write a"], turns=[1, 1, 2, 3])
     assert world.events is not None
     mails = [mail for event in world.events for mail in event.sent]
-    assert list(Teller(lambda agent: "ABC"[agent.serial - 1], at_once=True).lines(mails)) == [
+    assert list(Formatter(lambda agent: "ABC"[agent.serial - 1], at_once=True).lines(mails)) == [
         "A asks for a.",
         "The lock server grants a to A.",
         "A lets go of everything.",

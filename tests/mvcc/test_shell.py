@@ -30,7 +30,7 @@ from locks.mvcc import (
     Txn,
     UnknownGuard,
 )
-from tests.api.clients import PATCHED, Answer, Client
+from tests.api.clients import PATCHED, AnswerWait, Client
 from tests.helpers import eventually
 from tests.mvcc.conftest import Crew
 from tests.mvcc.invariants import check_invariants
@@ -48,14 +48,16 @@ def waiting(table: LockTable, txn: Txn, key: Any, *, reads: bool = False) -> Gua
     return guard
 
 
-def asleep(client: Client, table: LockTable, guard: Guard, timeout: float | None = None) -> Answer:
+def asleep(
+    client: Client, table: LockTable, guard: Guard, timeout: float | None = None
+) -> AnswerWait:
     """Let a client wait for a guard, and wait until it sleeps."""
     answer = client.do(table.wait_for, guard, timeout)
     eventually(lambda: guard in table._waiters)
     return answer
 
 
-def one_asleep(crew: Crew) -> tuple[LockTable, Guard, Answer]:
+def one_asleep(crew: Crew) -> tuple[LockTable, Guard, AnswerWait]:
     """A table where T1 holds "a", and a client of T2's sleeps until it may write it."""
     table = LockTable()
     table.acquire_lock("a", T1)

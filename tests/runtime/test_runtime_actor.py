@@ -12,7 +12,7 @@ import gevent
 import pykka
 import pytest
 
-from locks.runtime import Down, Gate, GeventActor, GeventFuture, end_all, kill, monitor, tell
+from locks.runtime import Down, Event, GeventActor, GeventFuture, end_all, kill, monitor, tell
 from tests.helpers import eventually
 
 
@@ -272,7 +272,7 @@ def test_an_actor_killed_before_it_ran_is_gone(from_thread: bool) -> None:
 
 def test_kill_ends_an_actor_that_hangs_in_a_hook() -> None:
     """An actor killed while it stops, or fails, ends all the same; `on_failure` runs once."""
-    gate = Gate()
+    gate = Event()
 
     class SlowStop(Actor):
         def on_stop(self) -> None:
@@ -538,7 +538,7 @@ def test_who_waits_for_a_deferred_answer_is_not_left_alone() -> None:
 
 
 def test_an_actor_may_fail_for_other_reasons_than_what_it_was_asked() -> None:
-    """It ends with that error, and the asker is told that it has ended."""
+    """It ends with that error, and the owner is told that it has ended."""
     actor = Later.start()
     downs: list[Down] = []
     monitor(actor, downs.append)
@@ -564,7 +564,7 @@ class Slow(GeventActor):
         self.ended = ended
 
     def on_stop(self) -> None:
-        Gate().wait(self.seconds)
+        Event().wait(self.seconds)
         self.ended.append(self.seconds)
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from locks.runtime import (
     Down,
-    Gate,
+    Event,
     GeventActor,
     Killed,
     current_client,
@@ -272,7 +272,7 @@ def test_a_thread_that_monitors_itself() -> None:
 def test_a_thread_that_python_did_not_start() -> None:
     """A foreign thread can monitor itself; from elsewhere its end can't be seen, which is said."""
     clients: list[Any] = []
-    gate = Gate()
+    gate = Event()
     downs: list[Down] = []
 
     def use() -> None:
@@ -294,7 +294,7 @@ def test_a_thread_that_python_did_not_start() -> None:
 
 def test_a_thread_monitored_from_elsewhere() -> None:
     """Monitors from other threads share one helper; all are told when the thread ends."""
-    gate = Gate()
+    gate = Event()
     thread = threading.Thread(target=gate.wait, daemon=True)
     with pytest.raises(ValueError, match="not started"):
         monitor(thread, print)
@@ -364,7 +364,7 @@ def test_cancelled_monitors_leave_nothing_behind() -> None:
         def __call__(self, down: Down) -> None:
             raise AssertionError("cancelled")
 
-    gate = Gate()
+    gate = Event()
     thread = threading.Thread(target=gate.wait, daemon=True)
     thread.start()
     subjects = [gevent.spawn(gate.wait), thread, Green.start(), Threaded.start()]

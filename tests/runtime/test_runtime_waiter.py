@@ -1,4 +1,4 @@
-"""Waiter, Gate, Channel and Mailbox: blocking and waking in every context."""
+"""Waiter, Event, Channel and Mailbox: blocking and waking in every context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import gevent
 import pytest
 
-from locks.runtime.waiter import Channel, Gate, Waiter, get_hub_if_exists, mailbox_of
+from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists, mailbox_of
 from tests.helpers import eventually
 
 
@@ -290,7 +290,7 @@ def test_a_mailbox_survives_what_fails_in_it(capsys: pytest.CaptureFixture[str])
 
 def test_a_gate_lets_everybody_pass() -> None:
     """Greenlets and threads wait at one gate; all pass when it opens, and all who come later."""
-    gate = Gate()
+    gate = Event()
     passed: list[bool] = []
 
     def use() -> None:
@@ -327,7 +327,7 @@ def test_a_closed_channel_refuses_each_item_once() -> None:
     """What is queued at `close` and what is sent later is refused, nothing twice, nothing lost."""
     channel: Channel[int] = Channel()
     refused: list[int] = []
-    started = Gate()
+    started = Event()
 
     def send(sender: int) -> None:
         for number in range(2000):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Answer, Ended, Lost, Notify, ToAgent, ToServer
+from locks.core.messages import AnswerWait, Ended, Lost, Notify, ToAgent, ToServer
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId, Notification
 
@@ -46,7 +46,7 @@ class Net:
             elif isinstance(effect, ToAgent):
                 receiver = self.agents[effect.agent]
                 todo += [(receiver, each) for each in receiver.receive(effect.message)]
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, AnswerWait):
                 self.answers[effect.wait] = effect.result
             elif isinstance(effect, Notify):
                 self.told.append(effect.notification)

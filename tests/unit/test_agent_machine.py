@@ -93,7 +93,7 @@ def test_a_majority_survives_the_loss_of_one_node() -> None:
     assert agent.ended is not None
 
 
-def test_await_nodes_waits_and_claims_again() -> None:
+def test_await_nodes_waits_and_asks_again() -> None:
     """With `await_nodes` the agent waits for the node, and asks again when it is back."""
     net = Net(N1)
     agent = net.agent(await_nodes=True, monitor_nodes=True)

@@ -20,6 +20,6 @@ def test_a_lock_that_is_held_for_long_does_not_remember_all_who_were_told_of_it(
         told = server.handle(Request(agent, "waiter", A, "write", True, True))
         assert any(effect.agent == agent and len(effect.message.records) == 2 for effect in told)
         server.handle(Remove(agent))
-    (entry,) = server.table.askers[holder].all()
-    assert entry.told_to is not None
-    assert len(entry.told_to) < 50
+    (entry,) = server.table.owners[holder].all()
+    assert entry.notified is not None
+    assert len(entry.notified) < 50

@@ -8,17 +8,18 @@ import pytest
 
 from locks import InvalidOption
 from locks_leader import LeaderDied, NotLeader, quorum
-from locks_leader.core.machine import NOTHING, TRANSITIONS, Machine, Outcome, Surrender
+from locks_leader.core.machine import NOTHING, TRANSITIONS, Machine, Outcome, SurrenderLeadership
 from locks_leader.core.messages import (
     Affirm,
     Announce,
-    Answer,
     AskTerm,
     CallBack,
     Contend,
+    ContestStanding,
     DropMerge,
     Elect,
     Forward,
+    ForwardAnswer,
     FromLeader,
     Include,
     LeaderCast,
@@ -28,7 +29,6 @@ from locks_leader.core.messages import (
     Reply,
     Resign,
     Send,
-    Standing,
     TakeMerge,
     Withdraw,
     YieldTo,
@@ -51,8 +51,8 @@ def machine(*alive: str, kind: Any = "candidate", policy: Policy | None = None) 
 def win(m: Machine, token: int = 10, **versions: int) -> list[Any]:
     """Let a machine win the contest by these grants, and be asked for the outcome of `elected`."""
     m.start()
-    m.contest(1, Standing(grants(**versions), held=True))
-    m.contest(1, Standing(grants(**versions), held=True))
+    m.contest(1, ContestStanding(grants(**versions), held=True))
+    m.contest(1, ContestStanding(grants(**versions), held=True))
     m.merge(1, held=True)
     return m.token(1, token)
 
@@ -74,7 +74,7 @@ def test_a_lone_candidate_is_elected() -> None:
     m = machine(A)
     assert m.start() == [Contend(1, frozenset({A}))]
     assert m.role == "candidate"
-    held = m.contest(1, Standing(grants(a=3), held=True))
+    held = m.contest(1, ContestStanding(grants(a=3), held=True))
     assert held == [TakeMerge(1, frozenset({A})), AskTerm(1)]
     assert m.role == "syncing"
     assert m.token(1, 3) == []
@@ -88,10 +88,10 @@ def test_the_lock_is_asked_for_at_one_gate_first() -> None:
     """The first node by name is the gate; who has the lock there asks for it on all others."""
     m = machine(C, A, B)
     assert m.start() == [Contend(1, frozenset({A}))]
-    assert m.contest(1, Standing(grants(a=3), held=True)) == [Include(1, B), Include(1, C)]
+    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [Include(1, B), Include(1, C)]
     assert m.role == "candidate", "it has not won yet"
-    assert m.contest(1, Standing(grants(a=3, b=1), held=False)) == []
-    won = m.contest(1, Standing(grants(a=3, b=1, c=1), held=True))
+    assert m.contest(1, ContestStanding(grants(a=3, b=1), held=False)) == []
+    won = m.contest(1, ContestStanding(grants(a=3, b=1, c=1), held=True))
     assert won == [TakeMerge(1, frozenset({A, B, C})), AskTerm(1)]
 
 
@@ -111,7 +111,7 @@ def test_one_that_has_passed_asks_each_node_that_comes_up() -> None:
     """Also a leader: what it leads already it goes on leading."""
     m = leader(A)
     assert m.nodes([A, B]) == [Include(1, B)]
-    assert m.contest(1, Standing(grants(a=3), held=False)) == []
+    assert m.contest(1, ContestStanding(grants(a=3), held=False)) == []
     assert m.role == "leader"
 
 
@@ -120,7 +120,7 @@ def test_term_and_merge_lock_come_in_any_order(first: str) -> None:
     """It is elected with both, and not before."""
     m = machine(A)
     m.start()
-    m.contest(1, Standing(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=True))
     events = [lambda: m.token(1, 3), lambda: m.merge(1, held=True)]
     if first == "merge":
         events.reverse()
@@ -132,11 +132,11 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_the_last_one() -> Non
     """The term must be confirmed on a node that was granted after it was asked for first."""
     m = machine(A)
     m.start()
-    m.contest(1, Standing(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=True))
     m.merge(1, held=True)
     m.nodes([A, B])
-    m.contest(1, Standing(grants(a=3), held=False))
-    again = m.contest(1, Standing(grants(a=3, b=7), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=False))
+    again = m.contest(1, ContestStanding(grants(a=3, b=7), held=True))
     assert AskTerm(1) in again
     m.merge(2, held=True)
     assert m.token(1, 3) == []
@@ -148,17 +148,17 @@ def test_without_a_term_it_waits_for_news_of_the_contest() -> None:
     """The lock was lost when the term was to be confirmed: nothing is asked again before news."""
     m = machine(A)
     m.start()
-    m.contest(1, Standing(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=True))
     m.merge(1, held=True)
     assert m.token(1, None) == []
-    assert m.contest(1, Standing(grants(a=3), held=True)) == [AskTerm(1)]
+    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [AskTerm(1)]
 
 
 def test_an_aborted_merge_is_begun_anew() -> None:
     """Another leader was merging; it is our turn after it."""
     m = machine(A)
     m.start()
-    m.contest(1, Standing(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=True))
     assert m.merge(1, held=False) == [TakeMerge(2, frozenset({A}))]
     assert m.merge(1, held=True) == [], "an answer about the first one is stale"
 
@@ -167,8 +167,8 @@ def test_losing_while_syncing() -> None:
     """It gives the merge lock back, and is a candidate again that waits at the gate."""
     m = machine(A)
     m.start()
-    m.contest(1, Standing(grants(a=3), held=True))
-    effects = m.contest(1, Standing(grants(), held=False))
+    m.contest(1, ContestStanding(grants(a=3), held=True))
+    effects = m.contest(1, ContestStanding(grants(), held=False))
     assert effects == [DropMerge(1), Withdraw(1), Contend(2, frozenset({A}))]
     assert m.role == "candidate"
 
@@ -177,11 +177,11 @@ def test_giving_way_in_a_deadlock() -> None:
     """Who has passed the gate and gives a lock up waits there again, and on no other node."""
     m = machine(A, B)
     m.start()
-    assert m.contest(1, Standing(grants(a=3), held=True)) == [Include(1, B)]
-    assert m.contest(1, Standing(grants(a=3), held=False)) == []
-    effects = m.contest(1, Standing(grants(), held=False))
+    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [Include(1, B)]
+    assert m.contest(1, ContestStanding(grants(a=3), held=False)) == []
+    effects = m.contest(1, ContestStanding(grants(), held=False))
     assert effects == [Withdraw(1), Contend(2, frozenset({A}))]
-    assert m.contest(1, Standing(grants(b=4), held=False)) == [], "news of an earlier round"
+    assert m.contest(1, ContestStanding(grants(b=4), held=False)) == [], "news of an earlier round"
 
 
 def test_what_is_lost_while_it_is_elected() -> None:
@@ -189,7 +189,7 @@ def test_what_is_lost_while_it_is_elected() -> None:
     m = machine(A, B)
     m.joined("x", B, "candidate")
     win(m, a=3, b=4)
-    m.contest(1, Standing(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=True))
     m.leader_call("call", "request")
     effects = m.elected(Outcome("state"))
     assert [effect for effect in effects if isinstance(effect, Send)] == []
@@ -248,7 +248,7 @@ def test_a_newcomer_on_a_new_node_waits_until_the_leader_has_the_lock_there() ->
     m.elected(Outcome("new", NOTHING))
     m.nodes([A, B])
     assert m.joined("y", B, "candidate") == [Monitor("y")]
-    granted = m.contest(1, Standing(grants(a=3, b=20), held=True))
+    granted = m.contest(1, ContestStanding(grants(a=3, b=20), held=True))
     assert granted == [TakeMerge(3, frozenset({A, B})), AskTerm(1)]
     m.merge(3, held=True)
     assert m.token(1, 21) == [Send("x", Affirm(21)), Elect("y")]
@@ -261,7 +261,7 @@ def test_a_leader_that_loses_the_lock_on_a_node_steps_down() -> None:
     m.joined("x", A, "candidate")
     m.merge(2, held=True)
     m.elected(Outcome("new", NOTHING))
-    assert m.contest(1, Standing(grants(), held=False)) == [
+    assert m.contest(1, ContestStanding(grants(), held=False)) == [
         Send("x", Resign(10)),
         CallBack("stepped_down"),
         Withdraw(1),
@@ -273,7 +273,7 @@ def test_a_leader_that_loses_the_lock_on_a_node_steps_down() -> None:
 def test_a_lock_lost_and_regained_unseen_is_lost() -> None:
     """Somebody else may have had it: the version of the grant tells."""
     m = leader(A)
-    effects = m.contest(1, Standing(grants(a=4), held=True))
+    effects = m.contest(1, ContestStanding(grants(a=4), held=True))
     assert CallBack("stepped_down") in effects
 
 
@@ -281,7 +281,7 @@ def test_a_lost_node_takes_no_leadership_from_an_island() -> None:
     """What is left goes on being led, with the same term."""
     m = leader(A, B, a=3, b=4)
     assert m.nodes([A]) == []
-    assert m.contest(1, Standing(grants(a=3), held=True)) == []
+    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == []
     assert (m.role, m.term, m.ground) == ("leader", 10, grants(a=3))
 
 
@@ -306,7 +306,7 @@ def test_surrender_to_another_candidate() -> None:
     m.joined("x", A, "candidate")
     m.joined("y", A, "candidate")
     m.merge(2, held=True)
-    assert m.elected(Surrender("y")) == [
+    assert m.elected(SurrenderLeadership("y")) == [
         Send("x", YieldTo(10, "y")),
         Send("y", YieldTo(10, "y")),
         DropMerge(2),
@@ -317,7 +317,7 @@ def test_surrender_to_another_candidate() -> None:
     other.joined("w", A, "worker")
     other.merge(2, held=True)
     with pytest.raises(InvalidOption, match="no candidate"):
-        other.elected(Surrender("w"))
+        other.elected(SurrenderLeadership("w"))
 
 
 def test_asked_to_yield() -> None:
@@ -328,7 +328,7 @@ def test_asked_to_yield() -> None:
     assert m.receive("x", A, YieldTo(4, "y")) == [], "of an earlier term"
     assert m.receive("z", A, YieldTo(5, "y")) == [], "not the leader"
     assert m.receive("x", A, YieldTo(5, "y")) == [Withdraw(1), Contend(2, frozenset({A}))]
-    assert m.contest(1, Standing(grants(a=1), held=True)) == [], "the first round is over"
+    assert m.contest(1, ContestStanding(grants(a=1), held=True)) == [], "the first round is over"
     assert leader(A).receive("x", A, YieldTo(99, "y")) == [], "it leads itself"
 
 
@@ -345,7 +345,7 @@ def test_whoever_surrenders_waits_for_the_heir() -> None:
         m = leader(A)
         m.joined("y", A, "candidate")
         m.merge(2, held=True)
-        m.elected(Surrender("y"))
+        m.elected(SurrenderLeadership("y"))
         assert m.joined("z", A, "candidate") == [Monitor("z")]
         assert Contend(2, frozenset({A})) in ends(m)
 
@@ -355,7 +355,7 @@ def test_two_that_surrender_to_each_other_do_not_both_wait() -> None:
     m = leader(A)
     m.joined("y", A, "candidate")
     m.merge(2, held=True)
-    m.elected(Surrender("y"))
+    m.elected(SurrenderLeadership("y"))
     assert m.receive("y", A, YieldTo(11, "me")) == [Contend(2, frozenset({A}))]
 
 
@@ -396,9 +396,9 @@ def test_a_follower_that_wins_follows_until_it_is_elected() -> None:
     m = machine(A)
     m.start()
     m.receive("x", A, Announce(5, "s"))
-    m.contest(1, Standing(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=True))
     assert (m.role, m.leader) == ("syncing", "x")
-    m.contest(1, Standing(grants(), held=False))
+    m.contest(1, ContestStanding(grants(), held=False))
     assert (m.role, m.leader) == ("following", "x")
 
 
@@ -427,8 +427,8 @@ def test_a_call_waits_for_a_leader() -> None:
     assert m.leader_cast("second") == []
     effects = m.receive("x", B, Announce(5, "s"))
     assert effects[2:] == [Send("x", Forward(1, "first")), Send("x", LeaderCast("second"))]
-    assert m.receive("x", B, Answer(1, "done")) == [Reply("c1", "done")]
-    assert m.receive("x", B, Answer(1, "done")) == [], "it was answered"
+    assert m.receive("x", B, ForwardAnswer(1, "done")) == [Reply("c1", "done")]
+    assert m.receive("x", B, ForwardAnswer(1, "done")) == [], "it was answered"
 
 
 def test_the_leader_carries_calls_out() -> None:
@@ -439,7 +439,7 @@ def test_the_leader_carries_calls_out() -> None:
     assert m.reply(Origin(None, "c1"), 7) == [Reply("c1", 7)]
     passed_on = CallBack("handle_leader_call", ("r", Origin("x", 3)))
     assert m.receive("x", A, Forward(3, "r")) == [passed_on]
-    assert m.reply(Origin("x", 3), 7) == [Send("x", Answer(3, 7))]
+    assert m.reply(Origin("x", 3), 7) == [Send("x", ForwardAnswer(3, 7))]
     assert m.receive("x", A, LeaderCast("m")) == [CallBack("handle_leader_cast", ("m",))]
 
 

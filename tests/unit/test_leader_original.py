@@ -334,7 +334,12 @@ def test_who_resigns_is_uncertain(originals: Originals) -> None:
 
 def test_what_has_no_meaning_to_the_original_is_not_said(originals: Originals) -> None:
     """Terms, heirs, and answers in our form."""
-    for message in (ours.Affirm(1), ours.YieldTo(1, HIM), ours.Answer(1, 2), ours.NotTheLeader(1)):
+    for message in (
+        ours.Affirm(1),
+        ours.YieldTo(1, HIM),
+        ours.ForwardAnswer(1, 2),
+        ours.NotTheLeader(1),
+    ):
         assert originals.send(HER, message) == []
 
 
@@ -436,10 +441,10 @@ def test_a_call_that_is_passed_on_to_a_leader_of_the_original(originals: Origina
     assert isinstance(call, LeaderCall)
     assert (call.caller, call.request) == (ME, "what")
     arrived = parse(decode(encode(pack(LeaderReply(call.tag, "that")))))
-    assert originals.receive(arrived) == [Hear(HER, ours.Answer(7, "that"))]
+    assert originals.receive(arrived) == [Hear(HER, ours.ForwardAnswer(7, "that"))]
     (gone,) = originals.receive(LeaderGone(call.tag))
     assert isinstance(gone, Hear)
-    assert isinstance(gone.message, ours.Answer)
+    assert isinstance(gone.message, ours.ForwardAnswer)
     assert isinstance(gone.message.value, LeaderDied)
 
 

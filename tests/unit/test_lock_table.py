@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from locks.core.server import table as lock_table
 from locks.core.server import tree as lock_tree
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Asker, Entry, Slot
+from locks.core.server.tree import Entry, EntryOwner, Slot
 from locks.model import LockId, Mode
 from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
 
@@ -75,12 +75,12 @@ class TableAndOracle(RuleBasedStateMachine):
         seen = list(self.both.sightings)
         edge = seen[index % len(seen)]
         if crossed:
-            mixed = (edge[0], seen[other % len(seen)][1])
+            original_peers = (edge[0], seen[other % len(seen)][1])
             self.both.sightings.setdefault(
-                mixed,
+                original_peers,
                 (self.both.sightings[edge][0], self.both.sightings[seen[other % len(seen)]][1]),
             )
-            edge = mixed
+            edge = original_peers
         self.both.surrender(edge[1][0].agent, edge[0][0].lock_id, edge)
 
     @rule(by=st.integers(-5, 5))
@@ -172,7 +172,7 @@ def test_readers_that_become_neighbours_join() -> None:
     both.play("1 read a", "2 write a", "3 read a", "4 read a/1")
     changed = both.play("2 end")
     assert both.held == {"1 read a", "3 read a", "4 read a/1"}
-    assert [(e.asker.id.serial, e.gone) for e in changed] == [(2, True), (3, False), (4, False)]
+    assert [(e.owner.id.serial, e.gone) for e in changed] == [(2, True), (3, False), (4, False)]
 
 
 def test_siblings_have_nothing_to_do_with_each_other() -> None:
@@ -347,7 +347,7 @@ def test_places_keep_the_order_of_a_line(line: list[int | None]) -> None:
     table = LockTable()
     standing: list[Entry] = []
     for number, index in enumerate(line):
-        entry = Entry(number, Asker(agent(number), "c"), Slot(("a",), None), True)
+        entry = Entry(number, EntryOwner(agent(number), "c"), Slot(("a",), None), True)
         if index is None or not standing:
             table._place(entry)
             standing.append(entry)
@@ -379,7 +379,7 @@ def test_surrender_gives_up_what_is_related_and_nothing_else() -> None:
     both = Lockstep()
     both.play("1 write a/1/x", "1 write a/2", "1 write a", "1 write b", "2 write a/1")
     changed = both.play("1 surrender a/1")
-    assert [(e.asker.id.serial, e.slot.lock_id) for e in changed if not e.granted] == [
+    assert [(e.owner.id.serial, e.slot.lock_id) for e in changed if not e.granted] == [
         (1, ("a", "1", "x")),
         (1, ("a",)),
     ]
@@ -544,7 +544,7 @@ def test_an_empty_table_has_nothing_left() -> None:
     root = both.table.find(())
     assert root is not None
     assert (root.children, root.below, root.writes_below) == ({}, 0, 0)
-    assert both.table.askers == {}
+    assert both.table.owners == {}
     assert both.table.find(("a",)) is None
     assert both.table.ids() == []
     assert both.request(agent(4), ("a",), "write").since > version
@@ -562,7 +562,7 @@ def test_views_and_ids() -> None:
     both = Lockstep()
     both.play("1 read a", "2 write a/1", "3 write b", "4 read a/1/x", "5 read a/2", "1 write a/1")
     view = both.table.view(("a", "1"))
-    assert [(e.asker.id.serial, e.mode) for e in view] == [
+    assert [(e.owner.id.serial, e.mode) for e in view] == [
         (1, "read"),
         (1, "write"),
         (2, "write"),

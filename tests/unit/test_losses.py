@@ -8,7 +8,7 @@ import pytest
 
 import locks
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Answer, Ended, Lost, Notify, Surrendered, ToAgent, ToServer
+from locks.core.messages import AnswerWait, Ended, Lost, Notify, Surrendered, ToAgent, ToServer
 from locks.model import LockId, Require
 from tests.unit.net import ALL, N1, N2, N3, A, B, Net
 
@@ -44,7 +44,7 @@ def test_a_lost_lock_is_told_before_all_else() -> None:
     assert first.error.nodes == (N3,)
     kinds = [e.notification.kind for e in effects if isinstance(e, Notify)]
     assert kinds == ["lost", "nodedown"]
-    (answer,) = (e for e in effects if isinstance(e, Answer))
+    (answer,) = (e for e in effects if isinstance(e, AnswerWait))
     assert isinstance(answer.result, locks.LockLost)
     ended = effects[-1]
     assert isinstance(ended, Ended)

@@ -24,7 +24,7 @@ from locks.wire.original import (
     ToLockServer,
     watcher_request,
 )
-from locks.wire.original.forms import Info, pack_request, read_info, unpack_request
+from locks.wire.original.forms import OriginalInfo, pack_request, read_info, unpack_request
 
 E, P = "e@h", "p@h"  # a node with the original, and ours
 ONE, TWO, THREE = (Pid(number, E, 7) for number in (101, 102, 103))
@@ -53,7 +53,7 @@ class World:
         self.agents = OriginalAgents(
             Pid(5, P, 3), lambda agent: pid_of(agent, 3), lambda agent: self.clients.get(agent)
         )
-        self.infos: dict[tuple[Pid, LockId], Info] = {}
+        self.infos: dict[tuple[Pid, LockId], OriginalInfo] = {}
         self.sent: list[SendTerm] = []
         self.monitored: set[Pid] = set()
 
@@ -297,7 +297,7 @@ def test_an_agent_goes(world: World) -> None:
             world.perform(world.agents.down(ONE))
         else:
             world.perform(world.agents.node_down(E))
-            assert not world.machine.table.askers
+            assert not world.machine.table.owners
             break
         assert world.queue(TWO, "a") == ["r 102"]
         world.perform(world.agents.down(TWO))
@@ -451,11 +451,11 @@ def test_agents_of_the_original_believe_what_is_true(steps: list[Any]) -> None:
 def check(world: World) -> None:
     """Compare what agents of the original were told with the lock table."""
     table = world.machine.table
-    for asker in table.askers.values():
-        if asker.id.node != E:
+    for owner in table.owners.values():
+        if owner.id.node != E:
             continue
-        pid = Pid(asker.id.created, E, 7)
-        for slot, entries in asker.entries.items():
+        pid = Pid(owner.id.created, E, 7)
+        for slot, entries in owner.entries.items():
             has = {entry.mode for entry in entries if entry.granted}
             assert world.believes(pid, slot.lock_id, "write") == ("write" in has)
             assert world.believes(pid, slot.lock_id, "read") == bool(has)
@@ -466,8 +466,8 @@ def check(world: World) -> None:
             assert any(e.pid == pid for group in tail for e in group.entries)
             for other in table.related(slot.lock_id):
                 conflicts = other.write or any(entry.write for entry in entries)
-                if other.granted and other.asker is not asker and conflicts:
-                    assert other.asker.id in head
+                if other.granted and other.owner is not owner and conflicts:
+                    assert other.owner.id in head
 
 
 # --- Records that travel in the versions of entries

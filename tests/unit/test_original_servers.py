@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
-    Answer,
+    AnswerWait,
     Ended,
     Inquire,
     Knowledge,
-    Raise,
-    Raised,
+    RaiseVersion,
     Remove,
     Request,
-    Standing,
+    RequestStates,
+    StandingElsewhere,
     ToAgent,
-    Told,
     ToServer,
+    VersionRaised,
     Watch,
 )
 from locks.core.server.machine import ServerMachine
@@ -117,7 +117,7 @@ class World:
         for effect in effects:
             if isinstance(effect, ToServer) and effect.node != P:
                 self.commands(self.servers.send(ME, effect.node, effect.message, CLIENT))
-            elif isinstance(effect, Answer):
+            elif isinstance(effect, AnswerWait):
                 self.answers.append(effect.result)
             elif isinstance(effect, Ended):
                 self.ended = effect
@@ -249,11 +249,11 @@ def test_asking_again_before_it_has_answered(world: World) -> None:
 
 def test_tokens_and_watching_are_refused(world: World) -> None:
     """Versions are never confirmed there, and our views can't be asked for."""
-    (told,) = world.servers.send(ME, E, Raise(ME, A, 5, 6))
-    assert told == ToAgent(ME, Raised(E, A, 5, 6, False))
+    (told,) = world.servers.send(ME, E, RaiseVersion(ME, A, 5, 6))
+    assert told == ToAgent(ME, VersionRaised(E, A, 5, 6, False))
     election = (Atom("locks_leader"), "r")  # only Python nodes count for its token
-    (told,) = world.servers.send(ME, E, Raise(ME, election, 5, 6))
-    assert told == ToAgent(ME, Raised(E, election, 5, 6, True))
+    (told,) = world.servers.send(ME, E, RaiseVersion(ME, election, 5, 6))
+    assert told == ToAgent(ME, VersionRaised(E, election, 5, 6, True))
     with pytest.raises(MisuseError, match="runs the original"):
         world.servers.send(ME, E, Watch("me", A))
     assert "until the transaction ends" in str(cannot_unlock(A, E))
@@ -412,15 +412,15 @@ def test_who_begins_to_wait_is_told_who_waits_for_it(world: World) -> None:
 
 
 def test_who_waits_elsewhere_is_told_who_waits_for_it(world: World) -> None:
-    """`Standing`, a request that says so, and `Inquire` bring what is known there."""
+    """`StandingElsewhere`, a request that says so, and `Inquire` bring what is known there."""
     world.ask(A)
     world.arrives(info(A, 5, ("w", (MINE, 5)), ("w", (HER, 4))))
-    for message in (Standing(ME, True, True), Inquire(ME)):
+    for message in (StandingElsewhere(ME, True, True), Inquire(ME)):
         (told,) = world.servers.send(ME, E, message)
         assert isinstance(told, ToAgent)
-        assert isinstance(told.message, Told)
+        assert isinstance(told.message, RequestStates)
         assert {record.agent for record in told.message.records} == {ME, agent_of(HER)}
-    assert world.servers.send(ME, E, Standing(ME, True, True)) == []
+    assert world.servers.send(ME, E, StandingElsewhere(ME, True, True)) == []
     assert world.servers.send(ME, F, Inquire(ME)) == []
 
 

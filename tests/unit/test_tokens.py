@@ -8,7 +8,7 @@ import pytest
 
 import locks
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Answer, Raise, Raised, ToAgent, ToServer
+from locks.core.messages import AnswerWait, RaiseVersion, ToAgent, ToServer, VersionRaised
 from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.model import AgentId, Require
@@ -56,8 +56,8 @@ def test_only_a_grant_that_stands_raises(
     server.table.request(ME, "me", A, "write")
     server.table.request(OTHER, "other", A, "write")
     before = server.version
-    (answer,) = server.handle(Raise(agent, lock_id, since, 99))
-    assert answer == ToAgent(agent, Raised(N1, lock_id, since, 99, done))
+    (answer,) = server.handle(RaiseVersion(agent, lock_id, since, 99))
+    assert answer == ToAgent(agent, VersionRaised(N1, lock_id, since, 99, done))
     assert server.version == (99 if done else before)
 
 
@@ -78,16 +78,16 @@ def held(net: Net, nodes: tuple[str, ...] = ALL, require: Require = "majority") 
     return agent
 
 
-def raises(net: Net) -> list[Raise]:
+def raises(net: Net) -> list[RaiseVersion]:
     """Which confirmations were asked for so far."""
-    return [message for message in net.sent if isinstance(message, Raise)]
+    return [message for message in net.sent if isinstance(message, RaiseVersion)]
 
 
 def asking(agent: AgentMachine) -> list[Any]:
     """Have a token established; what is to be sent for it is not sent yet."""
     effects = agent.establish_token(A, "token")
     assert effects
-    assert all(isinstance(e, ToServer) and isinstance(e.message, Raise) for e in effects)
+    assert all(isinstance(e, ToServer) and isinstance(e.message, RaiseVersion) for e in effects)
     return effects
 
 
@@ -97,7 +97,7 @@ def test_on_one_node_a_token_needs_no_message() -> None:
     agent = held(net, (N1,), "any")
     token = agent.token(A)
     assert token == net.servers[N1].view(A).requests[0].version
-    assert agent.establish_token(A, "token") == [Answer("token", token)]
+    assert agent.establish_token(A, "token") == [AnswerWait("token", token)]
     assert not raises(net)
 
 
@@ -181,7 +181,7 @@ def test_a_node_that_grants_later_may_take_part() -> None:
     asking(agent)  # n1 never answers
     net.do(agent, [third])
     assert net.answers["token"] == 31
-    assert raises(net)[-1] == Raise(agent.id, A, 21, 31)
+    assert raises(net)[-1] == RaiseVersion(agent.id, A, 21, 31)
 
 
 def test_who_waits_for_a_token_is_answered_when_nodes_go() -> None:

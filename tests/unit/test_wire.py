@@ -93,14 +93,16 @@ TO_SERVER: dict[type[Any], st.SearchStrategy[Any]] = {
     ),
     messages.Surrender: surrenders(SENDERS),
     messages.Remove: st.builds(messages.Remove, SENDERS),
-    messages.Standing: st.builds(messages.Standing, SENDERS, st.booleans(), st.booleans()),
+    messages.StandingElsewhere: st.builds(messages.StandingElsewhere, SENDERS, st.booleans(), st.booleans()),
     messages.Inquire: st.builds(messages.Inquire, SENDERS),
-    messages.Raise: st.builds(messages.Raise, SENDERS, IDS, NUMBERS, NUMBERS),
+    messages.RaiseVersion: st.builds(messages.RaiseVersion, SENDERS, IDS, NUMBERS, NUMBERS),
 }  # fmt: skip
 TO_AGENT: dict[type[Any], st.SearchStrategy[Any]] = {
-    messages.Told: st.builds(messages.Told, NODES, RECORDS),
+    messages.RequestStates: st.builds(messages.RequestStates, NODES, RECORDS),
     messages.Released: st.builds(messages.Released, NODES, IDS, RECORDS),
-    messages.Raised: st.builds(messages.Raised, NODES, IDS, NUMBERS, NUMBERS, st.booleans()),
+    messages.VersionRaised: st.builds(
+        messages.VersionRaised, NODES, IDS, NUMBERS, NUMBERS, st.booleans()
+    ),
     messages.Surrendered: st.builds(
         messages.Surrendered, NODES, surrenders(st.just(ME)), st.booleans(), RECORDS, NUMBERS
     ),
@@ -148,7 +150,10 @@ def test_a_grant(record: RequestRecord, granted: bool, blocked: bool, at_once: b
     record = record._replace(state="granted" if granted else "waiting", blocked=blocked)
     if at_once:
         record = record._replace(since=record.version)
-    for message in (messages.Told(record.node, (record,)), messages.Told(THERE, (record,))):
+    for message in (
+        messages.RequestStates(record.node, (record,)),
+        messages.RequestStates(THERE, (record,)),
+    ):
         assert unpack_to_agent(sent(pack(message, ME)), ME, CLIENT) == message
 
 
@@ -241,7 +246,7 @@ def test_a_place_between_two() -> None:
     record = RequestRecord(
         HERE, 1, ME, CLIENT, ("a",), "write", "waiting", Fraction(1, 3), 1, True, 1
     )
-    term = list(pack(messages.Told(HERE, (record,)), ME))
+    term = list(pack(messages.RequestStates(HERE, (record,)), ME))
     assert unpack_to_agent(sent(tuple(term)), ME, CLIENT).records == (record,)
     parts = list(term[3][0])
     parts[7] = (1, 0)

@@ -68,8 +68,8 @@ class Resolver:
         "_knows",
         "_me",
         "_out",
+        "_sources",
         "_surrendering",
-        "_tellers",
         "unsettled",
     )
 
@@ -82,7 +82,7 @@ class Resolver:
         # What is given up by unanswered surrenders, by node: an id, or everything.
         self._surrendering: dict[str, list[LockId | None]] = {}
         self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
-        self._tellers: dict[AgentId, None] = {}
+        self._sources: dict[AgentId, None] = {}
 
     @property
     def active(self) -> bool:
@@ -114,9 +114,9 @@ class Resolver:
         if self._graph is not None:
             return
         self._graph = self.graph_class()
-        for teller in self._tellers:
-            self._out.append(ToAgent(teller, Knowledge(self._me, (), forgot=True)))
-        self._tellers.clear()
+        for source in self._sources:
+            self._out.append(ToAgent(source, Knowledge(self._me, (), forgot=True)))
+        self._sources.clear()
 
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
@@ -154,7 +154,7 @@ class Resolver:
             self.unsettled = True
         if not message.records:
             return
-        self._tellers[sender] = None
+        self._sources[sender] = None
         if self._graph is None:
             return
         knows = self._knows.setdefault(sender, {})
@@ -168,11 +168,11 @@ class Resolver:
         """What is found in what is known; nothing if the agent does not wait."""
         return None if self._graph is None else self._graph.explore(self._me)
 
-    def settle(self, claimed: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
+    def settle(self, acknowledged: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
         """Look for deadlocks; yield, or pass on what was found.
 
         Args:
-            claimed: Whether yielding for an edge takes a lock that the client was told it has.
+            acknowledged: Whether yielding for an edge takes a lock that the client was told it has.
             abort_on_deadlock: Abort rather than surrender such a lock.
         """
         graph = self._graph
@@ -181,8 +181,8 @@ class Resolver:
         self.unsettled = False
         found = graph.explore(self._me)
         if found.closing:
-            edge = next((e for e in found.closing if not claimed(e)), found.closing[0])
-            abort = abort_on_deadlock and claimed(edge)
+            edge = next((e for e in found.closing if not acknowledged(e)), found.closing[0])
+            abort = abort_on_deadlock and acknowledged(edge)
             self._yield(edge, found.cycle(edge), abort)
             return
         records = {record.key: record for edge in found.edges for record in edge}
@@ -223,8 +223,8 @@ class Resolver:
         requests), and what was sent to agents there may not have arrived.
         """
         self._surrendering.pop(node, None)
-        for teller in [teller for teller in self._tellers if teller.node == node]:
-            del self._tellers[teller]
+        for source in [source for source in self._sources if source.node == node]:
+            del self._sources[source]
         self.forget(others)
         self.unsettled = self._graph is not None
 

@@ -2,7 +2,7 @@
 
 The token of a lock on one node is the version of its grant. Versions of different nodes have nothing
 to do with each other. So for a lock on several nodes one version is chosen, the largest of those of the
-grants, and the lock servers are asked to *confirm* it (`Raise`): one that does so, while its grant
+grants, and the lock servers are asked to *confirm* it (`RaiseVersion`): one that does so, while its grant
 still stands, gives larger versions only from then on. A version is the token when so many have
 confirmed it, for grants that are not larger, as the lock is needed on. One whose grant has this very
 version need not be asked.
@@ -27,8 +27,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from locks.core.agent.requests import Confirmed, Wish, locks_lost, needed
-from locks.core.messages import AgentEffect, Answer, Raise, Raised, ToServer
+from locks.core.agent.requests import Confirmed, LockRequest, locks_lost, needed
+from locks.core.messages import AgentEffect, AnswerWait, RaiseVersion, ToServer, VersionRaised
 from locks.errors import InvalidOption, LocksError, NotHeld
 from locks.model import AgentId, LockId, show
 
@@ -40,42 +40,44 @@ class Tokens:
 
     Args:
         agent: The agent.
-        wishes: Its wishes, by lock id.
+        requests: Its lock requests, by lock id.
         out: Where effects are put.
 
     Attributes:
         waits: Who waits for a token, and of which lock.
     """
 
-    __slots__ = ("_agent", "_out", "_wishes", "waits")
+    __slots__ = ("_agent", "_out", "_requests", "waits")
 
-    def __init__(self, agent: AgentId, wishes: dict[LockId, Wish], out: list[AgentEffect]) -> None:
+    def __init__(
+        self, agent: AgentId, requests: dict[LockId, LockRequest], out: list[AgentEffect]
+    ) -> None:
         self._agent = agent
-        self._wishes = wishes
+        self._requests = requests
         self._out = out
         self.waits: dict[Hashable, LockId] = {}
 
-    def known(self, wish: Wish) -> int | None:
+    def known(self, request: LockRequest) -> int | None:
         """The token of a lock that is held; nothing if it is not established yet.
 
         Raises:
             InvalidOption: There is none for what the lock requires.
         """
-        grants = wish.grants()
-        if len(wish.claims) == 1:
+        grants = request.grants()
+        if len(request.node_requests) == 1:
             (since,) = grants.values()
             return since
-        if wish.require not in ("all", "majority", "all_alive"):
+        if request.require not in ("all", "majority", "all_alive"):
             raise InvalidOption(
-                f"{show(wish.lock_id)} was asked for on {len(wish.claims)} nodes with "
-                f"require={wish.require!r}: two can have it on different nodes, so there is no "
+                f"{show(request.lock_id)} was asked for on {len(request.node_requests)} nodes with "
+                f"require={request.require!r}: two can have it on different nodes, so there is no "
                 'fencing token. Ask for it on one node, or with "all", "majority" or "all_alive"',
-                lock_id=wish.lock_id,
+                lock_id=request.lock_id,
             )
-        confirmed = wish.confirmed
+        confirmed = request.confirmed
         if confirmed is None or not confirmed.token:
             return None
-        return confirmed.token if self._is_enough(wish, grants, confirmed.token) else None
+        return confirmed.token if self._is_enough(request, grants, confirmed.token) else None
 
     def wait(self, lock_id: LockId, wait: Hashable) -> None:
         """Establish the token of a lock that is held, and answer `wait`."""
@@ -85,22 +87,22 @@ class Tokens:
         """Nobody waits for the answer any more."""
         self.waits.pop(wait, None)
 
-    def raised(self, message: Raised) -> None:
+    def raised(self, message: VersionRaised) -> None:
         """Take in a lock server's answer."""
-        wish = self._wishes.get(message.lock_id)
-        if message.done and wish is not None and wish.confirmed is not None:
-            reached = wish.confirmed.reached
+        request = self._requests.get(message.lock_id)
+        if message.done and request is not None and request.confirmed is not None:
+            reached = request.confirmed.reached
             now = (message.since, message.version)
             if now > reached.get(message.node, (0, 0)):
                 reached[message.node] = now
 
     def refusal(self, lock_id: LockId) -> LocksError | None:
         """Why a lock can't have a token now, if it can't."""
-        wish = self._wishes.get(lock_id)
-        if wish is not None and (wish.lost or (wish.lost is not None and wish.held)):
-            return locks_lost(self._agent, (wish,))
-        if wish is None or not wish.held:
-            asked = "neither held nor asked for" if wish is None else "asked for but not held"
+        request = self._requests.get(lock_id)
+        if request is not None and (request.lost or (request.lost is not None and request.held)):
+            return locks_lost(self._agent, (request,))
+        if request is None or not request.held:
+            asked = "neither held nor asked for" if request is None else "asked for but not held"
             return NotHeld(
                 f"{show(lock_id)} is {asked} by {self._agent}: it has no fencing token",
                 lock_id=lock_id,
@@ -112,54 +114,54 @@ class Tokens:
         for wait, lock_id in list(self.waits.items()):
             answer: int | Exception | None = self.refusal(lock_id)
             if answer is None:
-                answer = self._established(self._wishes[lock_id])
+                answer = self._established(self._requests[lock_id])
             if answer is not None:
                 del self.waits[wait]
-                self._out.append(Answer(wait, answer))
+                self._out.append(AnswerWait(wait, answer))
 
     def end(self, reason: Exception) -> None:
         """The agent ends: tell those who wait."""
-        self._out += [Answer(wait, reason) for wait in self.waits]
+        self._out += [AnswerWait(wait, reason) for wait in self.waits]
         self.waits.clear()
 
-    def _established(self, wish: Wish) -> int | None:
+    def _established(self, request: LockRequest) -> int | None:
         """The token, if enough lock servers have confirmed one; ask those that have not."""
-        token = self.known(wish)
+        token = self.known(request)
         if token is not None:
             return token
-        confirmed = wish.confirmed
+        confirmed = request.confirmed
         if confirmed is None:
-            confirmed = wish.confirmed = Confirmed()
-        grants = wish.grants()
+            confirmed = request.confirmed = Confirmed()
+        grants = request.grants()
         versions = [max(since, confirmed.token) for since in grants.values()]
         for version in sorted(versions, reverse=True):
-            if self._is_enough(wish, grants, version):
+            if self._is_enough(request, grants, version):
                 confirmed.token = version
                 return version
         version = max(versions)
         for node, since in grants.items():
             # More are asked than are needed, so that nobody who is slow is waited for.
             asked = confirmed.asked.get(node) == (since, version)
-            if not asked and self._reached(wish, node, since) < version:
+            if not asked and self._reached(request, node, since) < version:
                 confirmed.asked[node] = (since, version)
-                message = Raise(self._agent, wish.lock_id, since, version)
+                message = RaiseVersion(self._agent, request.lock_id, since, version)
                 self._out.append(ToServer(node, message))
         return None
 
-    def _is_enough(self, wish: Wish, grants: dict[str, int], version: int) -> bool:
+    def _is_enough(self, request: LockRequest, grants: dict[str, int], version: int) -> bool:
         """Whether enough lock servers have confirmed a version, for grants that still stand."""
         confirmed = [
             node
             for node, since in grants.items()
-            if since <= version <= self._reached(wish, node, since)
+            if since <= version <= self._reached(request, node, since)
         ]
-        if wish.require == "all_alive":  # it is held: so all that are up have granted it
+        if request.require == "all_alive":  # it is held: so all that are up have granted it
             return len(confirmed) == len(grants)
-        return len(confirmed) >= needed(wish.require, wish.claims, ())
+        return len(confirmed) >= needed(request.require, request.node_requests, ())
 
     @staticmethod
-    def _reached(wish: Wish, node: str, since: int) -> int:
+    def _reached(request: LockRequest, node: str, since: int) -> int:
         """What a lock server has confirmed for a grant; the grant itself is as good."""
-        assert wish.confirmed is not None
-        for_grant, version = wish.confirmed.reached.get(node, (0, 0))
+        assert request.confirmed is not None
+        for_grant, version = request.confirmed.reached.get(node, (0, 0))
         return max(since, version) if for_grant == since else since

@@ -1,8 +1,8 @@
 """What a client wants, and what was asked for it on which node.
 
-A client's wish for one lock id is a `Wish`; on each node that is asked it has a `Claim`
-(`locks.core.agent.requests`). `Claims` are all wishes of one agent: it asks lock servers, takes in what they
-answer, and knows at any time which wishes are held.
+What a client wants of one lock id is a `LockRequest`; on each node that is asked it has a `NodeRequest`
+(`locks.core.agent.requests`). The `Ledger` keeps all lock requests of one agent: it asks lock servers,
+takes in what they answer, and knows at any time which lock requests are held.
 
 A lock server answers each `Release`. Until it has, what it tells of that id is taken in only if it
 is about a request that is known and still wanted, because it may be about the one that was released;
@@ -16,8 +16,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.requests import Claim, Wish, cannot_serve, servable
-from locks.core.messages import AgentEffect, Release, Released, Remove, Request, Standing, ToServer
+from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, servable
+from locks.core.messages import (
+    AgentEffect,
+    Release,
+    Released,
+    Remove,
+    Request,
+    StandingElsewhere,
+    ToServer,
+)
 from locks.errors import ConflictingRequest, NotHeld
 from locks.model import (
     MODES,
@@ -32,13 +40,13 @@ from locks.model import (
     show,
 )
 
-__all__ = ["Claims", "Object"]
+__all__ = ["Ledger", "Object"]
 
 Object = tuple[LockId, Mode, tuple[str, ...], Require]
 
 
-class Claims:
-    """All wishes of one agent.
+class Ledger:
+    """All lock requests of one agent.
 
     Args:
         agent: The agent.
@@ -49,11 +57,11 @@ class Claims:
 
     Attributes:
         alive: The nodes whose lock servers are up.
-        wishes: The wishes, by lock id.
+        requests: The lock requests, by lock id.
         open: Those that are not held.
         waiting: The own requests that wait.
-        needless: The wishes that are held, and for which requests still wait elsewhere.
-        seq: Number of the last wish.
+        needless: The lock requests that are held, and for which requests still wait elsewhere.
+        seq: Number of the last lock request.
     """
 
     __slots__ = (
@@ -63,15 +71,15 @@ class Claims:
         "_releasing",
         "_resolver",
         "_standings",
+        "_unacknowledged",
         "_unanswered",
-        "_unclaimed",
         "_used",
         "alive",
         "needless",
         "open",
+        "requests",
         "seq",
         "waiting",
-        "wishes",
     )
 
     def __init__(
@@ -83,23 +91,23 @@ class Claims:
         resolver: Resolver,
     ) -> None:
         self.alive = set(alive)
-        self.wishes: dict[LockId, Wish] = {}
-        self.open: dict[LockId, Wish] = {}
+        self.requests: dict[LockId, LockRequest] = {}
+        self.open: dict[LockId, LockRequest] = {}
         self.waiting: dict[RequestKey, None] = {}
-        self.needless: dict[LockId, Wish] = {}
+        self.needless: dict[LockId, LockRequest] = {}
         self.seq = 0
         self._agent = agent
         self._client = client
         self._out = out
         self._resolver = resolver
-        self._unclaimed: dict[LockId, Wish] = {}
+        self._unacknowledged: dict[LockId, LockRequest] = {}
         self._unanswered: dict[tuple[str, LockId, Mode], None] = {}
         self._releasing: dict[tuple[str, LockId], int] = {}
-        self._used: dict[str, int] = {}  # the nodes that were asked, by the number of claims
+        self._used: dict[str, int] = {}  # the nodes that were asked, by the number of node requests
         self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
 
     def check(self, objects: Iterable[Object], await_nodes: bool) -> None:
-        """Whether wishes can be taken in, one after the other.
+        """Whether lock requests can be taken in, one after the other.
 
         Raises:
             ConflictingRequest: An id was asked for before on other terms.
@@ -107,9 +115,12 @@ class Claims:
         """
         asked: dict[LockId, tuple[Mode, set[str], Require]] = {}
         for lock_id, mode, nodes, require in objects:
-            wish = self.wishes.get(lock_id)
-            if wish is not None:
-                asked.setdefault(lock_id, (wish.mode, set(wish.claims), wish.require))
+            request = self.requests.get(lock_id)
+            if request is not None:
+                asked.setdefault(
+                    lock_id,
+                    (request.mode, set(request.node_requests), request.require),
+                )
             before = asked.get(lock_id)
             if before is not None:
                 upgrade = mode == "write" and before[0] == "read"
@@ -128,111 +139,113 @@ class Claims:
                 asked[lock_id] = (mode, set(nodes), require)
 
     def add(self, wanted: Object) -> Callable[[], None] | None:
-        """Take a wish in; return what withdraws it, if there is anything new in it."""
+        """Take a lock request in; return what withdraws it, if there is anything new in it."""
         lock_id, mode, nodes, require = wanted
-        wish = self.wishes.get(lock_id)
+        request = self.requests.get(lock_id)
         undo = None
         several = len(nodes) > 1
-        if wish is None:
+        if request is None:
             self.seq += 1
-            wish = self.wishes[lock_id] = Wish(lock_id, mode, require, self.seq)
+            request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
             undo = partial(self.drop, lock_id)
-        elif mode == "write" and wish.mode == "read":
+        elif mode == "write" and request.mode == "read":
             self.seq += 1
-            wish.seq = self.seq
-            wish.mode = mode
+            request.seq = self.seq
+            request.mode = mode
             undo = partial(self._downgrade, lock_id)
-            for claim in wish.claims.values():
-                self._request(wish, claim)
+            for node_request in request.node_requests.values():
+                self._request(request, node_request)
         for node in nodes:
-            if node not in wish.claims:
-                claim = wish.claims[node] = Claim(node)
-                self._request(wish, claim, several)
-        self._weigh(wish)
+            if node not in request.node_requests:
+                node_request = request.node_requests[node] = NodeRequest(node)
+                self._request(request, node_request, several)
+        self._weigh(request)
         return undo
 
     def drop(self, lock_id: LockId) -> None:
-        """Forget a wish and release all its claims."""
-        wish = self.wishes.pop(lock_id, None)
-        if wish is not None:
-            for kept in (self.open, self.needless, self._unclaimed):
+        """Forget a lock request and release all its node requests."""
+        request = self.requests.pop(lock_id, None)
+        if request is not None:
+            for kept in (self.open, self.needless, self._unacknowledged):
                 kept.pop(lock_id, None)
-            for claim in wish.claims.values():
-                self._release(wish, claim)
-                self._unused(claim)
+            for node_request in request.node_requests.values():
+                self._release(request, node_request)
+                self._unused(node_request)
 
     def end(self) -> None:
         """Forget and release everything."""
         self._resolver.gone(self.waiting)
         self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
-        for wishes in (self.wishes, self.open, self.needless, self._unclaimed):
-            wishes.clear()
+        for requests in (self.requests, self.open, self.needless, self._unacknowledged):
+            requests.clear()
         self.waiting.clear()
         self._unanswered.clear()
 
     def node_up(self, node: str) -> None:
         """Ask a lock server that is there (again) for what is wanted of it."""
         self.alive.add(node)
-        for wish in self.wishes.values():
-            if node in wish.claims:
-                self._request(wish, wish.claims[node])
-                self._weigh(wish)
+        for request in self.requests.values():
+            if node in request.node_requests:
+                self._request(request, request.node_requests[node])
+                self._weigh(request)
 
-    def node_down(self, node: str) -> list[Wish]:
+    def node_down(self, node: str) -> list[LockRequest]:
         """Forget what a lock server had granted that is gone; return what is lost by that."""
-        lost: list[Wish] = []
-        given_up = {wish.lock_id for wish in self.wishes.values() if self._is_given_up(wish)}
+        lost: list[LockRequest] = []
+        given_up = {
+            request.lock_id for request in self.requests.values() if self._is_given_up(request)
+        }
         self.alive.discard(node)
         self._standings.pop(node, None)
         for slot in [slot for slot in self._releasing if slot[0] == node]:
             del self._releasing[slot]
-        for wish in list(self.wishes.values()):
-            claim = wish.claims.get(node)
-            if claim is not None:
-                taken = [record.key for record in claim.records]
+        for request in list(self.requests.values()):
+            node_request = request.node_requests.get(node)
+            if node_request is not None:
+                taken = [record.key for record in node_request.records]
                 self._resolver.gone(taken)
                 for key in taken:
                     self.waiting.pop(key, None)
                 for mode in MODES:
-                    self._unanswered.pop((node, wish.lock_id, mode), None)
-                self._unused(claim)
-                wish.node_down(node)
-                claimed = wish.claimed
-                self._weigh(wish)
-                more = wish.lock_id not in given_up and self._is_given_up(wish)
-                if claimed is not None and (wish.claimed is None or more):
-                    lost.append(wish)
-                    wish.lose((node,))
-                    self._unclaimed[wish.lock_id] = wish
+                    self._unanswered.pop((node, request.lock_id, mode), None)
+                self._unused(node_request)
+                request.node_down(node)
+                acknowledged = request.acknowledged
+                self._weigh(request)
+                more = request.lock_id not in given_up and self._is_given_up(request)
+                if acknowledged is not None and (request.acknowledged is None or more):
+                    lost.append(request)
+                    request.lose((node,))
+                    self._unacknowledged[request.lock_id] = request
         return lost
 
     # --- What lock servers answer ---------------------------------------------------------------
 
-    def told(self, record: RequestRecord) -> bool:
+    def update(self, record: RequestRecord) -> bool:
         """Take in the present state of an own request; tell whether it was of interest."""
         node, lock_id = record.node, record.lock_id
-        wish = self.wishes.get(lock_id)
-        claim = wish.claims.get(node) if wish is not None else None
-        if wish is None or claim is None:
+        request = self.requests.get(lock_id)
+        node_request = request.node_requests.get(node) if request is not None else None
+        if request is None or node_request is None:
             return False
-        known = claim.write if record.mode == "write" else claim.read
+        known = node_request.write if record.mode == "write" else node_request.read
         if known is None or known.number != record.number:
             if (node, lock_id) in self._releasing:
                 return False  # it may be the one that was released
         elif known.version > record.version:
             return False
         self._unanswered.pop((node, lock_id, record.mode), None)
-        if claim.asked is None:  # a server that can't release has withdrawn nothing
-            self._use(claim, record.mode)
+        if node_request.asked is None:  # a server that can't release has withdrawn nothing
+            self._use(node_request, record.mode)
         if record.mode == "write":
-            claim.write = record
+            node_request.write = record
         else:
-            claim.read = record
+            node_request.read = record
         if record.state == "waiting":
             self.waiting[record.key] = None
         else:
             self.waiting.pop(record.key, None)
-        self._weigh(wish)
+        self._weigh(request)
         return True
 
     def released(self, message: Released) -> None:
@@ -243,27 +256,27 @@ class Claims:
             self._releasing[slot] = left
             return
         self._releasing.pop(slot, None)
-        wish = self.wishes.get(message.lock_id)
-        if wish is not None and message.node in wish.claims:
-            claim = wish.claims[message.node]
+        request = self.requests.get(message.lock_id)
+        if request is not None and message.node in request.node_requests:
+            node_request = request.node_requests[message.node]
             for record in message.records:
-                self.told(record)
-            if claim.asked != wish.mode and not claim.withdrawn:
-                self._request(wish, claim)
+                self.update(record)
+            if node_request.asked != request.mode and not node_request.withdrawn:
+                self._request(request, node_request)
 
     def withdraw(self) -> None:
         """Do not wait where that is not needed for somebody who waits: one of them might yield."""
-        for wish in self.needless.values():
-            for claim in wish.claims.values():
-                waits = not claim.withdrawn and claim.waits(wish.mode)
-                if waits and any(map(self._resolver.waits_for_waiters, claim.records)):
-                    self._withdraw(wish, claim)
+        for request in self.needless.values():
+            for node_request in request.node_requests.values():
+                waits = not node_request.withdrawn and node_request.waits(request.mode)
+                if waits and any(map(self._resolver.waits_for_waiters, node_request.records)):
+                    self._withdraw(request, node_request)
 
-    def claim(self, upto: int) -> None:
-        """The client was told that it has all locks up to the wish numbered `upto`."""
-        for wish in [w for w in self._unclaimed.values() if w.held and w.seq <= upto]:
-            wish.claim(self.alive)
-            del self._unclaimed[wish.lock_id]
+    def acknowledge(self, upto: int) -> None:
+        """The client was told that it has all locks up to the lock request numbered `upto`."""
+        for request in [w for w in self._unacknowledged.values() if w.held and w.seq <= upto]:
+            request.acknowledge(self.alive)
+            del self._unacknowledged[request.lock_id]
 
     def tell_standing(self) -> None:
         """Tell each lock server what the agent does at the others, where that has changed."""
@@ -274,7 +287,7 @@ class Claims:
             standing = (len(self._used) > 1, len(self.waiting) > waits[node])
             if self._standings.get(node, (False, False)) != standing:
                 self._standings[node] = standing
-                self._out.append(ToServer(node, Standing(self._agent, *standing)))
+                self._out.append(ToServer(node, StandingElsewhere(self._agent, *standing)))
         for node in self._standings.keys() - self._used.keys():
             del self._standings[node]
 
@@ -290,145 +303,156 @@ class Claims:
         """Whether no request waits, or may turn out to wait."""
         return not (self.waiting or self._unanswered)
 
-    def wish(self, lock_id: LockId) -> Wish:
+    def request(self, lock_id: LockId) -> LockRequest:
         """What was asked for on this id; raises `NotHeld` when nothing was."""
         try:
-            return self.wishes[lock_id]
+            return self.requests[lock_id]
         except KeyError:
             raise NotHeld(
                 f"{show(lock_id)} is neither held nor asked for by {self._agent}", lock_id=lock_id
             ) from None
 
-    def unservable(self) -> Wish | None:
-        """A wish that can't be met by the nodes that are up, if there is one: rather a lost one."""
+    def unservable(self) -> LockRequest | None:
+        """A lock request that the nodes that are up can't meet, if there is one; a lost one first."""
         found = None
-        for wish in self.open.values():
-            if not servable(wish.require, wish.claims, self.alive):
-                if wish.lost is not None:
-                    return wish
-                found = found or wish
+        for request in self.open.values():
+            if not servable(request.require, request.node_requests, self.alive):
+                if request.lost is not None:
+                    return request
+                found = found or request
         return found
 
-    def lost(self) -> list[Wish]:
+    def lost(self) -> list[LockRequest]:
         """What the client was told it has, and must not rely on any more."""
-        return [wish for wish in self.wishes.values() if self.is_lost(wish)]
+        return [request for request in self.requests.values() if self.is_lost(request)]
 
-    def is_lost(self, wish: Wish) -> bool:
-        """Whether a wish is lost, or may be: its surrender is under way."""
-        return wish.lost is not None or self._is_given_up(wish)
+    def is_lost(self, request: LockRequest) -> bool:
+        """Whether a lock request is lost, or may be: its surrender is under way."""
+        return request.lost is not None or self._is_given_up(request)
 
-    def _is_given_up(self, wish: Wish) -> bool:
-        if wish.claimed is None or not self._resolver.surrendering:
+    def _is_given_up(self, request: LockRequest) -> bool:
+        if request.acknowledged is None or not self._resolver.surrendering:
             return False
-        nodes = self._resolver.given_up(wish.lock_id)
-        return not wish.vouched_for(self.alive, nodes)
+        nodes = self._resolver.given_up(request.lock_id)
+        return not request.vouched_for(self.alive, nodes)
 
-    def claimed(self, edge: Edge) -> bool:
+    def is_acknowledged(self, edge: Edge) -> bool:
         """Whether yielding for this edge takes something that the client was told it has."""
         node, lock_id = edge.waiter.node, edge.waiter.lock_id
         return any(
-            wish.claimed is not None
-            and related(wish.lock_id, lock_id)
-            and node in wish.claims
-            and not wish.vouched_for(self.alive, (node,))
-            for wish in self.wishes.values()
+            request.acknowledged is not None
+            and related(request.lock_id, lock_id)
+            and node in request.node_requests
+            and not request.vouched_for(self.alive, (node,))
+            for request in self.requests.values()
         )
 
     # --- Asking and releasing -------------------------------------------------------------------
 
-    def _request(self, wish: Wish, claim: Claim, several: bool = False) -> None:
-        """Ask a node for what the wish wants there, unless it is down or still releasing.
+    def _request(
+        self, request: LockRequest, node_request: NodeRequest, several: bool = False
+    ) -> None:
+        """Ask a node for what the lock request wants there, unless it is down or still releasing.
 
         With `several`, other nodes are asked at the same time.
         """
-        node = claim.node
-        claim.withdrawn = False
-        if node in self.alive and (node, wish.lock_id) not in self._releasing:
-            self._use(claim, wish.mode)
-            self._unanswered[node, wish.lock_id, wish.mode] = None
-            requests = several or len(self._used) > 1
-            waits = requests and any(key[0] != node for key in self.waiting)
-            if requests or node in self._standings:
-                self._standings[node] = (requests, waits)
-            request = Request(self._agent, self._client, wish.lock_id, wish.mode, requests, waits)
-            self._out.append(ToServer(node, request))
+        node = node_request.node
+        node_request.withdrawn = False
+        if node in self.alive and (node, request.lock_id) not in self._releasing:
+            self._use(node_request, request.mode)
+            self._unanswered[node, request.lock_id, request.mode] = None
+            elsewhere = several or len(self._used) > 1
+            waits = elsewhere and any(key[0] != node for key in self.waiting)
+            if elsewhere or node in self._standings:
+                self._standings[node] = (elsewhere, waits)
+            message = Request(
+                self._agent, self._client, request.lock_id, request.mode, elsewhere, waits
+            )
+            self._out.append(ToServer(node, message))
 
-    def _release(self, wish: Wish, claim: Claim, mode: Mode | None = None) -> None:
+    def _release(
+        self, request: LockRequest, node_request: NodeRequest, mode: Mode | None = None
+    ) -> None:
         for each in MODES if mode is None else (mode,):
-            self._unanswered.pop((claim.node, wish.lock_id, each), None)
-        given_up = [r.key for r in claim.records if mode is None or r.mode == mode]
+            self._unanswered.pop((node_request.node, request.lock_id, each), None)
+        given_up = [r.key for r in node_request.records if mode is None or r.mode == mode]
         self._resolver.gone(given_up)
         for key in given_up:
             self.waiting.pop(key, None)
-        if claim.asked is not None:
-            slot = (claim.node, wish.lock_id)
+        if node_request.asked is not None:
+            slot = (node_request.node, request.lock_id)
             self._releasing[slot] = self._releasing.get(slot, 0) + 1
-            self._out.append(ToServer(claim.node, Release(self._agent, wish.lock_id, mode)))
+            self._out.append(
+                ToServer(node_request.node, Release(self._agent, request.lock_id, mode))
+            )
 
-    def _use(self, claim: Claim, mode: Mode) -> None:
-        """A claim is asked for in this mode."""
-        if claim.asked is None:
-            self._used[claim.node] = self._used.get(claim.node, 0) + 1
-        claim.asked = mode
+    def _use(self, node_request: NodeRequest, mode: Mode) -> None:
+        """A node request is asked for in this mode."""
+        if node_request.asked is None:
+            self._used[node_request.node] = self._used.get(node_request.node, 0) + 1
+        node_request.asked = mode
 
-    def _unused(self, claim: Claim) -> None:
-        """A claim is no more."""
-        if claim.asked is not None:
-            self._used[claim.node] -= 1
-            if not self._used[claim.node]:
-                del self._used[claim.node]
+    def _unused(self, node_request: NodeRequest) -> None:
+        """A node request is no more."""
+        if node_request.asked is not None:
+            self._used[node_request.node] -= 1
+            if not self._used[node_request.node]:
+                del self._used[node_request.node]
 
-    def _withdraw(self, wish: Wish, claim: Claim) -> None:
+    def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
         """Give up waiting for what is not needed: nobody should yield for it.
 
         What is granted there is kept, such as a read lock that was to become a write lock.
         """
-        claim.withdrawn = True
-        if any(record.state == "granted" for record in claim.records):
-            self._release(wish, claim, "write")
-            claim.asked = "read"
+        node_request.withdrawn = True
+        if any(record.state == "granted" for record in node_request.records):
+            self._release(request, node_request, "write")
+            node_request.asked = "read"
         else:
-            self._release(wish, claim)
-            self._unused(claim)
-            claim.asked = claim.read = None
-        claim.write = None
+            self._release(request, node_request)
+            self._unused(node_request)
+            node_request.asked = node_request.read = None
+        node_request.write = None
 
     def _downgrade(self, lock_id: LockId) -> None:
         """Withdraw an upgrade: what was read before is still wanted, and kept where granted."""
-        wish = self.wishes.get(lock_id)
-        if wish is not None and wish.mode == "write":
-            wish.mode = "read"
-            for claim in wish.claims.values():
-                self._release(wish, claim, "write")
+        request = self.requests.get(lock_id)
+        if request is not None and request.mode == "write":
+            request.mode = "read"
+            for node_request in request.node_requests.values():
+                self._release(request, node_request, "write")
                 unread = (
-                    claim.read is None and (claim.node, lock_id, "read") not in self._unanswered
+                    node_request.read is None
+                    and (node_request.node, lock_id, "read") not in self._unanswered
                 )
-                if claim.asked is not None and unread:  # only the write lock was asked for there
-                    self._unused(claim)
-                    claim.asked = None
-                elif claim.asked is not None:
-                    claim.asked = "read"
-                claim.write = None
-            self._weigh(wish)
+                if (
+                    node_request.asked is not None and unread
+                ):  # only the write lock was asked for there
+                    self._unused(node_request)
+                    node_request.asked = None
+                elif node_request.asked is not None:
+                    node_request.asked = "read"
+                node_request.write = None
+            self._weigh(request)
 
-    def _weigh(self, wish: Wish) -> None:
-        """Find out whether a wish is held, and keep account of it."""
-        wish.held = wish.serves(wish.mode, self.alive)
-        if wish.held:
-            self.open.pop(wish.lock_id, None)
+    def _weigh(self, request: LockRequest) -> None:
+        """Find out whether a lock request is held, and keep account of it."""
+        request.held = request.serves(request.mode, self.alive)
+        if request.held:
+            self.open.pop(request.lock_id, None)
         else:
-            self.open[wish.lock_id] = wish
-        if len(wish.claims) > 1 and wish.require != "all":
-            self.needless.pop(wish.lock_id, None)
-            for claim in wish.claims.values():
-                if wish.held and claim.waits(wish.mode):
-                    self.needless[wish.lock_id] = wish
-                elif claim.withdrawn and not wish.held:
-                    self._request(wish, claim)
-        if wish.claimed is not None and not wish.as_claimed(self.alive):
-            if wish.held:
-                wish.rely(self.alive)  # on what was granted since
+            self.open[request.lock_id] = request
+        if len(request.node_requests) > 1 and request.require != "all":
+            self.needless.pop(request.lock_id, None)
+            for node_request in request.node_requests.values():
+                if request.held and node_request.waits(request.mode):
+                    self.needless[request.lock_id] = request
+                elif node_request.withdrawn and not request.held:
+                    self._request(request, node_request)
+        if request.acknowledged is not None and not request.as_acknowledged(self.alive):
+            if request.held:
+                request.rely(self.alive)  # on what was granted since
             else:
-                wish.lose()
-        if not wish.fully_claimed:
-            self._unclaimed[wish.lock_id] = wish
+                request.lose()
+        if not request.fully_acknowledged:
+            self._unacknowledged[request.lock_id] = request

@@ -16,23 +16,23 @@ from typing import ClassVar, Literal
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
-from locks.core.agent.ledger import Claims, Object
-from locks.core.agent.requests import Wait, Wish, cannot_serve, locks_lost
+from locks.core.agent.ledger import Ledger, Object
+from locks.core.agent.requests import ClientWait, LockRequest, cannot_serve, locks_lost
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     AgentEffect,
     AgentMessage,
-    Answer,
+    AnswerWait,
     Ended,
     Knowledge,
     Lost,
     Notify,
-    Raised,
     Released,
+    RequestStates,
     Resolved,
     Surrender,
     Surrendered,
-    Told,
+    VersionRaised,
 )
 from locks.errors import (
     AgentEnded,
@@ -75,18 +75,18 @@ class AgentMachine:
         notify: Notify the client of lock infos and changes of status.
 
     Attributes:
-        claims_class: What keeps its wishes; `locks.sim.rules` has others to choose.
+        ledger_class: What keeps its lock requests; `locks.sim.rules` has others to choose.
         resolver_class: What it does about deadlocks; likewise.
         tokens_class: How it gets fencing tokens; likewise.
     """
 
-    claims_class: ClassVar[type[Claims]] = Claims
+    ledger_class: ClassVar[type[Ledger]] = Ledger
     resolver_class: ClassVar[type[Resolver]] = Resolver
     tokens_class: ClassVar[type[Tokens]] = Tokens
 
     __slots__ = (
-        "_claims",
         "_last_status",
+        "_ledger",
         "_out",
         "_resolver",
         "_tokens",
@@ -121,11 +121,11 @@ class AgentMachine:
         self.deadlocks: list[Deadlock] = []
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
-        self._waits: dict[Hashable, Wait] = {}
+        self._waits: dict[Hashable, ClientWait] = {}
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
-        self._claims = self.claims_class(agent, client, alive, self._out, self._resolver)
-        self._tokens = self.tokens_class(agent, self._claims.wishes, self._out)
+        self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
+        self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class AgentMachine:
         return self.ask_all(((lock_id, mode, nodes, require),), wait)
 
     def ask_all(self, objects: Iterable[Object], wait: Hashable | None = None) -> list[AgentEffect]:
-        """Ask for locks; with `wait`, answer when these and all earlier wishes are held.
+        """Ask for locks; with `wait`, answer when these and all earlier lock requests are held.
 
         Raises:
             ConflictingRequest: An id was asked for before with another requirement, or an
@@ -150,16 +150,16 @@ class AgentMachine:
         """
         self.check_alive()
         objects = list(objects)
-        self._claims.check(objects, self.await_nodes)
-        undo = [self._claims.add(wanted) for wanted in objects]
+        self._ledger.check(objects, self.await_nodes)
+        undo = [self._ledger.add(wanted) for wanted in objects]
         if wait is not None:
-            self._waits[wait] = Wait(self._claims.seq, [u for u in undo if u is not None])
+            self._waits[wait] = ClientWait(self._ledger.seq, [u for u in undo if u is not None])
         return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
         self.check_alive()
-        self._waits[wait] = Wait(self._claims.seq, [])
+        self._waits[wait] = ClientWait(self._ledger.seq, [])
         return self._conclude()
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
@@ -191,23 +191,23 @@ class AgentMachine:
             NotHeld: The transaction has not asked for this id.
         """
         self.check_alive()
-        self._claims.wish(lock_id)
-        self._claims.drop(lock_id)
+        self._ledger.request(lock_id)
+        self._ledger.drop(lock_id)
         return self._conclude()
 
     def surrender(
         self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]
     ) -> list[AgentEffect]:
-        """Give up a lock on the client's own wish, and stand last behind all who wait for it.
+        """Give up a lock on the client's own lock request, and stand last behind all who wait for it.
 
         Raises:
             NotHeld: The transaction doesn't hold it on all of these nodes.
         """
         self.check_alive()
-        wish = self._claims.wish(lock_id)
+        request = self._ledger.request(lock_id)
         for node in nodes:
-            claim = wish.claims.get(node)
-            if claim is None or claim.grant(wish.mode) is None:
+            node_request = request.node_requests.get(node)
+            if node_request is None or node_request.grant(request.mode) is None:
                 raise NotHeld(
                     f"{show(lock_id)} on {node} is not held by {self.id}: there is nothing to "
                     f"surrender to {other}",
@@ -241,10 +241,10 @@ class AgentMachine:
         if self.ended is None:
             if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
-                self._out += [Answer(wait, error) for wait in self._waits]
+                self._out += [AnswerWait(wait, error) for wait in self._waits]
                 self._waits.clear()
                 self._tokens.end(error)
-            self._claims.end()
+            self._ledger.end()
             self._resolver.cease()
             self.ended = Ended(reason)
             self._out.append(self.ended)
@@ -255,7 +255,7 @@ class AgentMachine:
     def receive(self, message: AgentMessage) -> list[AgentEffect]:
         """Take in a message from a lock server or an agent; `settle` is to follow."""
         if self.ended is None:
-            if type(message) is Told:
+            if type(message) is RequestStates:
                 self._told(message.records)
             elif type(message) is Knowledge:
                 self._resolver.learn_from(message)
@@ -265,18 +265,18 @@ class AgentMachine:
                 self._resolved(message.report)
                 self._told(message.records)
             elif type(message) is Released:
-                self._claims.released(message)
-            elif type(message) is Raised:
+                self._ledger.released(message)
+            elif type(message) is VersionRaised:
                 self._tokens.raised(message)
         return self._conclude()
 
     def node_up(self, node: str) -> list[AgentEffect]:
         """The lock server of a node is there (again)."""
-        if self.ended is None and node not in self._claims.alive:
+        if self.ended is None and node not in self._ledger.alive:
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodeup", node)))
             self._resolver.node_up(node)
-            self._claims.node_up(node)
+            self._ledger.node_up(node)
         return self._conclude()
 
     def node_down(self, node: str) -> list[AgentEffect]:
@@ -286,14 +286,14 @@ class AgentMachine:
         anything else is said. Then what can't be granted any more ends the transaction, unless
         nodes are awaited.
         """
-        if self.ended is None and node in self._claims.alive:
-            lost = self._claims.node_down(node)
-            missing = None if self.await_nodes else self._claims.unservable()
+        if self.ended is None and node in self._ledger.alive:
+            lost = self._ledger.node_down(node)
+            missing = None if self.await_nodes else self._ledger.unservable()
             if lost:
                 self._lose(lost, missing is not None and missing.lost is not None)
             if self.monitor_nodes:
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
-            self._resolver.node_down(node, self._claims.nodes)
+            self._resolver.node_down(node, self._ledger.nodes)
             if missing is not None:
                 return self.end(self._ending(missing))
         return self._conclude()
@@ -301,7 +301,7 @@ class AgentMachine:
     def settle(self) -> list[AgentEffect]:
         """All that had arrived is taken in: look for deadlocks, yield or pass on."""
         if self.ended is None:
-            self._resolver.settle(self._claims.claimed, self.abort_on_deadlock)
+            self._resolver.settle(self._ledger.is_acknowledged, self.abort_on_deadlock)
         return self._flush()
 
     # --- Questions ------------------------------------------------------------------------------
@@ -313,18 +313,18 @@ class AgentMachine:
 
     def status(self) -> Status:
         """The status of the transaction."""
-        if not self._claims.wishes:
+        if not self._ledger.requests:
             return "no_locks"
         if self._resolver.surrendering:  # what is held is known when that is answered
             return "waiting"
-        if not self._claims.open:
+        if not self._ledger.open:
             return "have_all_locks"
-        return "waiting" if self._claims.unservable() is None else "cannot_serve"
+        return "waiting" if self._ledger.unservable() is None else "cannot_serve"
 
     @property
     def alive(self) -> frozenset[str]:
         """The nodes whose lock servers are up."""
-        return frozenset(self._claims.alive)
+        return frozenset(self._ledger.alive)
 
     def outlook(self) -> Exploration | None:
         """For study: what it would find if it looked now; nothing if it does not wait."""
@@ -335,15 +335,15 @@ class AgentMachine:
         return LockResult(self.status(), self._reports())
 
     def tell_status(self) -> LockResult:
-        """The same for the client; when it is told that it has all locks, it claims them."""
+        """The same for the client; when it is told that it has all locks, it node requests them."""
         result = self.result()
         if result.status == "have_all_locks":
-            self._claims.claim(self._claims.seq)
+            self._ledger.acknowledge(self._ledger.seq)
         return result
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
-        return [wish.info() for wish in self._claims.wishes.values()]
+        return [request.info() for request in self._ledger.requests.values()]
 
     def token(self, lock_id: LockId) -> int | None:
         """The fencing token of a lock that is held.
@@ -362,7 +362,7 @@ class AgentMachine:
         refusal = self._tokens.refusal(lock_id)
         if refusal is not None:
             raise refusal
-        return self._tokens.known(self._claims.wish(lock_id))
+        return self._tokens.known(self._ledger.request(lock_id))
 
     def ensure_held(self, lock_id: LockId | None) -> None:
         """Make sure that what the client was told it has is granted, as far as the agent knows.
@@ -377,14 +377,14 @@ class AgentMachine:
         """
         self.check_alive()
         if lock_id is None:
-            lost = self._claims.lost()
+            lost = self._ledger.lost()
             if lost:
                 raise locks_lost(self.id, lost)
             return
-        wish = self._claims.wish(lock_id)
-        if self._claims.is_lost(wish):
-            raise locks_lost(self.id, (wish,))
-        if not wish.held and wish.claimed is None:
+        request = self._ledger.request(lock_id)
+        if self._ledger.is_lost(request):
+            raise locks_lost(self.id, (request,))
+        if not request.held and request.acknowledged is None:
             raise NotHeld(
                 f"{show(lock_id)} is asked for by {self.id}, but not held yet", lock_id=lock_id
             )
@@ -392,21 +392,21 @@ class AgentMachine:
     @property
     def lost(self) -> tuple[LockId, ...]:
         """What was lost with a node, and the client was not told since that it has it again."""
-        return tuple(wish.lock_id for wish in self._claims.wishes.values() if wish.lost)
+        return tuple(request.lock_id for request in self._ledger.requests.values() if request.lost)
 
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""
-        return lock_id in self._claims.wishes
+        return lock_id in self._ledger.requests
 
     @property
     def empty(self) -> bool:
         """Whether nothing is asked for."""
-        return not self._claims.wishes
+        return not self._ledger.requests
 
     def holds(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for and is held."""
-        wish = self._claims.wishes.get(lock_id)
-        return wish is not None and wish.held
+        request = self._ledger.requests.get(lock_id)
+        return request is not None and request.held
 
     def check_alive(self) -> None:
         """Raise the reason for which the transaction ended, if it has."""
@@ -428,7 +428,7 @@ class AgentMachine:
         for record in records:
             if record.agent != me:
                 others = True
-            elif self._claims.told(record) and self.notify:
+            elif self._ledger.update(record) and self.notify:
                 self._out.append(Notify(Notification(me, "lock_info", record)))
         if others and not self._idle():
             self._resolver.begin()
@@ -438,7 +438,7 @@ class AgentMachine:
     def _resolved(self, report: Deadlock) -> None:
         """A deadlock is resolved; the lock server that did so tells by itself what still matters."""
         self.deadlocks.append(report)
-        self._resolver.forget(node for node in self._claims.nodes if node != report.node)
+        self._resolver.forget(node for node in self._ledger.nodes if node != report.node)
 
     def _surrendered(self, message: Surrendered) -> None:
         report = message.message.report
@@ -454,7 +454,7 @@ class AgentMachine:
 
     # --- Telling the client ---------------------------------------------------------------------
 
-    def _lose(self, lost: list[Wish], ends: bool) -> None:
+    def _lose(self, lost: list[LockRequest], ends: bool) -> None:
         """Tell the client of locks that are lost."""
         error = locks_lost(self.id, lost, ends)
         first: list[AgentEffect] = [Lost(error.lock_ids, error)]
@@ -462,22 +462,22 @@ class AgentMachine:
             first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
         self._out[:0] = first
 
-    def _ending(self, missing: Wish) -> LocksError:
-        """The reason for which the transaction ends when a wish can't be granted any more."""
+    def _ending(self, missing: LockRequest) -> LocksError:
+        """The reason for which the transaction ends when a lock request can't be granted any more."""
         if missing.lost is not None:
-            missing.lose(node for node in missing.claims if node not in self._claims.alive)
-            return locks_lost(self.id, self._claims.lost(), ended=True)
-        return cannot_serve(missing.lock_id, missing.claims, self._claims.alive)
+            missing.lose(node for node in missing.node_requests if node not in self._ledger.alive)
+            return locks_lost(self.id, self._ledger.lost(), ended=True)
+        return cannot_serve(missing.lock_id, missing.node_requests, self._ledger.alive)
 
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
-        return self._claims.idle and not self._resolver.surrendering
+        return self._ledger.idle and not self._resolver.surrendering
 
     def _conclude(self) -> list[AgentEffect]:
         """After each event: answer those whose wait is over, and say what has changed."""
         if self.ended is None:
-            if self._claims.needless and self._resolver.active:
-                self._claims.withdraw()
+            if self._ledger.needless and self._resolver.active:
+                self._ledger.withdraw()
             if self._resolver.active and self._idle():
                 self._resolver.cease()
             if self._waits and not self._resolver.surrendering:
@@ -486,18 +486,18 @@ class AgentMachine:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
-            self._claims.tell_standing()
+            self._ledger.tell_standing()
         return self._flush()
 
     def _answer(self) -> None:
-        claims = self._claims
+        ledger = self._ledger
         for wait, waiting in list(self._waits.items()):
             upto = waiting.upto
-            if not any(wish.seq <= upto for wish in claims.open.values()):
+            if not any(request.seq <= upto for request in ledger.open.values()):
                 del self._waits[wait]
-                status: Status = "have_all_locks" if claims.wishes else "no_locks"
-                self._out.append(Answer(wait, LockResult(status, self._reports())))
-                claims.claim(upto)
+                status: Status = "have_all_locks" if ledger.requests else "no_locks"
+                self._out.append(AnswerWait(wait, LockResult(status, self._reports())))
+                ledger.acknowledge(upto)
 
     def _reports(self) -> tuple[Deadlock, ...]:
         return tuple(self.deadlocks)
@@ -507,7 +507,7 @@ class AgentMachine:
         value = None
         if status == "have_all_locks":
             value = self._reports()
-            self._claims.claim(self._claims.seq)
+            self._ledger.acknowledge(self._ledger.seq)
         self._out.append(Notify(Notification(self.id, status, value)))
 
     def _flush(self) -> list[AgentEffect]:

@@ -1,10 +1,10 @@
 """What a client wants, what was asked for it on each node, and who waits for it.
 
-A client's wish for one lock id is a `Wish`; on each node that is asked it has a `Claim`, the
-requests there. A wish is *held* when enough claims are granted for its requirement. It is
-*claimed* once the client was told so; only claimed locks count for `abort_on_deadlock`. It is
-*lost* when it was claimed, and what the client was told is granted no more: because a node is gone,
-or because it was surrendered. It stays so until the client is told again that it has the lock; for
+What a client wants of one lock id is a `LockRequest`; on each node that is asked it has a `NodeRequest`.
+A lock request is *held* when enough of its node requests are granted for its requirement. It is
+*acknowledged* once the client was told so; only acknowledged locks count for `abort_on_deadlock`. It is
+*lost* when it was acknowledged, and what the client was told is not granted any more: because a node is
+gone, or because it was surrendered. It stays so until the client is told again that it has the lock; for
 others may have had it in between, even if it is held again.
 """
 
@@ -15,11 +15,20 @@ from collections.abc import Callable, Collection, Iterable
 from locks.errors import CannotServe, LockLost
 from locks.model import AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
 
-__all__ = ["Claim", "Confirmed", "Wait", "Wish", "cannot_serve", "locks_lost", "needed", "servable"]
+__all__ = [
+    "ClientWait",
+    "Confirmed",
+    "LockRequest",
+    "NodeRequest",
+    "cannot_serve",
+    "locks_lost",
+    "needed",
+    "servable",
+]
 
 
-class Claim:
-    """The requests for one wish on one node."""
+class NodeRequest:
+    """The requests for one lock request on one node."""
 
     __slots__ = ("asked", "node", "read", "withdrawn", "write")
 
@@ -31,7 +40,7 @@ class Claim:
         self.write: RequestRecord | None = None
 
     def grant(self, mode: Mode) -> RequestRecord | None:
-        """The grant that serves a wish of this mode, if there is one."""
+        """The grant that serves a lock request of this mode, if there is one."""
         if self.write is not None and self.write.state == "granted":
             return self.write
         if mode == "read" and self.read is not None and self.read.state == "granted":
@@ -39,7 +48,7 @@ class Claim:
         return None
 
     def waits(self, mode: Mode) -> bool:
-        """Whether it waits for the grant that would serve a wish of this mode."""
+        """Whether it waits for the grant that would serve a lock request of this mode."""
         return self.grant(mode) is None and any(r.state == "waiting" for r in self.records)
 
     @property
@@ -52,7 +61,7 @@ class Confirmed:
     """How far lock servers have confirmed a fencing token; see `locks.core.agent.fencing`.
 
     Attributes:
-        token: The largest token that was established for this wish; 0 if none was.
+        token: The largest token that was established for this lock request; 0 if none was.
         asked: For each node, the grant (by its version) for which it was asked to confirm a
             version, and that version.
         reached: Likewise what it has confirmed.
@@ -71,32 +80,32 @@ class Confirmed:
         self.reached.pop(node, None)
 
 
-class Wish:
-    """A client's wish for one lock id.
+class LockRequest:
+    """A client's lock request for one lock id.
 
     Attributes:
         lock_id: The lock id.
         mode: The strongest mode asked for.
         require: How many of the nodes are needed.
-        seq: Its number in the order of the client's wishes.
-        claims: The claims, by node.
+        seq: Its number in the order of the client's lock requests.
+        node_requests: The node requests, by node.
         held: Whether enough of them are granted.
-        claimed: In which mode the client was told that it holds it, if it was, and still does: a
-            reader that waits for its upgrade has claimed it for reading.
-        claimed_on: The nodes that it was told so of: more may have been asked, or come up, since.
+        acknowledged: In which mode the client was told that it holds it, if it was, and still does: a
+            reader that waits for its upgrade has acknowledged it for reading.
+        acknowledged_on: The nodes that it was told so of: more may have been asked, or come up, since.
         lost: If it is lost, the nodes whose loss took it; none of them if it was surrendered.
         confirmed: What was done for its fencing token, if it is wanted on several nodes.
     """
 
     __slots__ = (
-        "claimed",
-        "claimed_on",
-        "claims",
+        "acknowledged",
+        "acknowledged_on",
         "confirmed",
         "held",
         "lock_id",
         "lost",
         "mode",
+        "node_requests",
         "require",
         "seq",
     )
@@ -106,24 +115,24 @@ class Wish:
         self.mode = mode
         self.require = require
         self.seq = seq
-        self.claims: dict[str, Claim] = {}
+        self.node_requests: dict[str, NodeRequest] = {}
         self.held = False
-        self.claimed: Mode | None = None
-        self.claimed_on: tuple[str, ...] = ()
+        self.acknowledged: Mode | None = None
+        self.acknowledged_on: tuple[str, ...] = ()
         self.lost: tuple[str, ...] | None = None
         self.confirmed: Confirmed | None = None
 
-    def claim(self, alive: Collection[str]) -> None:
+    def acknowledge(self, alive: Collection[str]) -> None:
         """The client is told that it holds it."""
         self.lost = None
-        self.claimed = self.mode
+        self.acknowledged = self.mode
         self.rely(alive)
 
     def rely(self, alive: Collection[str]) -> None:
         """The client relies on what is granted on all nodes that count now."""
-        self.claimed_on = tuple(self.claims)
+        self.acknowledged_on = tuple(self.node_requests)
         if self.counts_alive:
-            self.claimed_on = tuple(node for node in self.claims if node in alive)
+            self.acknowledged_on = tuple(node for node in self.node_requests if node in alive)
 
     @property
     def counts_alive(self) -> bool:
@@ -131,22 +140,24 @@ class Wish:
         return self.require.endswith("_alive")
 
     @property
-    def fully_claimed(self) -> bool:
+    def fully_acknowledged(self) -> bool:
         """Whether the client was told that it holds all that it has asked for."""
-        return self.claimed == self.mode and len(self.claimed_on) == len(self.claims)
+        return self.acknowledged == self.mode and len(self.acknowledged_on) == len(
+            self.node_requests
+        )
 
     def node_down(self, node: str) -> None:
         """Nothing is known any more of what was granted there."""
-        self.claims[node] = Claim(node)
+        self.node_requests[node] = NodeRequest(node)
         if self.confirmed is not None:
             self.confirmed.node_down(node)
         if self.counts_alive:
-            # When it comes back, it does not take away what was claimed meanwhile.
-            self.claimed_on = tuple(each for each in self.claimed_on if each != node)
+            # When it comes back, it does not take away what was acknowledged meanwhile.
+            self.acknowledged_on = tuple(each for each in self.acknowledged_on if each != node)
 
     def lose(self, nodes: Iterable[str] = ()) -> None:
         """What the client was told is granted no more."""
-        self.claimed = None
+        self.acknowledged = None
         self.lost = tuple(dict.fromkeys((*(self.lost or ()), *nodes)))
 
     def vouched_for(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
@@ -154,42 +165,48 @@ class Wish:
 
         If not where it was told so, then perhaps by what was granted since.
         """
-        return self.as_claimed(alive, given_up) or (
-            self.claimed is not None and self._enough(self.claims, self.mode, alive, given_up)
+        return self.as_acknowledged(alive, given_up) or (
+            self.acknowledged is not None
+            and self._enough(self.node_requests, self.mode, alive, given_up)
         )
 
-    def as_claimed(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
+    def as_acknowledged(self, alive: Collection[str], given_up: Collection[str] = ()) -> bool:
         """Whether enough is granted of what the client was told."""
-        if self.claimed is None:
+        if self.acknowledged is None:
             return False
-        told = {node: self.claims[node] for node in self.claimed_on}
-        return self._enough(told, self.claimed, alive, given_up)
+        told = {node: self.node_requests[node] for node in self.acknowledged_on}
+        return self._enough(told, self.acknowledged, alive, given_up)
 
     def serves(self, mode: Mode, alive: Collection[str]) -> bool:
-        """Whether enough claims are granted for a mode, given the nodes that are up."""
-        claims = self.claims
-        if len(claims) == 1:
-            (claim,) = claims.values()
-            return claim.grant(mode) is not None
-        return self._enough(claims, mode, alive)
+        """Whether enough node requests are granted for a mode, given the nodes that are up."""
+        node_requests = self.node_requests
+        if len(node_requests) == 1:
+            (node_request,) = node_requests.values()
+            return node_request.grant(mode) is not None
+        return self._enough(node_requests, mode, alive)
 
     def grants(self) -> dict[str, int]:
         """The nodes where it is granted, each with the version of the grant."""
-        grants = [(node, claim.grant(self.mode)) for node, claim in self.claims.items()]
+        grants = [
+            (node, node_request.grant(self.mode))
+            for node, node_request in self.node_requests.items()
+        ]
         return {node: grant.since for node, grant in grants if grant is not None}
 
     def _enough(
         self,
-        claims: dict[str, Claim],
+        node_requests: dict[str, NodeRequest],
         mode: Mode,
         alive: Collection[str],
         given_up: Collection[str] = (),
     ) -> bool:
-        """Whether enough of these claims are granted."""
+        """Whether enough of these node requests are granted."""
         granted = sum(
-            claim.grant(mode) is not None for node, claim in claims.items() if node not in given_up
+            node_request.grant(mode) is not None
+            for node, node_request in node_requests.items()
+            if node not in given_up
         )
-        return granted >= needed(self.require, claims, alive)
+        return granted >= needed(self.require, node_requests, alive)
 
     def info(self) -> LockInfo:
         """What users see of it."""
@@ -197,17 +214,17 @@ class Wish:
         return LockInfo(
             self.lock_id,
             self.mode,
-            tuple(self.claims),
+            tuple(self.node_requests),
             self.require,
             tuple(grants),
             self.held,
-            self.claimed == self.mode,
+            self.acknowledged == self.mode,
             tuple(grants.values()),
         )
 
 
-class Wait:
-    """A client that waits for all wishes up to `upto`; `undo` withdraws what only it wanted."""
+class ClientWait:
+    """A client that waits for all lock requests up to `upto`; `undo` withdraws what only it wanted."""
 
     __slots__ = ("undo", "upto")
 
@@ -245,17 +262,17 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
     )
 
 
-def locks_lost(agent: AgentId, wishes: Iterable[Wish], ended: bool = False) -> LockLost:
+def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = False) -> LockLost:
     """The error that says that an agent has lost locks.
 
     Args:
         agent: The agent.
-        wishes: Those that are lost.
+        requests: Those that are lost.
         ended: Whether its transaction ends for this reason.
     """
-    found = list(wishes)
-    nodes = list(dict.fromkeys(node for wish in found for node in wish.lost or ()))
-    names = ", ".join(show(wish.lock_id) for wish in found)
+    found = list(requests)
+    nodes = list(dict.fromkeys(node for request in found for node in request.lost or ()))
+    names = ", ".join(show(request.lock_id) for request in found)
     it = "it" if len(found) == 1 else "them"
     why = "surrendered"
     if nodes:
@@ -266,6 +283,6 @@ def locks_lost(agent: AgentId, wishes: Iterable[Wish], ended: bool = False) -> L
     return LockLost(
         f"{names} {'was' if len(found) == 1 else 'were'} {why}, after transaction {agent} was told "
         f"that it has {it}: others may have had {it} since. {then}",
-        lock_ids=tuple(wish.lock_id for wish in found),
+        lock_ids=tuple(request.lock_id for request in found),
         nodes=tuple(nodes),
     )

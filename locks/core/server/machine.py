@@ -12,27 +12,27 @@ from typing import Any, ClassVar
 
 from locks.core.messages import (
     Inquire,
-    Raise,
-    Raised,
+    RaiseVersion,
     Release,
     Released,
     Remove,
     Request,
+    RequestStates,
     Resolved,
     ServerEffect,
     ServerMessage,
-    Standing,
+    StandingElsewhere,
     Surrender,
     Surrendered,
     ToAgent,
-    Told,
     ToWatcher,
     Unwatch,
+    VersionRaised,
     Watch,
 )
-from locks.core.server.notifier import Informer, News
+from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable, TableStatistics
-from locks.core.server.tree import Asker, Entry
+from locks.core.server.tree import Entry, EntryOwner
 from locks.model import Contender, LockId, View
 
 __all__ = ["ServerMachine"]
@@ -48,25 +48,25 @@ class ServerMachine:
 
     Attributes:
         table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
-        informer_class: Who decides who is told what; likewise.
+        notifier_class: Who decides who is told what; likewise.
     """
 
     table_class: ClassVar[type[LockTable]] = LockTable
-    informer_class: ClassVar[type[Informer]] = Informer
+    notifier_class: ClassVar[type[Notifier]] = Notifier
 
     def __init__(self, node: str, first_version: int = 0) -> None:
         self.node = node
         self.table = self.table_class(first_version)
-        self._informer = self.informer_class(self.table, node)
+        self._notifier = self.notifier_class(self.table, node)
         self._watchers: dict[LockId, dict[Hashable, None]] = {}
         self._handlers: dict[type[Any], Callable[[Any], list[ServerEffect]]] = {
             Request: self._request,
             Release: self._release,
             Remove: self._remove,
             Surrender: self._surrender,
-            Standing: self._standing,
+            StandingElsewhere: self._standing,
             Inquire: self._inquire,
-            Raise: self._raise,
+            RaiseVersion: self._raise,
             Watch: self._watch,
             Unwatch: self._unwatch,
         }
@@ -93,8 +93,8 @@ class ServerMachine:
             self.node,
             tuple(
                 Contender(
-                    e.asker.id,
-                    e.asker.client,
+                    e.owner.id,
+                    e.owner.client,
                     e.slot.lock_id,
                     e.mode,
                     e.granted,
@@ -130,12 +130,12 @@ class ServerMachine:
     def _request(self, message: Request) -> list[ServerEffect]:
         agent, client, lock_id, mode, requests, waits = message
         changed = self.table.request(agent, client, lock_id, mode)
-        asker = changed[0].asker
-        if asker.requests_elsewhere == requests and asker.waits_elsewhere == waits:
+        owner = changed[0].owner
+        if owner.requests_elsewhere == requests and owner.waits_elsewhere == waits:
             return self._changed(changed, changed)
-        asker.requests_elsewhere = requests
-        asker.waits_elsewhere = waits
-        return self._changed(changed, changed, asker)
+        owner.requests_elsewhere = requests
+        owner.waits_elsewhere = waits
+        return self._changed(changed, changed, owner)
 
     def _release(self, message: Release) -> list[ServerEffect]:
         agent, lock_id, mode = message
@@ -150,15 +150,15 @@ class ServerMachine:
     def _surrender(self, message: Surrender) -> list[ServerEffect]:
         agent, lock_id, waiter, holder, report = message
         if message.aborts:
-            asker = self.table.askers.get(agent)
-            stands = asker is not None and self.table.edge_stands(asker, waiter, holder)
+            owner = self.table.owners.get(agent)
+            stands = owner is not None and self.table.edge_stands(owner, waiter, holder)
             changed = self.table.remove(agent) if stands else []
         else:
             changed = self.table.surrender(agent, lock_id, waiter, holder)
         resolved = report if changed else None
         if resolved is not None:
-            self._informer.forgotten(resolved.agents)
-        news = self._informer.after(changed, [e for e in changed if e.asker.id == agent])
+            self._notifier.forgotten(resolved.agents)
+        news = self._notifier.after(changed, [e for e in changed if e.owner.id == agent])
         effects: list[ServerEffect] = []
         if resolved is not None:
             for member in resolved.agents:
@@ -179,25 +179,25 @@ class ServerMachine:
         effects.append(ToAgent(agent, answer))
         return effects
 
-    def _standing(self, message: Standing) -> list[ServerEffect]:
-        asker = self.table.askers.get(message.agent)
-        if asker is None:
+    def _standing(self, message: StandingElsewhere) -> list[ServerEffect]:
+        owner = self.table.owners.get(message.agent)
+        if owner is None:
             return []
-        asker.requests_elsewhere = message.requests_elsewhere
-        asker.waits_elsewhere = message.waits_elsewhere
-        return self._tell(self._informer.after([], asker=asker))
+        owner.requests_elsewhere = message.requests_elsewhere
+        owner.waits_elsewhere = message.waits_elsewhere
+        return self._tell(self._notifier.after([], owner=owner))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
-        asker = self.table.askers.get(message.agent)
-        return [] if asker is None else self._tell(self._informer.again(asker))
+        owner = self.table.owners.get(message.agent)
+        return [] if owner is None else self._tell(self._notifier.again(owner))
 
-    def _raise(self, message: Raise) -> list[ServerEffect]:
+    def _raise(self, message: RaiseVersion) -> list[ServerEffect]:
         agent, lock_id, since, version = message
         own = self.table.own(agent, lock_id)
         done = any(entry.granted and entry.since == since for entry in own)
         if done:
             self.table.raise_to(version)
-        return [ToAgent(agent, Raised(self.node, lock_id, since, version, done))]
+        return [ToAgent(agent, VersionRaised(self.node, lock_id, since, version, done))]
 
     def _watch(self, message: Watch) -> list[ServerEffect]:
         self._watchers.setdefault(message.lock_id, {})[message.watcher] = None
@@ -214,18 +214,18 @@ class ServerMachine:
     # --- Telling --------------------------------------------------------------------------------
 
     def _changed(
-        self, changed: list[Entry], new: Sequence[Entry] = (), asker: Asker | None = None
+        self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> list[ServerEffect]:
         if not changed:
             return []
-        effects = self._tell(self._informer.after(changed, new, asker))
+        effects = self._tell(self._notifier.after(changed, new, owner))
         if self._watchers:
             effects += self._views(changed)
         return effects
 
     def _tell(self, news: News) -> list[ServerEffect]:
         return [
-            ToAgent(agent, Told(self.node, tuple(records.values())))
+            ToAgent(agent, RequestStates(self.node, tuple(records.values())))
             for agent, records in news.items()
         ]
 

@@ -34,10 +34,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Asker, Entry
+from locks.core.server.tree import Entry, EntryOwner
 from locks.model import AgentId, RequestRecord
 
-__all__ = ["Informer"]
+__all__ = ["Notifier"]
 
 News = dict[AgentId, dict[Entry, RequestRecord]]
 
@@ -45,13 +45,13 @@ News = dict[AgentId, dict[Entry, RequestRecord]]
 class _Edge(NamedTuple):
     """`by` waits for `to`, with one entry for another; elsewhere nothing is known of entries."""
 
-    by: Asker
-    to: Asker
+    by: EntryOwner
+    to: EntryOwner
     waiter: Entry | None = None
     holder: Entry | None = None
 
 
-class Informer:
+class Notifier:
     """Decides after each step of a lock table who is told what.
 
     Args:
@@ -62,68 +62,68 @@ class Informer:
     def __init__(self, table: LockTable, node: str) -> None:
         self._table = table
         self._node = node
-        self._closers: dict[Asker, None] = {}  # they may lie on a cycle
+        self._closers: dict[EntryOwner, None] = {}  # they may lie on a cycle
 
     def after(
-        self, changed: list[Entry], new: Sequence[Entry] = (), asker: Asker | None = None
+        self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> News:
         """Work out what to tell after one step.
 
         Args:
             changed: The entries that the step changed.
             new: Those of them that came in, or were put last: they may close a cycle.
-            asker: An asker whose standing elsewhere changed.
+            owner: An owner whose standing elsewhere changed.
 
         Returns:
             For each agent the entries to tell it of, with their records. The state of its own
             changed entries is always among them, unless they are gone.
         """
-        if len(changed) == 1 and asker is None and not self._closers:
+        if len(changed) == 1 and owner is None and not self._closers:
             (entry,) = changed
-            own = entry.asker
-            if not (own.waited or own.waits or entry.told_to):  # the most frequent case
+            own = entry.owner
+            if not (own.waited or own.waits or entry.notified):  # the most frequent case
                 return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
-        askers: dict[Asker, None] = {} if asker is None else {asker: None}
+        owners: dict[EntryOwner, None] = {} if owner is None else {owner: None}
         for entry in changed:
-            askers[entry.asker] = None
-        for each in askers:
+            owners[entry.owner] = None
+        for each in owners:
             if each.waits != each.waited:
                 self._turn(each, news)
         for entry in changed:
             if not entry.gone:
-                self._tell(entry.asker, entry, news)
-            if entry.told_to:
+                self._tell(entry.owner, entry, news)
+            if entry.notified:
                 self._tell_change(entry, news)
-        if asker is not None:
-            self._closers[asker] = None
+        if owner is not None:
+            self._closers[owner] = None
         for entry in new:
             if self._may_close_a_cycle(entry):
-                self._closers[entry.asker] = None
+                self._closers[entry.owner] = None
         if self._closers:
             self._look_for_cycles(news)
         return news
 
-    def again(self, asker: Asker) -> News:
-        """An asker has forgotten what it was told of others; tell it what still matters."""
+    def again(self, owner: EntryOwner) -> News:
+        """An owner has forgotten what it was told of others; tell it what still matters."""
         news: News = {}
-        self.forgotten((asker.id,))
+        self.forgotten((owner.id,))
         self._look_for_cycles(news)
         return news
 
     def forgotten(self, agents: Iterable[AgentId]) -> None:
         """Agents forget what they were told of others; `after` is to tell what still matters."""
         for agent in agents:
-            asker = self._table.askers.get(agent)
-            if asker is not None and asker.waits:
+            owner = self._table.owners.get(agent)
+            if owner is not None and owner.waits:
                 self._table.version += 1
-                asker.turned = self._table.version
-                self._closers[asker] = None
+                owner.turned = self._table.version
+                self._closers[owner] = None
 
     def _may_close_a_cycle(self, entry: Entry) -> bool:
-        """Whether a new entry may bring a path to its asker together with one away from it."""
-        asker = entry.asker
-        if not asker.waits or (asker.total == 1 and not asker.requests_elsewhere):
+        """Whether a new entry may bring a path to its owner together with one away from it."""
+        owner = entry.owner
+        if not owner.waits or (owner.total == 1 and not owner.requests_elsewhere):
             return False
         if not entry.granted and next(self._edges_of(entry), None) is not None:
             return True
@@ -131,46 +131,46 @@ class Informer:
         return entry.place != self._table.last_place and any(
             not other.granted
             and other.place > entry.place
-            and other.asker is not asker
+            and other.owner is not owner
             and (other.write or entry.write)
             for other in self._table.related(entry.slot.lock_id)
         )
 
     def _look_for_cycles(self, news: News) -> None:
-        """Tell what lies on a cycle through an asker that may have closed one, now or before."""
-        for asker in list(self._closers):
-            if not self._look_for_cycle(asker, news):
-                del self._closers[asker]
+        """Tell what lies on a cycle through an owner that may have closed one, now or before."""
+        for owner in list(self._closers):
+            if not self._look_for_cycle(owner, news):
+                del self._closers[owner]
 
-    def _turn(self, asker: Asker, news: News) -> None:
-        """An asker begins or ceases to wait: that is part of what is known of its requests."""
-        asker.waited = asker.waits
+    def _turn(self, owner: EntryOwner, news: News) -> None:
+        """An owner begins or ceases to wait: that is part of what is known of its requests."""
+        owner.waited = owner.waits
         self._table.version += 1
-        asker.turned = self._table.version
-        for entry in asker.all():
-            if entry.told_to:
+        owner.turned = self._table.version
+        for entry in owner.all():
+            if entry.notified:
                 self._tell_change(entry, news)
 
-    def _tell(self, asker: Asker, entry: Entry, news: News) -> None:
-        news.setdefault(asker.id, {})[entry] = entry.record(self._node)
+    def _tell(self, owner: EntryOwner, entry: Entry, news: News) -> None:
+        news.setdefault(owner.id, {})[entry] = entry.record(self._node)
 
     def _tell_change(self, entry: Entry, news: News) -> None:
         """Tell those who know of an entry, and still wait, how it is now."""
-        told_to = entry.told_to
-        assert told_to is not None
-        _drop_forgotten(told_to)
-        for asker in told_to:
-            self._tell(asker, entry, news)
+        notified = entry.notified
+        assert notified is not None
+        _drop_forgotten(notified)
+        for owner in notified:
+            self._tell(owner, entry, news)
 
-    def _look_for_cycle(self, start: Asker, news: News) -> bool:
+    def _look_for_cycle(self, start: EntryOwner, news: News) -> bool:
         """Tell the edges of a cycle through `start`; whether there is one."""
         if not (start.waits and _may_be_waited_for(start)):
             return False
         edges: list[_Edge] = []
-        reached: dict[Asker, _Edge] = {}
+        reached: dict[EntryOwner, _Edge] = {}
         todo = [start]
-        for asker in todo:
-            for edge in self._edges_from(asker):
+        for owner in todo:
+            for edge in self._edges_from(owner):
                 if edge.to is start and _ELSEWHERE not in reached:
                     self._tell_path(edge, reached, news)
                     return True
@@ -183,22 +183,22 @@ class Informer:
         self._tell_all_cycles(start, edges, news)
         return True
 
-    def _tell_path(self, last: _Edge, reached: dict[Asker, _Edge], news: News) -> None:
+    def _tell_path(self, last: _Edge, reached: dict[EntryOwner, _Edge], news: News) -> None:
         """Tell the edges of the path by which `last` was reached."""
         edge: _Edge | None = last
         while edge is not None:
             self._tell_edge(edge, news)
             edge = reached.get(edge.by)
 
-    def _tell_all_cycles(self, start: Asker, edges: list[_Edge], news: News) -> None:
+    def _tell_all_cycles(self, start: EntryOwner, edges: list[_Edge], news: News) -> None:
         """Tell all edges on cycles through `start`: some go on at other nodes, nobody knows how."""
-        before: dict[Asker, list[Asker]] = {}
+        before: dict[EntryOwner, list[EntryOwner]] = {}
         for edge in edges:
             before.setdefault(edge.to, []).append(edge.by)
         todo = [start]
         on_cycle = {start}
-        for asker in todo:
-            for other in before.get(asker, ()):
+        for owner in todo:
+            for other in before.get(owner, ()):
                 if other not in on_cycle:
                     on_cycle.add(other)
                     todo.append(other)
@@ -208,64 +208,64 @@ class Informer:
 
     def _tell_edge(self, edge: _Edge, news: News) -> None:
         if edge.waiter is not None and edge.holder is not None:
-            for asker in (edge.by, edge.to):
-                self._introduce(asker, edge.waiter, news)
-                self._introduce(asker, edge.holder, news)
+            for owner in (edge.by, edge.to):
+                self._introduce(owner, edge.waiter, news)
+                self._introduce(owner, edge.holder, news)
 
-    def _edges_from(self, asker: Asker) -> Iterator[_Edge]:
-        if asker is _ELSEWHERE:
-            for other in self._table.askers.values():
+    def _edges_from(self, owner: EntryOwner) -> Iterator[_Edge]:
+        if owner is _ELSEWHERE:
+            for other in self._table.owners.values():
                 if other.requests_elsewhere:
-                    yield _Edge(asker, other)
+                    yield _Edge(owner, other)
             return
-        if asker.waits_elsewhere:
-            yield _Edge(asker, _ELSEWHERE)
-        if not asker.waiting:
+        if owner.waits_elsewhere:
+            yield _Edge(owner, _ELSEWHERE)
+        if not owner.waiting:
             return
-        for entry in asker.all():
+        for entry in owner.all():
             if not entry.granted:
                 yield from self._edges_of(entry)
 
     def _edges_of(self, waiter: Entry) -> Iterator[_Edge]:
-        """The edges that go out from one waiting entry to askers that wait, too."""
-        asker = waiter.asker
+        """The edges that go out from one waiting entry to owners that wait, too."""
+        owner = waiter.owner
         here = waiter.slot
         write = waiter.write
-        alone = write and all(own is waiter for own in asker.around(here))
+        alone = write and all(own is waiter for own in owner.around(here))
         for slot in (*here.path(), *here.subtree(writes_only=not write)):
             for holder in slot.entries() if write else slot.writes:
-                by = holder.asker
-                if by is asker or not by.waits:
+                by = holder.owner
+                if by is owner or not by.waits:
                     continue
                 if not holder.granted:
                     if holder.place > waiter.place:
                         continue
                     if alone and slot is here and by.waiting == 1 and not by.waits_elsewhere:
                         continue  # what blocks it blocks the waiter, too
-                yield _Edge(asker, by, waiter, holder)
+                yield _Edge(owner, by, waiter, holder)
 
-    def _introduce(self, asker: Asker, entry: Entry, news: News) -> None:
-        """Tell an asker of an entry that it may not know."""
-        if entry.told_to is None:
-            entry.told_to = {}
-        if entry.told_to.get(asker) != asker.turned:
-            size = len(entry.told_to)
+    def _introduce(self, owner: EntryOwner, entry: Entry, news: News) -> None:
+        """Tell an owner of an entry that it may not know."""
+        if entry.notified is None:
+            entry.notified = {}
+        if entry.notified.get(owner) != owner.turned:
+            size = len(entry.notified)
             if size >= FEW and not size & (size - 1):  # now and then, or a lock held for long grows
-                _drop_forgotten(entry.told_to)
-            entry.told_to[asker] = asker.turned
-            self._tell(asker, entry, news)
+                _drop_forgotten(entry.notified)
+            entry.notified[owner] = owner.turned
+            self._tell(owner, entry, news)
 
 
 FEW = 16
 # Stands for all that goes on at other nodes.
-_ELSEWHERE = Asker(AgentId(0, "elsewhere", 0), "elsewhere")
+_ELSEWHERE = EntryOwner(AgentId(0, "elsewhere", 0), "elsewhere")
 
 
-def _may_be_waited_for(asker: Asker) -> bool:
-    """Whether anybody may wait for an asker; says so at the slightest sign."""
-    if asker.requests_elsewhere:
+def _may_be_waited_for(owner: EntryOwner) -> bool:
+    """Whether anybody may wait for an owner; says so at the slightest sign."""
+    if owner.requests_elsewhere:
         return True
-    for entry in asker.all():
+    for entry in owner.all():
         slot = entry.slot
         if slot.below or slot.waiting() > (not entry.granted):
             return True
@@ -274,8 +274,8 @@ def _may_be_waited_for(asker: Asker) -> bool:
     return False
 
 
-def _drop_forgotten(told_to: dict[Asker, int]) -> None:
+def _drop_forgotten(notified: dict[EntryOwner, int]) -> None:
     """Take out those who are gone, or do not wait any more, or do so anew: they have forgotten it."""
-    for asker, turned in list(told_to.items()):
-        if not asker.total or not asker.waits or asker.turned != turned:
-            del told_to[asker]
+    for owner, turned in list(notified.items()):
+        if not owner.total or not owner.waits or owner.turned != turned:
+            del notified[owner]

@@ -39,8 +39,8 @@ from typing import NamedTuple
 
 from locks.core.server.tree import (
     WHOLE,
-    Asker,
     Entry,
+    EntryOwner,
     Slot,
     counts_against,
     first_waiting_for,
@@ -93,7 +93,7 @@ class LockTable:
 
     def __init__(self, first_version: int = 0) -> None:
         self.version = first_version
-        self.askers: dict[AgentId, Asker] = {}
+        self.owners: dict[AgentId, EntryOwner] = {}
         self._root = Slot((), None)
         self._entries: dict[int, Entry] = {}
         self.last_place = 0
@@ -113,16 +113,16 @@ class LockTable:
         returned as it is, unchanged.
         """
         write = mode == "write"
-        asker = self.askers.get(agent)
-        if asker is None:
-            asker = self.askers[agent] = Asker(agent, client)
+        owner = self.owners.get(agent)
+        if owner is None:
+            owner = self.owners[agent] = EntryOwner(agent, client)
         slot = self._grow(lock_id)
         cover: Entry | None = None
         held = False
         ahead_of: Entry | None = None
-        if asker.entries:
+        if owner.entries:
             for above in slot.path():
-                for own in asker.entries.get(above, ()):
+                for own in owner.entries.get(above, ()):
                     if own.write or not write:
                         if above is slot:
                             return [own]
@@ -130,14 +130,14 @@ class LockTable:
                         if cover is None or own.place < cover.place:
                             cover = own
             if cover is None:
-                ahead_of = first_waiting_for(asker, slot, write)
+                ahead_of = first_waiting_for(owner, slot, write)
         self.version += 1
-        entry = Entry(self.version, asker, slot, write)
+        entry = Entry(self.version, owner, slot, write)
         self._requests += 1
         self._entries[entry.number] = entry
-        asker.entries.setdefault(slot, []).append(entry)
-        asker.total += 1
-        asker.waiting += 1
+        owner.entries.setdefault(slot, []).append(entry)
+        owner.total += 1
+        owner.waiting += 1
         if cover is None:
             self._place(entry, ahead_of)
         else:
@@ -155,17 +155,17 @@ class LockTable:
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
         """Take the agent's entries on exactly this id out (of one mode, if one is given)."""
         own = [e for e in self.own(agent, lock_id) if mode is None or e.mode == mode]
-        return self._take_out(own[0].asker, own) if own else []
+        return self._take_out(own[0].owner, own) if own else []
 
     def remove(self, agent: AgentId) -> list[Entry]:
         """Take all entries of the agent out."""
-        asker = self.askers.get(agent)
-        if asker is None:
+        owner = self.owners.get(agent)
+        if owner is None:
             return []
-        if not asker.entries:
-            del self.askers[agent]
+        if not owner.entries:
+            del self.owners[agent]
             return []
-        return self._take_out(asker, list(asker.all()))
+        return self._take_out(owner, list(owner.all()))
 
     def surrender(
         self,
@@ -186,11 +186,11 @@ class LockTable:
             The entries that changed; an empty list, and nothing done, when the edge from `waiter`
             to `holder` is no longer there.
         """
-        asker = self.askers.get(agent)
-        if asker is None or not self.edge_stands(asker, waiter, holder):
+        owner = self.owners.get(agent)
+        if owner is None or not self.edge_stands(owner, waiter, holder):
             self._refused += 1
             return []
-        given_up = sorted(self.own_related(asker, lock_id), key=order_of)
+        given_up = sorted(self.own_related(owner, lock_id), key=order_of)
         if not given_up:
             self._refused += 1
             return []
@@ -237,15 +237,15 @@ class LockTable:
 
     def own(self, agent: AgentId, lock_id: LockId) -> list[Entry]:
         """The agent's entries on exactly this id."""
-        asker = self.askers.get(agent)
+        owner = self.owners.get(agent)
         slot = self.find(lock_id)
-        return list(asker.entries.get(slot, ())) if asker is not None and slot is not None else []
+        return list(owner.entries.get(slot, ())) if owner is not None and slot is not None else []
 
-    def own_related(self, asker: Asker, lock_id: LockId) -> list[Entry]:
-        """The asker's entries on ids related to `lock_id`."""
+    def own_related(self, owner: EntryOwner, lock_id: LockId) -> list[Entry]:
+        """The owner's entries on ids related to `lock_id`."""
         depth = len(lock_id)
         found = []
-        for slot, entries in asker.entries.items():
+        for slot, entries in owner.entries.items():
             other = slot.lock_id
             if other[:depth] == lock_id[: len(other)]:
                 found += entries
@@ -272,8 +272,8 @@ class LockTable:
             self._surrenders,
             self._refused,
             len(self._entries),
-            sum(asker.waiting for asker in self.askers.values()),
-            len(self.askers),
+            sum(owner.waiting for owner in self.owners.values()),
+            len(self.owners),
             self.version,
         )
 
@@ -333,11 +333,11 @@ class LockTable:
             queue.pop()
         else:
             del queue[bisect_left(queue, entry.place, key=place_of)]
-        if entry.watchers:
-            for watcher in entry.watchers:
+        if entry.blocking:
+            for watcher in entry.blocking:
                 watcher.blocker = None
-            candidates.update(entry.watchers)
-            entry.watchers = None
+            candidates.update(entry.blocking)
+            entry.blocking = None
         above = slot.parent
         while above is not None:
             above.below -= 1
@@ -350,25 +350,25 @@ class LockTable:
                         candidates[waiter] = None
             above = above.parent
 
-    def _take_out(self, asker: Asker, entries: list[Entry]) -> list[Entry]:
+    def _take_out(self, owner: EntryOwner, entries: list[Entry]) -> list[Entry]:
         candidates: dict[Entry, None] = {}
         for entry in entries:
             self._leave(entry, candidates)
             self._stop_waiting(entry)
             if entry.granted:
                 self._revoke(entry)
-            asker.waiting -= 1
-            asker.total -= 1
-            own = asker.entries[entry.slot]
+            owner.waiting -= 1
+            owner.total -= 1
+            own = owner.entries[entry.slot]
             own.remove(entry)
             if not own:
-                del asker.entries[entry.slot]
+                del owner.entries[entry.slot]
             self.version += 1
             entry.version = entry.since = self.version
             entry.gone = True
             del self._entries[entry.number]
-        if not asker.entries:
-            del self.askers[asker.id]
+        if not owner.entries:
+            del self.owners[owner.id]
         if candidates:
             changed = list(entries)
             self._consider(candidates, changed)
@@ -389,29 +389,29 @@ class LockTable:
 
     def _look(self, entry: Entry) -> None:
         """Find a reason for a waiting entry to wait on, or grant it."""
-        asker = entry.asker
+        owner = entry.owner
         write = entry.write
         place = entry.place
         slot: Slot | None = entry.slot
         while slot is not None:
             found = None
             if slot.writes:
-                found = last_ahead(slot.writes, place, asker)
+                found = last_ahead(slot.writes, place, owner)
                 if found is None:
                     held = slot.granted_write
-                    if held is not None and held.asker is not asker:
+                    if held is not None and held.owner is not owner:
                         found = held
             if write and found is None and slot.reads:
-                found = last_ahead(slot.reads, place, asker)
+                found = last_ahead(slot.reads, place, owner)
                 if found is None:
                     for held in slot.granted_reads:
-                        if held.asker is not asker:
+                        if held.owner is not owner:
                             found = held
                             break
             if found is not None:
-                if found.watchers is None:
-                    found.watchers = {}
-                found.watchers[entry] = None
+                if found.blocking is None:
+                    found.blocking = {}
+                found.blocking[entry] = None
                 entry.blocker = found
                 if entry.pending >= 0:
                     entry.pending = -1
@@ -437,7 +437,7 @@ class LockTable:
             self.version += 1
         entry.since = entry.version = self.version
         entry.granted = True
-        entry.asker.waiting -= 1
+        entry.owner.waiting -= 1
         self._grants += 1
         if entry.write:
             entry.slot.granted_write = entry
@@ -447,7 +447,7 @@ class LockTable:
     def _revoke(self, entry: Entry) -> None:
         """Undo a grant; the entry counts as waiting again."""
         entry.granted = False
-        entry.asker.waiting += 1
+        entry.owner.waiting += 1
         if entry.write:
             entry.slot.granted_write = None
         else:
@@ -456,8 +456,8 @@ class LockTable:
     def _stop_waiting(self, entry: Entry) -> None:
         """Drop the entry's reason for waiting."""
         if entry.blocker is not None:
-            if entry.blocker.watchers is not None:
-                entry.blocker.watchers.pop(entry, None)
+            if entry.blocker.blocking is not None:
+                entry.blocker.blocking.pop(entry, None)
             entry.blocker = None
         if entry.pending >= 0:
             entry.pending = -1
@@ -473,9 +473,9 @@ class LockTable:
             above = above.parent
 
     def edge_stands(
-        self, asker: Asker, waiter: tuple[int, int] | None, holder: tuple[int, int] | None
+        self, owner: EntryOwner, waiter: tuple[int, int] | None, holder: tuple[int, int] | None
     ) -> bool:
-        """Whether `waiter` still waits for the asker's `holder`, both unchanged.
+        """Whether `waiter` still waits for the owner's `holder`, both unchanged.
 
         Each is named by its number and `since`; `None` stands for any.
         """
@@ -486,8 +486,8 @@ class LockTable:
             return False
         a, b = w.slot.lock_id, h.slot.lock_id
         return (
-            h.asker is asker
-            and w.asker is not asker
+            h.owner is owner
+            and w.owner is not owner
             and (w.write or h.write)
             and a[: len(b)] == b[: len(a)]
             and (h.granted or h.place < w.place)

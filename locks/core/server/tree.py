@@ -14,8 +14,8 @@ from locks.model import AgentId, LockId, Mode, Place, RequestRecord
 
 __all__ = [
     "WHOLE",
-    "Asker",
     "Entry",
+    "EntryOwner",
     "Slot",
     "counts_against",
     "first_waiting_for",
@@ -81,7 +81,7 @@ class Slot:
                 yield from child.subtree(writes_only)
 
 
-class Asker:
+class EntryOwner:
     """An agent as its requests' owner.
 
     Attributes:
@@ -93,7 +93,7 @@ class Asker:
         requests_elsewhere: Whether it said that it has requests at other nodes.
         waits_elsewhere: Whether it said that it waits there.
         turned: Version at which it last began or ceased to wait.
-        waited: Whether it waited when the informer last looked.
+        waited: Whether it waited when the notifier last looked.
     """
 
     __slots__ = (
@@ -151,25 +151,25 @@ class Entry:
     """
 
     __slots__ = (
-        "asker",
         "blocker",
+        "blocking",
         "gone",
         "granted",
+        "notified",
         "number",
+        "owner",
         "pending",
         "place",
         "room",
         "since",
         "slot",
-        "told_to",
         "version",
-        "watchers",
         "write",
     )
 
-    def __init__(self, number: int, asker: Asker, slot: Slot, write: bool) -> None:
+    def __init__(self, number: int, owner: EntryOwner, slot: Slot, write: bool) -> None:
         self.number = number
-        self.asker = asker
+        self.owner = owner
         self.slot = slot
         self.write = write
         self.place: Place = 0
@@ -179,9 +179,9 @@ class Entry:
         self.granted = False
         self.gone = False
         self.blocker: Entry | None = None
-        self.watchers: dict[Entry, None] | None = None
+        self.blocking: dict[Entry, None] | None = None
         self.pending = -1
-        self.told_to: dict[Asker, int] | None = None
+        self.notified: dict[EntryOwner, int] | None = None
 
     @property
     def mode(self) -> Mode:
@@ -190,20 +190,20 @@ class Entry:
 
     def record(self, node: str) -> RequestRecord:
         """What is to be told of it at this moment."""
-        asker = self.asker
+        owner = self.owner
         waiting = not (self.granted or self.gone)
         return RequestRecord(
             node,
             self.number,
-            asker.id,
-            asker.client,
+            owner.id,
+            owner.client,
             self.slot.lock_id,
             "write" if self.write else "read",
             "gone" if self.gone else "granted" if self.granted else "waiting",
             self.place,
             self.since,
-            waiting or asker.waits,
-            self.version if self.version > asker.turned else asker.turned,
+            waiting or owner.waits,
+            self.version if self.version > owner.turned else owner.turned,
         )
 
 
@@ -222,20 +222,20 @@ def version_of(entry: Entry) -> int:
     return entry.version
 
 
-def last_ahead(queue: list[Entry], place: Place, asker: Asker | None) -> Entry | None:
-    """The last entry of `queue` that stands ahead of `place` and is not by `asker`."""
+def last_ahead(queue: list[Entry], place: Place, owner: EntryOwner | None) -> Entry | None:
+    """The last entry of `queue` that stands ahead of `place` and is not by `owner`."""
     i = len(queue)
     if i and queue[-1].place >= place:
         i = bisect_left(queue, place, key=place_of) if queue[0].place < place else 0
     while i:
         i -= 1
-        if queue[i].asker is not asker:
+        if queue[i].owner is not owner:
             return queue[i]
     return None
 
 
-def first_waiting_for(asker: Asker, slot: Slot, write: bool) -> Entry | None:
-    """The first entry that waits for `asker` and conflicts with a new one of it on `slot`."""
+def first_waiting_for(owner: EntryOwner, slot: Slot, write: bool) -> Entry | None:
+    """The first entry that waits for `owner` and conflicts with a new one of it on `slot`."""
     first: Entry | None = None
     slots = list(slot.path())
     if slot.below if write else slot.writes_below:
@@ -243,15 +243,15 @@ def first_waiting_for(asker: Asker, slot: Slot, write: bool) -> Entry | None:
     for other in slots:
         if not other.waiting(writes_only=not write):
             continue
-        if next(asker.around(other), None) is None:
+        if next(owner.around(other), None) is None:
             continue
         for w in other.entries() if write else other.writes:
-            if w.granted or w.asker is asker or (first and first.place <= w.place):
+            if w.granted or w.owner is owner or (first and first.place <= w.place):
                 continue
             # Not as a list: the first own entry mostly decides, and there may be thousands.
             if any(
                 (w.write or own.write) and (own.granted or own.place < w.place)
-                for own in asker.around(other)
+                for own in owner.around(other)
             ):
                 first = w
     return first
@@ -261,6 +261,6 @@ def counts_against(waiter: Entry, entry: Entry) -> bool:
     """Whether an entry below the waiting `waiter`'s slot stands against it."""
     return (
         (waiter.write or entry.write)
-        and entry.asker is not waiter.asker
+        and entry.owner is not waiter.owner
         and (entry.granted or entry.place < waiter.place)
     )

@@ -53,9 +53,9 @@ from locks.wire.original.forms import (
     SURRENDER,
     Command,
     DemonitorPid,
-    Entry,
-    Group,
     MonitorPid,
+    OriginalEntry,
+    OriginalGroup,
     SendTerm,
     ToLockServer,
     info_term,
@@ -286,7 +286,7 @@ class OriginalAgents:
                 if related(lock_id, other):
                     interest.note = (SURRENDER, agent, version)
 
-    def _queue(self, view: View, me: AgentId | None, client: Pid) -> list[Group]:
+    def _queue(self, view: View, me: AgentId | None, client: Pid) -> list[OriginalGroup]:
         """A view as the queue that an agent is told, or somebody who only watches.
 
         Args:
@@ -325,7 +325,9 @@ class OriginalAgents:
             queue.append(self._group("read", readers, view, client))
         return queue
 
-    def _group(self, mode: Mode, members: list[Contender], view: View, client: Pid) -> Group:
+    def _group(
+        self, mode: Mode, members: list[Contender], view: View, client: Pid
+    ) -> OriginalGroup:
         """A group; an agent is in it once, with that which most others wait for."""
         strongest: dict[AgentId, Contender] = {}
         for contender in members:
@@ -338,8 +340,8 @@ class OriginalAgents:
             known = self._processes.get(agent)
             whose = known[1] if known is not None else self._client(agent) or client
             direct = contender.lock_id == view.lock_id
-            entries.append(Entry(self._pid_of(agent), whose, self._pack(contender), direct))
-        return Group(mode, tuple(entries))
+            entries.append(OriginalEntry(self._pid_of(agent), whose, self._pack(contender), direct))
+        return OriginalGroup(mode, tuple(entries))
 
     def _pid_of(self, agent: AgentId) -> Pid:
         known = self._processes.get(agent)
@@ -382,16 +384,16 @@ def around(
     todo = list(found)
     entries: dict[TableEntry, None] = {}
     for agent in todo:
-        asker = table.askers.get(agent)
-        for own in asker.all() if asker is not None else ():
+        owner = table.owners.get(agent)
+        for own in owner.all() if owner is not None else ():
             entries[own] = None
             for other in table.related(own.slot.lock_id):
-                if other.asker is asker or not (own.write or other.write):
+                if other.owner is owner or not (own.write or other.write):
                     continue
                 if own.granted and other.granted:
                     continue
                 entries[other] = None
-                who = other.asker.id
+                who = other.owner.id
                 if who not in found and is_original(who.node):
                     found[who] = None
                     todo.append(who)

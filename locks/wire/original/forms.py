@@ -31,10 +31,10 @@ __all__ = [
     "CastServer",
     "Command",
     "DemonitorPid",
-    "Entry",
-    "Group",
-    "Info",
     "MonitorPid",
+    "OriginalEntry",
+    "OriginalGroup",
+    "OriginalInfo",
     "SendTerm",
     "ToLockServer",
     "id_term",
@@ -203,7 +203,7 @@ def unpack_request(number: int, agent: AgentId, node: str, version: int) -> Requ
 # --- A lock's queue -----------------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class OriginalEntry(NamedTuple):
     """One entry of a queue: `#entry{}`."""
 
     pid: Pid
@@ -217,14 +217,14 @@ class Entry(NamedTuple):
         return agent_of(self.pid)
 
 
-class Group(NamedTuple):
+class OriginalGroup(NamedTuple):
     """Readers or writers that stand together: `#r{}` or `#w{}`."""
 
     mode: Mode
-    entries: tuple[Entry, ...]
+    entries: tuple[OriginalEntry, ...]
 
 
-class Info(NamedTuple):
+class OriginalInfo(NamedTuple):
     """What is told of a lock: `#locks_info{}`.
 
     Attributes:
@@ -238,7 +238,7 @@ class Info(NamedTuple):
     node: str
     lock_id: LockId
     version: int
-    queue: tuple[Group, ...]
+    queue: tuple[OriginalGroup, ...]
     surrender: tuple[Pid, int] | None = None
 
     @property
@@ -253,7 +253,12 @@ class Info(NamedTuple):
 
 
 def info_term(
-    lock: Any, version: int, server: Pid, queue: list[Group], watchers: Iterable[Pid], note: Any
+    lock: Any,
+    version: int,
+    server: Pid,
+    queue: list[OriginalGroup],
+    watchers: Iterable[Pid],
+    note: Any,
 ) -> tuple[Any, ...]:
     """A `#locks_info{}`.
 
@@ -279,7 +284,7 @@ def info_term(
     return (LOCKS_INFO, row, Atom(server.node), note)
 
 
-def read_info(term: Any) -> Info | None:
+def read_info(term: Any) -> OriginalInfo | None:
     """What a `#locks_info{}` says; `None` if it only says that somebody has the lock.
 
     Raises:
@@ -296,7 +301,7 @@ def read_info(term: Any) -> Info | None:
     return info
 
 
-def read_lock(term: Any) -> Info:
+def read_lock(term: Any) -> OriginalInfo:
     """What an agent of the original knows of a lock, as it says when it is asked.
 
     Raises:
@@ -308,27 +313,31 @@ def read_lock(term: Any) -> Info:
     return _read_row(term, lock_id_of(key[0]), key[1].name)
 
 
-def _read_row(term: Any, lock_id: LockId, node: str) -> Info:
+def _read_row(term: Any, lock_id: LockId, node: str) -> OriginalInfo:
     _, _, version, _, queue, _ = term
     if type(queue) is not list:
         raise BadMessage(f"queue {queue!r} should be a list")
-    return Info(node, lock_id, _version(version), tuple([_read_group(group) for group in queue]))
+    return OriginalInfo(
+        node, lock_id, _version(version), tuple([_read_group(group) for group in queue])
+    )
 
 
-def _read_group(term: Any) -> Group:
+def _read_group(term: Any) -> OriginalGroup:
     if type(term) is not tuple or len(term) != 2 or term[0] not in (R, W):
         raise BadMessage(f"{term!r} should be a group of readers or writers")
     tag, entries = term
     if type(entries) is not list or not entries:
         raise BadMessage(f"{entries!r} should be the entries of a group")
-    return Group("read" if tag == R else "write", tuple([_read_entry(each) for each in entries]))
+    return OriginalGroup(
+        "read" if tag == R else "write", tuple([_read_entry(each) for each in entries])
+    )
 
 
-def _read_entry(term: Any) -> Entry:
+def _read_entry(term: Any) -> OriginalEntry:
     _, pid, client, version, kind = _fields(term, ENTRY, 5)
     if kind not in (DIRECT, INDIRECT):
         raise BadMessage(f"{kind!r} should be the atom direct or indirect")
-    return Entry(pid_in(pid), pid_in(client), _version(version), kind == DIRECT)
+    return OriginalEntry(pid_in(pid), pid_in(client), _version(version), kind == DIRECT)
 
 
 def _version(term: Any) -> int:

@@ -23,7 +23,7 @@ from locks.model import AgentId, LockId, Mode, RequestKey, RequestRecord, State,
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid
 from locks.wire import agent_of
-from locks.wire.original.forms import Group, Info, unpack_request
+from locks.wire.original.forms import OriginalGroup, OriginalInfo, unpack_request
 
 __all__ = ["ELSEWHERE", "NOBODY", "Ours", "Pending", "Row", "Rows", "number_of", "row_id"]
 
@@ -110,7 +110,7 @@ class Rows:
         """Whether the agent waits for something that it has asked for."""
         return any(r.state == "waiting" for lock_id in self.asked for r in self.own(lock_id))
 
-    def learn(self, info: Info) -> list[RequestRecord] | None:
+    def learn(self, info: OriginalInfo) -> list[RequestRecord] | None:
         """Take in what is told of a lock.
 
         Returns:
@@ -148,7 +148,7 @@ class Rows:
             self._rows[lock_id] = row._replace(agents=row.agents - lost, records=left)
         return gone
 
-    def missing(self, info: Info) -> list[Mode]:
+    def missing(self, info: OriginalInfo) -> list[Mode]:
         """In which modes the agent has asked for an id whose queue has no such request."""
         there = {
             group.mode
@@ -159,7 +159,7 @@ class Rows:
         asked = self.asked.get(info.lock_id, set())
         return sorted(mode for mode in asked - there if mode == "write" or "write" not in there)
 
-    def _read(self, info: Info) -> Iterator[RequestRecord]:
+    def _read(self, info: OriginalInfo) -> Iterator[RequestRecord]:
         """The records that a queue stands for."""
         place = 0
         own: dict[Mode, RequestRecord] = {}
@@ -179,7 +179,7 @@ class Rows:
                 yield self._asked_again(info, mode, place + 1)
 
     def _read_group(
-        self, info: Info, group: Group, place: int, head: bool
+        self, info: OriginalInfo, group: OriginalGroup, place: int, head: bool
     ) -> Iterator[RequestRecord]:
         nobody = head and group.mode == "write" and len(group.entries) > 1
         only_readers = not head and all(
@@ -216,7 +216,7 @@ class Rows:
         """
         return any(related(lock_id, each) and each != lock_id for each in self.asked)
 
-    def _asked_again(self, info: Info, mode: Mode, place: int) -> RequestRecord:
+    def _asked_again(self, info: OriginalInfo, mode: Mode, place: int) -> RequestRecord:
         """The record of a request that is asked for again."""
         client = next((r.client for r in self.own(info.lock_id)), "")
         return RequestRecord(
@@ -295,7 +295,7 @@ class Ours:
             rows = self.rows[node] = Rows(self.id)
         return rows
 
-    def carry(self, info: Info) -> list[RequestRecord]:
+    def carry(self, info: OriginalInfo) -> list[RequestRecord]:
         """Take in what an agent of the original was told by a lock server of ours.
 
         Returns:

@@ -4,7 +4,7 @@ An agent of ours says to a lock server of the original what it can be told (`Ori
 asks for locks, surrenders, and goes. What comes to an agent of ours from processes of the original
 (`receive`) is one of these:
 
-* The queue of a lock in which it stands, from the lock server. That becomes `Told`.
+* The queue of a lock in which it stands, from the lock server. That becomes `RequestStates`.
 * The queue of another lock, from an agent that thinks it of interest. That becomes `Knowledge`, and
   so the deadlock is found by the rules of our agents. Ours are larger than those of the original, so
   of a cycle with one of ours in it, one of ours yields.
@@ -22,7 +22,7 @@ What the original does not have is made up for as far as it can be:
   surrender, each undoing what the other one does. Who does so often is answered later.
 * It forgets an upgrade that waits when its agent surrenders; it is asked for again.
 * It has no unlock. What is given up stays until the transaction ends, and `Released` says so.
-* It has no fencing tokens, and its versions may go back: `Raise` is never confirmed. The lock of an
+* It has no fencing tokens, and its versions may go back: `RaiseVersion` is never confirmed. The lock of an
   election (`is_election`) is an exception. Its token puts those of our candidates in an order who have
   had the lock on the same Python node, so it needs the confirmation of Python nodes only.
 
@@ -38,18 +38,18 @@ from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     Inquire,
     Knowledge,
-    Raise,
-    Raised,
+    RaiseVersion,
     Release,
     Released,
     Remove,
     Request,
+    RequestStates,
     ServerMessage,
-    Standing,
+    StandingElsewhere,
     Surrender,
     Surrendered,
     ToAgent,
-    Told,
+    VersionRaised,
 )
 from locks.errors import MisuseError
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, show
@@ -58,7 +58,7 @@ from locks.wire import BadMessage, agent_of
 from locks.wire.original.forms import (
     CastServer,
     Command,
-    Info,
+    OriginalInfo,
     SendTerm,
     is_atom,
     read_info,
@@ -92,9 +92,9 @@ class OriginalServers:
             Release: self._release,
             Surrender: self._surrender,
             Remove: self._remove,
-            Standing: self._standing,
+            StandingElsewhere: self._standing,
             Inquire: self._inquire,
-            Raise: self._raise,
+            RaiseVersion: self._raise,
         }
 
     # --- What our agents say to lock servers ----------------------------------------------------
@@ -187,7 +187,7 @@ class OriginalServers:
         ours.rows.pop(node, None)
         return [CastServer(node, (Atom("remove_agent"), self._pid(ours.id)))]
 
-    def _standing(self, ours: Ours, node: str, message: Standing) -> list[Command]:
+    def _standing(self, ours: Ours, node: str, message: StandingElsewhere) -> list[Command]:
         return self._waits_elsewhere(ours, node, message.waits_elsewhere)
 
     def _waits_elsewhere(self, ours: Ours, node: str, waits: bool) -> list[Command]:
@@ -202,15 +202,15 @@ class OriginalServers:
     def _inquire(self, ours: Ours, node: str, message: Inquire) -> list[Command]:
         return self._tell_all(ours, node)
 
-    def _raise(self, ours: Ours, node: str, message: Raise) -> list[Command]:
+    def _raise(self, ours: Ours, node: str, message: RaiseVersion) -> list[Command]:
         _, lock_id, since, version = message
         done = is_election(lock_id)
-        return [ToAgent(ours.id, Raised(node, lock_id, since, version, done))]
+        return [ToAgent(ours.id, VersionRaised(node, lock_id, since, version, done))]
 
     def _tell_all(self, ours: Ours, node: str) -> list[Command]:
         """What is known of the locks there that somebody waits for."""
         records = tuple(ours.at(node).records())
-        return [ToAgent(ours.id, Told(node, records))] if records else []
+        return [ToAgent(ours.id, RequestStates(node, records))] if records else []
 
     # --- What comes to our agents ---------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class OriginalServers:
             ours = self._ours[agent] = Ours(agent)
         return ours
 
-    def _told(self, ours: Ours, info: Info) -> list[Command]:
+    def _told(self, ours: Ours, info: OriginalInfo) -> list[Command]:
         """A lock server tells the queue of a lock in which our agent stands."""
         node = info.node
         rows = ours.at(node)
@@ -260,7 +260,7 @@ class OriginalServers:
         if rows.waits and not waited:
             known = {record.key for record in news}
             news += [record for record in rows.records() if record.key not in known]
-        commands.append(ToAgent(ours.id, Told(node, tuple(news))))
+        commands.append(ToAgent(ours.id, RequestStates(node, tuple(news))))
         for pending in ours.surrenders.pop((node, info.lock_id), ()):
             done = mine and info.surrender is not None and info.surrender[1] == pending.version
             if done:
@@ -271,7 +271,9 @@ class OriginalServers:
             commands.append(self._answer(ours, node, pending.message, done))
         return commands
 
-    def _passed_on(self, ours: Ours, infos: list[Info], sender: Pid | None = None) -> list[Command]:
+    def _passed_on(
+        self, ours: Ours, infos: list[OriginalInfo], sender: Pid | None = None
+    ) -> list[Command]:
         """An agent of the original tells what it knows of other locks."""
         news: list[RequestRecord] = []
         for info in infos:
