@@ -50,7 +50,7 @@ class Surrender(NamedTuple):
         agent: Who surrenders.
         lock_id: All of the agent's requests related to this id lose their grant and stand last.
         waiter: Key number and `since` of the request that waits, or `None` to surrender whatever
-            waits (on the client's own lock request).
+            waits (the client itself wants to surrender).
         holder: Key number and `since` of the own request that it waits for, likewise.
         report: The deadlock for which it is done; told to the agents of the cycle. When its
             action is `"aborted"`, all of the agent's requests are taken out instead.

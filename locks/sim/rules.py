@@ -7,7 +7,7 @@ they show that the simulator finds what is wrong, and what that part of our rule
 Each is a small variant of one class, which takes the place of that class in the machines:
 
     Resolver, WaitGraph   what an agent does about deadlocks, and what it knows   (AgentMachine)
-    Claims, Tokens        what it wants where, how it gets fencing tokens         (AgentMachine)
+    Ledger, Tokens        what it wants where, how it gets fencing tokens         (AgentMachine)
     Notifier              whom a lock server tells what                           (ServerMachine)
 
 `tests/model/test_rules.py` has the smallest world that we know in which each wrong one goes wrong.

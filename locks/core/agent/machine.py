@@ -198,7 +198,7 @@ class AgentMachine:
     def surrender(
         self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]
     ) -> list[AgentEffect]:
-        """Give up a lock on the client's own lock request, and stand last behind all who wait for it.
+        """Give up a lock because the client itself wants to, and stand last behind all who wait for it.
 
         Raises:
             NotHeld: The transaction doesn't hold it on all of these nodes.
