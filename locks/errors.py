@@ -12,7 +12,18 @@ Exceptions carry what they are about as attributes and survive `pickle`.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+if sys.version_info >= (3, 11):
+    from typing import assert_never
+else:
+    from typing import NoReturn
+
+    def assert_never(value: NoReturn) -> NoReturn:
+        """Say to the type checker that nothing is left, and fail if something is."""
+        raise AssertionError(f"unexpected: {value!r}")
+
 
 __all__ = [
     "AgentEnded",
@@ -30,6 +41,7 @@ __all__ = [
     "NotHeld",
     "OperatingError",
     "WaitsForItself",
+    "assert_never",
 ]
 
 
