@@ -273,7 +273,7 @@ def check_done(client: Client) -> None:
         node_requests.open,
         node_requests.waiting,
         node_requests._unanswered,
-        resolver._knows,
+        resolver._passed_on,
     )
     if any(kept) or resolver.active or agent._tokens.waits:
         raise Violation(f"left in {agent.client}: {kept}")

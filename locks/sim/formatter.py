@@ -224,11 +224,8 @@ class Formatter:
             wish = self.wish(message.mode, message.lock_id)
             yield f"{who} asks {wish}{where}{self._besides(message, len(same))}."
         elif isinstance(message, Knowledge) and message.records:
-            told = self._told.get((sender, receiver), {})
-            changed = all(record.key in told for record in message.records)
-            what = "what has changed" if changed else "what it knows"
             facts = [self.fact(*news) for news in self.news(sender, receiver, message.records)]
-            yield f"{who} tells {self._name(receiver)} {what}: {', '.join(facts)}."
+            yield f"{who} tells {self._name(receiver)} what it knows: {', '.join(facts)}."
         elif isinstance(message, (Knowledge, Inquire)):
             yield self._forgets(who, same)
         elif isinstance(message, Surrender):

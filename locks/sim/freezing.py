@@ -6,11 +6,9 @@ nothing; they are dropped. And servers' counters are renamed (`Labels`):
 
 * Versions and numbers of requests are used for nothing but which of two states of *one* request, or
   of its agent (`turned`), is the newer, whether they are the same, and in which order one agent's
-  requests came. So each agent has a counter of its own at each server. Numbers of different
-  agents only have to differ. Resolvers also make up a version (`known.version + 1`): so whether two
-  versions are next to each other is kept, while larger distances are all the same.
-* The version in an answer to a surrender is later than all that was known before. It is explored
-  as one that is also later than what anyone makes up.
+  requests came. So each agent has a counter of its own at each server, which counts by one. Numbers
+  of different agents only have to differ.
+* The version in an answer to a surrender is later than all that was known before.
 * Places are compared for related requests alone, so each first element of ids counts its own.
 
 With renamed counters the records within one message may stand in another order, and so a tie between
@@ -20,6 +18,7 @@ explores with the real counters: the tests compare the two for small worlds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from fractions import Fraction
 from functools import partial
@@ -45,8 +44,8 @@ DROPPED = {
 UNORDERED = frozenset(
     {
         *("_entries", "told_to", "latest", "places", "told", "waiting", "open"),
-        *("_knows", "_sources", "_surrendering", "_unanswered", "_releasing", "_unacknowledged"),
-        *("_used", "_standings", "had", "tokens", "asked", "reached"),
+        *("_passed_on", "_sources", "_surrendering", "_unanswered", "_releasing"),
+        *("_unacknowledged", "_used", "_standings", "had", "tokens", "asked", "reached"),
     }
 )
 SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
@@ -114,14 +113,12 @@ class Labels:
 
     Attributes:
         latest: For each agent, its latest version.
-        last: The agent that has the latest version of all.
         places: The last place for each first element of ids.
         first: The last place when renaming began.
     """
 
     def __init__(self, machine: ServerMachine, life: int = 0, final: bool = True) -> None:
         self.latest: dict[AgentId, int] = {}
-        self.last: AgentId | None = None
         self.places: dict[Any, int] = {}
         self.first = machine.table.last_place
         self.life = life
@@ -152,8 +149,6 @@ class Labels:
                 owner.turned = names.get(owner.turned, owner.turned)
         if isinstance(message, Remove) and self.final:
             self.latest.pop(message.agent, None)
-            if self.last == message.agent:
-                self.last = None
             if not self.latest and not entries:
                 self.places.clear()
         return [self._renamed(one, names) for one in sent]
@@ -176,17 +171,10 @@ class Labels:
                 note(record.agent, record.number, record.since, record.version)
         names: dict[int, int] = {}
         for agent, versions in new.items():
-            before = LATER if self.last == agent else LATER - 1
-            latest = self.latest.get(agent, agent.serial * ROOM + self.life * LIFE)
-            for version in sorted(versions):
-                latest += min(version - before, 2)
-                names[version] = latest
-                before = version
+            before = self.latest.get(agent, agent.serial * ROOM + self.life * LIFE)
+            names.update(zip(sorted(versions), itertools.count(before + 1)))
             if versions:
-                self.latest[agent] = latest
-        if names:
-            top = max(names)
-            (self.last,) = (agent for agent, versions in new.items() if top in versions)
+                self.latest[agent] = before + len(versions)
         return names
 
     def _rename(self, entry: Entry, names: dict[int, int]) -> None:

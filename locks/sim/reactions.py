@@ -237,7 +237,7 @@ def _mentions(party: ServerMachine | Client | None) -> frozenset[AgentId]:
                     found |= {other.id for other in entry.notified}
     elif isinstance(party, Client) and not party.finished:
         resolver = party.agent._resolver
-        found |= {*resolver._knows, *resolver._sources}
+        found |= {*resolver._passed_on, *resolver._sources}
         if resolver._graph is not None:
             found |= {record.agent for record in resolver._graph._records.values()}
         found.discard(party.ref)

@@ -174,7 +174,6 @@ class Ledger:
 
     def end(self) -> None:
         """Forget and release everything."""
-        self._resolver.gone(self.waiting)
         self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
         for requests in (self.requests, self.open, self.needless, self._unacknowledged):
             requests.clear()
@@ -203,7 +202,6 @@ class Ledger:
             node_request = request.node_requests.get(node)
             if node_request is not None:
                 taken = [record.key for record in node_request.records]
-                self._resolver.gone(taken)
                 for key in taken:
                     self.waiting.pop(key, None)
                 for mode in MODES:
