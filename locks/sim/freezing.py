@@ -29,7 +29,7 @@ from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry, EntryOwner
 from locks.model import AgentId, RequestRecord
 
-__all__ = ["SINGLE", "UNORDERED", "Labels", "freeze"]
+__all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
     "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
@@ -43,7 +43,7 @@ DROPPED = {
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
     {
-        *("_entries", "told_to", "latest", "places", "told", "waiting", "open"),
+        *("_entries", "notified", "latest", "places", "told", "waiting", "open"),
         *("_passed_on", "_sources", "_surrendering", "_unanswered", "_releasing"),
         *("_unacknowledged", "_used", "_standings", "had", "tokens", "asked", "reached"),
     }
@@ -80,7 +80,7 @@ def freeze(
     seen[id(value)] = len(seen)
     dropped = {name for each in kind.__mro__ for name in DROPPED.get(each.__name__, ())}
     found: list[Any] = [kind.__name__]
-    for name in _fields(value):
+    for name in fields(value):
         if name in ("deadlocks", "reports"):
             found.append(len(getattr(value, name)))
         elif name not in dropped:
@@ -88,7 +88,7 @@ def freeze(
     return tuple(found)
 
 
-def _fields(value: Any) -> list[str]:
+def fields(value: Any) -> list[str]:
     """The names of an object's fields."""
     names = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
     return names + list(getattr(value, "__dict__", ()))
