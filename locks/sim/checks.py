@@ -7,21 +7,35 @@ just these, so that the explorer can remember what it has checked.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from locks.core.messages import (
+    AgentMessage,
+    Inquire,
+    Knowledge,
+    RaiseVersion,
     Release,
+    Released,
     Remove,
+    Request,
+    RequestStates,
     Resolved,
     ServerEffect,
+    ServerMessage,
+    StandingElsewhere,
     Surrender,
     Surrendered,
     ToAgent,
+    ToWatcher,
+    Unwatch,
+    VersionRaised,
+    Watch,
 )
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
-from locks.model import AgentId, Deadlock, Edge, LockId, blocks, related, show
-from locks.sim.client import Client, TokenKey
+from locks.errors import assert_never
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestKey, blocks, related, show
+from locks.sim.client import ScriptedClient, TokenKey
 from locks.sim.host import Host, Violation, needed
 
 __all__ = [
@@ -41,7 +55,9 @@ __all__ = [
     "is_deadlock",
     "keys",
     "reached",
+    "requester",
     "serve",
+    "to_agents",
 ]
 
 Granted = dict[tuple[int, int], Entry]
@@ -75,7 +91,10 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
 
 
 def check_token(
-    client: Client, key: TokenKey, others: Iterable[Client], servers: Iterable[ServerMachine | None]
+    client: ScriptedClient,
+    key: TokenKey,
+    others: Iterable[ScriptedClient],
+    servers: Iterable[ServerMachine | None],
 ) -> None:
     """Who gets a fencing token gets a larger one than all that were got before, if they exclude it.
 
@@ -84,7 +103,8 @@ def check_token(
     """
     host, token = client.host, client.tokens[key]
     running = {server.node: server for server in servers if server is not None}
-    for node, since in host.agent._ledger.requests[key.lock_id].grants().items():
+    (info,) = (info for info in host.agent.lock_info() if info.lock_id == key.lock_id)
+    for node, since in zip(info.granted, info.versions, strict=True):
         server = running.get(node)
         own = server.table.own(host.ref, key.lock_id) if server is not None else []
         if not any(entry.granted and entry.since == since for entry in own):
@@ -104,13 +124,18 @@ def check_token(
                 )
 
 
-def check_heard(host: Host, message: Any) -> None:
+def check_heard(host: Host, message: AgentMessage) -> None:
     """An agent that is told of a deadlock keeps the report for its client."""
     report = None
-    if isinstance(message, Resolved):
-        report = message.report
-    elif isinstance(message, Surrendered) and message.done:
-        report = message.message.report
+    match message:
+        case Resolved():
+            report = message.report
+        case Surrendered():
+            report = message.message.report if message.done else None
+        case RequestStates() | Released() | VersionRaised() | Knowledge():
+            pass
+        case _:
+            assert_never(message)
     if report is not None and report not in host.agent.deadlocks:
         raise Violation(f"{host.agent.client} will not hear of a deadlock: {report}")
 
@@ -144,23 +169,57 @@ class Served(NamedTuple):
     resolved: Deadlock | None
 
 
-def serve(server: ServerMachine, message: Any) -> Served:
+def requester(message: ServerMessage) -> AgentId | None:
+    """The agent that a lock server takes a message to be of; those who watch are no agents."""
+    match message:
+        case Watch() | Unwatch():
+            return None
+        case (
+            Request()
+            | Release()
+            | Surrender()
+            | Remove()
+            | StandingElsewhere()
+            | Inquire()
+            | RaiseVersion()
+        ):
+            return message.agent
+        case _:
+            assert_never(message)
+
+
+def to_agents(effects: Iterable[ServerEffect]) -> list[ToAgent]:
+    """What a lock server wants done that nobody watches: it sends messages to agents."""
+    found = []
+    for effect in effects:
+        match effect:
+            case ToAgent():
+                found.append(effect)
+            case ToWatcher():
+                raise Violation(f"nobody watches: {effect}")
+            case _:
+                assert_never(effect)
+    return found
+
+
+def serve(server: ServerMachine, message: ServerMessage) -> Served:
     """Have a lock server take in a message; it must do no more and no less than it should.
 
     Grants end by release, removal or surrender alone. Deadlocks are resolved for edges that are
     there, and are reported to all.
     """
     before = granted(server)
-    resolves = isinstance(message, Surrender) and message.report is not None
-    stood = resolves and _edge_stands(server, message)
+    surrender = message if isinstance(message, Surrender) and message.report is not None else None
+    stood = surrender is not None and _edge_stands(server, surrender)
     effects = server.handle(message)
     after = granted(server)
     for key, entry in before.items():
         if key not in after and not _takes(message, entry.owner.id, entry.slot.lock_id):
             raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.owner.id}")
-    if resolves:
-        _check_answers(message, stood, [e for e in effects if isinstance(e, ToAgent)])
-    return Served(effects, before, after, message.report if stood else None)
+    if surrender is None:
+        return Served(effects, before, after, None)
+    _check_answers(surrender, stood, [e for e in effects if isinstance(e, ToAgent)])
+    return Served(effects, before, after, surrender.report if stood else None)
 
 
 def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
@@ -191,15 +250,21 @@ def _check_answers(message: Surrender, stood: bool, mail: list[ToAgent]) -> None
         raise Violation(f"{message} is reported to {reported}")
 
 
-def _takes(message: Any, agent: AgentId, lock_id: LockId) -> bool:
+def _takes(message: ServerMessage, agent: AgentId, lock_id: LockId) -> bool:
     """Whether a message may take a grant from an agent."""
-    if getattr(message, "agent", None) != agent:
+    if requester(message) != agent:
         return False
-    if isinstance(message, Surrender):
-        return message.aborts or related(message.lock_id, lock_id)
-    return isinstance(message, Remove) or (
-        isinstance(message, Release) and message.lock_id == lock_id
-    )
+    match message:
+        case Remove():
+            return True
+        case Release():
+            return message.lock_id == lock_id
+        case Surrender():
+            return message.aborts or related(message.lock_id, lock_id)
+        case Request() | StandingElsewhere() | Inquire() | RaiseVersion() | Watch() | Unwatch():
+            return False
+        case _:
+            assert_never(message)
 
 
 def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -> None:
@@ -262,21 +327,13 @@ def check_clean(server: ServerMachine) -> None:
         raise Violation(f"left in {server.node}: { ({k: v for k, v in left.items() if v}) }")
 
 
-def check_done(client: Client) -> None:
+def check_done(client: ScriptedClient) -> None:
     """Nothing is left in an agent that has ended."""
     agent = client.agent
     if agent.ended is None:  # it has crashed
         return
-    node_requests, resolver = agent._ledger, agent._resolver
-    kept = (
-        node_requests.requests,
-        node_requests.open,
-        node_requests.waiting,
-        node_requests._unanswered,
-        resolver._passed_on,
-    )
-    if any(kept) or resolver.active or agent._tokens.waits:
-        raise Violation(f"left in {agent.client}: {kept}")
+    if agent.remains:
+        raise Violation(f"left in {agent.client}: {', '.join(agent.remains)}")
 
 
 # --- The wait-for graph -------------------------------------------------------------------------
@@ -296,7 +353,7 @@ def edges_of(server: ServerMachine) -> list[Edge]:
     return found
 
 
-def keys(edge: Edge) -> tuple[Any, Any]:
+def keys(edge: Edge) -> tuple[RequestKey, RequestKey]:
     """What identifies an edge: its waiting request and the one it waits for."""
     return (edge.waiter.key, edge.holder.key)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from locks.core.messages import (
     Inquire,
@@ -25,8 +24,11 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
     Surrendered,
+    Unwatch,
     VersionRaised,
+    Watch,
 )
+from locks.errors import assert_never
 from locks.model import (
     AgentId,
     Deadlock,
@@ -39,7 +41,7 @@ from locks.model import (
     show,
 )
 from locks.sim.client import SERIALS
-from locks.sim.host import Mail
+from locks.sim.host import Mail, Message
 from locks.sim.network import Party
 
 __all__ = ["Formatter", "News", "capital", "listed", "name_of"]
@@ -92,8 +94,11 @@ class Formatter:
             if self.at_once and isinstance(receiver, str):
                 self.take_in(receiver, message)
 
-    def take_in(self, node: str, message: Any) -> None:
-        """A lock server takes in a message: what it takes out of its table stands nobody's way."""
+    def take_in(self, node: str, message: Message) -> None:
+        """A lock server takes in a message: what it takes out of its table stands nobody's way.
+
+        What a surrender takes is known when it is answered.
+        """
         if isinstance(message, Remove):
             self.forget(lambda r: r.node == node and r.agent == message.agent)
         elif isinstance(message, Release):
@@ -213,63 +218,82 @@ class Formatter:
     # --- Messages
 
     def _lines(
-        self, sender: Party, receiver: Party, message: Any, same: Sequence[Mail]
+        self, sender: Party, receiver: Party, message: Message, same: Sequence[Mail]
     ) -> Iterator[str]:
         if isinstance(sender, str):
             yield from self._answers(sender, message, same)
             return
         who = self.name(sender)
         where = self.at(*dict.fromkeys(str(each[1]) for each in same))
-        if isinstance(message, Request):
-            wish = self.wish(message.mode, message.lock_id)
-            yield f"{who} asks {wish}{where}{self._besides(message, len(same))}."
-        elif isinstance(message, Knowledge) and message.records:
-            facts = [self.fact(*news) for news in self.news(sender, receiver, message.records)]
-            yield f"{who} tells {self._name(receiver)} what it knows: {', '.join(facts)}."
-        elif isinstance(message, (Knowledge, Inquire)):
-            yield self._forgets(who, same)
-        elif isinstance(message, Surrender):
-            yield from self._surrenders(who, message, where)
-        elif isinstance(message, Release):
-            has = any(r.state == "granted" and _is_of(r, message) for r in self._table.values())
-            if has and message.mode is None:
-                yield f"{who} releases {show(message.lock_id)}{where}."
-            else:
-                wish = self.wish(message.mode or "write", message.lock_id)
-                mine = wish if message.mode else f"for {show(message.lock_id)}"
-                yield f"{who} withdraws its request {mine}{where}."
-        elif isinstance(message, RaiseVersion):
-            yield (
-                f"{who} asks {self._names(same)} to confirm the fencing token {message.version} "
-                f"of {show(message.lock_id)}."
-            )
-        elif isinstance(message, Remove) and sender not in self.gone:
-            self.gone.add(sender)
-            because = f"{self.reasons[sender]} and " if sender in self.reasons else ""
-            yield f"{who} {because}lets go of everything."
-        elif isinstance(message, StandingElsewhere):
-            yield f"{who} lets {self._names(same)} know that {self._elsewhere(sender, message)}."
+        match message:
+            case Request():
+                wish = self.wish(message.mode, message.lock_id)
+                yield f"{who} asks {wish}{where}{self._besides(message, len(same))}."
+            case Knowledge() if message.records:
+                facts = [self.fact(*news) for news in self.news(sender, receiver, message.records)]
+                yield f"{who} tells {self._name(receiver)} what it knows: {', '.join(facts)}."
+            case Knowledge() | Inquire():
+                yield self._forgets(who, same)
+            case Surrender():
+                yield from self._surrenders(who, message, where)
+            case Release():
+                yield self._releases(who, message, where)
+            case RaiseVersion():
+                yield (
+                    f"{who} asks {self._names(same)} to confirm the fencing token "
+                    f"{message.version} of {show(message.lock_id)}."
+                )
+            case Remove():
+                if sender not in self.gone:
+                    self.gone.add(sender)
+                    because = f"{self.reasons[sender]} and " if sender in self.reasons else ""
+                    yield f"{who} {because}lets go of everything."
+            case StandingElsewhere():
+                what = self._elsewhere(sender, message)
+                yield f"{who} lets {self._names(same)} know that {what}."
+            case Watch() | Unwatch():
+                pass  # not what agents say
+            case RequestStates() | Released() | VersionRaised() | Surrendered() | Resolved():
+                pass  # nor is this
+            case _:
+                assert_never(message)
 
-    def _answers(self, node: str, message: Any, same: Sequence[Mail]) -> Iterator[str]:
+    def _answers(self, node: str, message: Message, same: Sequence[Mail]) -> Iterator[str]:
         """What a lock server says."""
-        if isinstance(message, Resolved):
-            yield self._resolves(node, message.report)
-            names = listed([self.name(agent) for agent in message.report.agents])
-            yield f"{names} are told how the deadlock is resolved, and forget what they knew of others."
-        if isinstance(message, Surrendered) and message.message.report and not message.done:
-            self._learn(message.records)
-            yield f"{self.server(node)} refuses: {self._refusal(message)}"
-        elif isinstance(message, Released):
-            self._learn(message.records)
-        elif isinstance(message, VersionRaised):
-            confirms = "confirms" if message.done else "does not confirm"
-            yield (
-                f"{self.server(node)} {confirms} the fencing token {message.version} of "
-                f"{show(message.lock_id)}."
-            )
-        elif isinstance(message, (RequestStates, Resolved, Surrendered)):
-            for _, agent, each in same:
-                yield from self._tells(node, agent, each.records)
+        match message:
+            case Resolved():
+                yield self._resolves(node, message.report)
+                names = listed([self.name(agent) for agent in message.report.agents])
+                yield (
+                    f"{names} are told how the deadlock is resolved, and forget what they knew of "
+                    "others."
+                )
+                yield from self._tell_all(node, same)
+            case Surrendered() if message.message.report and not message.done:
+                self._learn(message.records)
+                yield f"{self.server(node)} refuses: {self._refusal(message)}"
+            case Surrendered() | RequestStates():
+                yield from self._tell_all(node, same)
+            case Released():
+                self._learn(message.records)
+            case VersionRaised():
+                confirms = "confirms" if message.done else "does not confirm"
+                yield (
+                    f"{self.server(node)} {confirms} the fencing token {message.version} of "
+                    f"{show(message.lock_id)}."
+                )
+            case Knowledge() | Request() | Release() | Surrender() | Remove():
+                pass  # not what lock servers say
+            case StandingElsewhere() | Inquire() | RaiseVersion() | Watch() | Unwatch():
+                pass  # nor is this
+            case _:
+                assert_never(message)
+
+    def _tell_all(self, node: str, same: Sequence[Mail]) -> Iterator[str]:
+        """A lock server tells agents the present state of requests."""
+        for _, agent, message in same:
+            if isinstance(message, (RequestStates, Resolved, Surrendered)):
+                yield from self._tells(node, agent, message.records)
 
     def _tells(self, node: str, agent: Party, records: Sequence[RequestRecord]) -> Iterator[str]:
         """A lock server tells an agent the present state of requests."""
@@ -311,6 +335,14 @@ class Formatter:
             return f"{self.name(edge.holder.agent)} does not stand in the way any more."
         waits = self.wish(edge.waiter.mode, edge.waiter.lock_id)
         return f"{self.name(edge.waiter.agent)} does not wait {waits} as it did then."
+
+    def _releases(self, who: str, message: Release, where: str) -> str:
+        has = any(r.state == "granted" and _is_of(r, message) for r in self._table.values())
+        if has and message.mode is None:
+            return f"{who} releases {show(message.lock_id)}{where}."
+        if message.mode is None:
+            return f"{who} withdraws its request for {show(message.lock_id)}{where}."
+        return f"{who} withdraws its request {self.wish(message.mode, message.lock_id)}{where}."
 
     def _surrenders(self, who: str, message: Surrender, where: str) -> Iterator[str]:
         lock, report = show(message.lock_id), message.report
@@ -389,22 +421,30 @@ def capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _kind(mail: Mail) -> Any:
+def _kind(mail: Mail) -> tuple[object, ...]:
     """What messages of one kind, told in one sentence, have in common."""
     sender, receiver, message = mail
-    if isinstance(message, Request):
-        return ("asks", sender, message.lock_id, message.mode)
-    if isinstance(message, Inquire) or (isinstance(message, Knowledge) and not message.records):
-        return ("forgets", sender)
-    if isinstance(message, Surrender) and message.report is None:
-        return ("gives up", message)
-    if isinstance(message, Resolved):
-        return ("resolved", message.report)
-    if isinstance(message, RaiseVersion):
-        return (RaiseVersion, message._replace(since=0))
-    if isinstance(message, (Release, Remove, StandingElsewhere)):
-        return (type(message), message)
-    return (sender, receiver, id(message))
+    match message:
+        case Request():
+            return ("asks", sender, message.lock_id, message.mode)
+        case Inquire():
+            return ("forgets", sender)
+        case Knowledge() if not message.records:
+            return ("forgets", sender)
+        case Surrender() if message.report is None:
+            return ("gives up", message)
+        case Resolved():
+            return ("resolved", message.report)
+        case RaiseVersion():
+            return (RaiseVersion, message._replace(since=0))
+        case Release() | Remove() | StandingElsewhere():
+            return (type(message), message)
+        case Knowledge() | Surrender() | Watch() | Unwatch():
+            return (sender, receiver, id(message))
+        case RequestStates() | Released() | VersionRaised() | Surrendered():
+            return (sender, receiver, id(message))
+        case _:
+            assert_never(message)
 
 
 def _is_of(record: RequestRecord, message: Release) -> bool:

@@ -24,16 +24,35 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from locks.core.messages import Remove, Request, Surrender, Surrendered
+from locks.core.messages import (
+    AgentMessage,
+    Inquire,
+    Knowledge,
+    RaiseVersion,
+    Release,
+    Released,
+    Remove,
+    Request,
+    RequestStates,
+    Resolved,
+    ServerMessage,
+    StandingElsewhere,
+    Surrender,
+    Surrendered,
+    Unwatch,
+    VersionRaised,
+    Watch,
+)
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry, EntryOwner
-from locks.model import AgentId, RequestRecord
+from locks.errors import assert_never
+from locks.model import AgentId, LockId, RequestRecord
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
     "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
-    "Client": {
+    "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),
     },
@@ -126,16 +145,20 @@ class Labels:
         machine.table.last_place = 0
         machine.table.version = LATER
 
-    def begin(self, machine: ServerMachine, message: Any) -> None:
+    def begin(self, machine: ServerMachine, message: ServerMessage) -> None:
         """Before a step: the place counter is that of the id."""
-        if isinstance(message, (Request, Surrender)):
-            machine.table.last_place = self.places.get(message.lock_id[0], self.first)
+        lock_id = _placed(message)
+        if lock_id is not None:
+            machine.table.last_place = self.places.get(lock_id[0], self.first)
 
-    def end(self, machine: ServerMachine, message: Any, sent: list[Any]) -> list[Any]:
+    def end(
+        self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage]
+    ) -> list[AgentMessage]:
         """After a step: rename what is new, in the server and in what it sends."""
         table = machine.table
-        if isinstance(message, (Request, Surrender)):
-            self.places[message.lock_id[0]] = table.last_place
+        lock_id = _placed(message)
+        if lock_id is not None:
+            self.places[lock_id[0]] = table.last_place
         table.last_place = 0
         table.version = LATER
         entries = list(table._entries.values())
@@ -154,7 +177,7 @@ class Labels:
         return [self._renamed(one, names) for one in sent]
 
     def _names(
-        self, machine: ServerMachine, entries: list[Entry], sent: list[Any]
+        self, machine: ServerMachine, entries: list[Entry], sent: list[AgentMessage]
     ) -> dict[int, int]:
         """New names for the versions that are new."""
         new: dict[AgentId, set[int]] = {}
@@ -167,7 +190,7 @@ class Labels:
         for owner in machine.table.owners.values():
             note(owner.id, owner.turned)
         for one in sent:
-            for record in getattr(one, "records", ()):
+            for record in () if isinstance(one, VersionRaised) else one.records:
                 note(record.agent, record.number, record.since, record.version)
         names: dict[int, int] = {}
         for agent, versions in new.items():
@@ -184,12 +207,17 @@ class Labels:
         if entry.notified:
             entry.notified = {owner: names.get(v, v) for owner, v in entry.notified.items()}
 
-    def _renamed(self, sent: Any, names: dict[int, int]) -> Any:
-        if isinstance(sent, Surrendered):
-            sent = sent._replace(version=LATER)
-        if not names or not hasattr(sent, "records"):
+    def _renamed(self, sent: AgentMessage, names: dict[int, int]) -> AgentMessage:
+        if isinstance(sent, VersionRaised):  # where clients want tokens, nothing is renamed
             return sent
-        return sent._replace(records=tuple(self._record(r, names) for r in sent.records))
+        records = tuple(self._record(record, names) for record in sent.records)
+        match sent:
+            case Surrendered():
+                return sent._replace(records=records, version=LATER)
+            case RequestStates() | Released() | Resolved() | Knowledge():
+                return sent._replace(records=records)
+            case _:
+                assert_never(sent)
 
     def _record(self, record: RequestRecord, names: dict[int, int]) -> RequestRecord:
         return record._replace(
@@ -197,3 +225,16 @@ class Labels:
             since=names.get(record.since, record.since),
             version=names.get(record.version, record.version),
         )
+
+
+def _placed(message: ServerMessage) -> LockId | None:
+    """The id on which a message gives requests a place, if it does."""
+    match message:
+        case Request() | Surrender():
+            return message.lock_id
+        case Release() | Remove() | StandingElsewhere() | Inquire():
+            return None
+        case RaiseVersion() | Watch() | Unwatch():
+            return None
+        case _:
+            assert_never(message)

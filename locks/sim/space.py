@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from locks.core.messages import Remove
+from locks.errors import assert_never
 from locks.model import AgentId
 from locks.sim.checks import (
     check_exclusion,
@@ -40,13 +41,13 @@ from locks.sim.checks import (
     is_deadlock,
     keys,
 )
-from locks.sim.client import Client
-from locks.sim.network import Network
-from locks.sim.outages import Outages, change
+from locks.sim.client import ScriptedClient
+from locks.sim.network import Change, Network, Pair
+from locks.sim.outages import Outages
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
 from locks.sim.world import FAULTS, Choice, World
 
-__all__ = ["Move", "Space", "State"]
+__all__ = ["Space", "State", "Transition"]
 
 NOTHING = (0, 0, 0)
 
@@ -54,15 +55,15 @@ Queues = tuple[tuple[int, tuple[int, ...]], ...]
 State = tuple[tuple[int, ...], Queues, int]
 
 
-class Move(NamedTuple):
-    """Something that can happen.
+class Transition(NamedTuple):
+    """Something that can happen in a state.
 
     Attributes:
         party: Where; -1 if it is not one party's event.
         what: The number of the message that arrives, or a negative number for another kind.
         link: The link on which it arrives, or -1.
         settle: Whether the agent looks at what it knows right after.
-        faults: For what is not one party's event: what happens to the network, in this order.
+        changes: For what is not one party's event: what happens to the network, in this order.
         alone: Whether the events of other parties are not tried before it.
     """
 
@@ -70,7 +71,7 @@ class Move(NamedTuple):
     what: int
     link: int
     settle: bool = False
-    faults: tuple[Choice, ...] = ()
+    changes: tuple[Change, ...] = ()
     alone: bool = False
 
 
@@ -118,7 +119,7 @@ class Space(Reactions):
 
     # --- What can happen
 
-    def moves(self, state: State) -> list[Move]:
+    def moves(self, state: State) -> list[Transition]:
         """All that can happen next; nothing needs to that is a fault."""
         parties, _, network = state
         if self.reduce:
@@ -131,20 +132,22 @@ class Space(Reactions):
                     return self._moves_of(state, first, alone=True)
         found = self._moves_of(state)
         if network or self.faulty:
-            found += [Move(-1, 0, -1, faults=each) for each in self.outages.changes(network)]
+            found += [Transition(-1, 0, -1, changes=each) for each in self.outages.changes(network)]
         return found
 
     def is_unsettled(self, state: State) -> bool:
         """Whether an agent has still to look: another path does so earlier, and goes on from there."""
         return any(self.unsettled[party] for party in state[0])
 
-    def is_fault(self, move: Move) -> bool:
+    def is_fault(self, move: Transition) -> bool:
         """Whether this never needs to happen."""
-        if move.faults:
-            return move.faults[0][0] in FAULTS
+        if move.changes:
+            return move.changes[0][0] in FAULTS
         return move.what == DIE
 
-    def _moves_of(self, state: State, only: int | None = None, alone: bool = False) -> list[Move]:
+    def _moves_of(
+        self, state: State, only: int | None = None, alone: bool = False
+    ) -> list[Transition]:
         """What can happen at the parties, or only at one of them, apart from the network's changes.
 
         Args:
@@ -153,7 +156,7 @@ class Space(Reactions):
             alone: Whether the events of other parties are not tried before it.
         """
         parties, queues, network = state
-        found: list[Move] = []
+        found: list[Transition] = []
         for link, queue in queues:
             number = self.link_to[link]
             if only in (None, number) and (not network or self._may_arrive(link, network)):
@@ -165,7 +168,7 @@ class Space(Reactions):
 
     def _add(
         self,
-        found: list[Move],
+        found: list[Transition],
         parties: tuple[int, ...],
         number: int,
         what: int,
@@ -178,8 +181,8 @@ class Space(Reactions):
             and number >= self.servers
             and self.unsettled[self.react(parties[number], what, False).after]
         ):
-            found.append(Move(number, what, link, True, (), alone))
-        found.append(Move(number, what, link, False, (), alone))
+            found.append(Transition(number, what, link, True, (), alone))
+        found.append(Transition(number, what, link, False, (), alone))
 
     def _first(self, state: State) -> int | None:
         """A party whose events may come first, for nothing that others do makes a difference to them.
@@ -262,11 +265,11 @@ class Space(Reactions):
 
     # --- Making it happen
 
-    def after(self, state: State, move: Move) -> State | None:
+    def after(self, state: State, move: Transition) -> State | None:
         """Make something happen; nothing if it leads nowhere that another order does not lead to."""
-        if move.faults:
-            for choice in move.faults:
-                state = self._after_choice(state, choice)
+        if move.changes:
+            for change in move.changes:
+                state = self._after_change(state, change)
             return state
         parties, channels, network = state
         number, what, link = move[:3]
@@ -317,39 +320,34 @@ class Space(Reactions):
                 return
         queues[link] = (*queues.get(link, ()), message)
 
-    def _after_choice(self, state: State, choice: Choice) -> State:
+    def _after_change(self, state: State, change: Change) -> State:
         """What concerns the network: nodes and connections."""
         parties, channels, number = state
-        kind, what = choice
         world = self.outages.at(number)
         network = world.network
         for link, queue in channels:
             network.links[self.links[link]] = deque((0, 0.0, message) for message in queue)
         new = list(parties)
         events: list[tuple[int, int]] = []  # party, and what happens to it
-        there = change(network, choice)
-        if kind == "notice":
-            me, other = what
-            code = NODES - 2 * self.names.index(other) - there
-            events = [(each, code) for each in self._clients_at(me, parties)]
-            server = self.names.index(me)
-            if there and not self.rename:
-                new[server] = self._raised(new[server], new[self.names.index(other)])
-            if not there:
-                owners = self.live[parties[server]].table.owners
-                lost = [agent for agent in owners if agent.node == other]
-                events += [(server, self.message(Remove(agent))) for agent in lost]
-        elif kind == "crash":
-            world.crashes -= 1
-            events = [(each, VANISH) for each in self._clients_at(what, parties)]
-            new[self.names.index(what)] = self.party(None, False)
-        elif kind == "restart":
-            world.restarts += 1
-            server_machine = world.rule.server(what, world.restarts << 32)
-            self.label(server_machine, world.restarts)
-            new[self.names.index(what)] = self.party(server_machine, False)
-        elif kind == "cut":
-            world.cuts -= 1
+        there = network.make(change)
+        match change:
+            case ("notice", pair):
+                events = self._noticed(pair, there, parties, new)
+            case ("crash", node):
+                world.crashes -= 1
+                events = [(each, VANISH) for each in self._clients_at(node, parties)]
+                new[self.names.index(node)] = self.party(None, False)
+            case ("restart", node):
+                world.restarts += 1
+                server_machine = world.rule.server(node, world.restarts << 32)
+                self.label(server_machine, world.restarts)
+                new[self.names.index(node)] = self.party(server_machine, False)
+            case ("cut", _):
+                world.cuts -= 1
+            case ("connect" | "mend", _):
+                pass
+            case _:
+                assert_never(change)
         after = self.outages.number(network, world.cuts, world.crashes, world.restarts)
         queues = {
             self.link(*link): tuple(message for _, _, message in queue)
@@ -368,6 +366,22 @@ class Space(Reactions):
             self._check(tuple(new), each, after)
         return (tuple(new), tuple(sorted(queues.items())), after)
 
+    def _noticed(
+        self, pair: Pair, there: bool, parties: tuple[int, ...], new: list[int]
+    ) -> list[tuple[int, int]]:
+        """What happens to the parties of a node that has noticed that another one is there, or gone."""
+        me, other = pair
+        code = NODES - 2 * self.names.index(other) - there
+        events = [(each, code) for each in self._clients_at(me, parties)]
+        server = self.names.index(me)
+        if there and not self.rename:
+            new[server] = self._raised(new[server], new[self.names.index(other)])
+        if not there:
+            owners = self.live[parties[server]].table.owners
+            lost = [agent for agent in owners if agent.node == other]
+            events += [(server, self.message(Remove(agent))) for agent in lost]
+        return events
+
     def _raised(self, server: int, other: int) -> int:
         """A lock server that has been told the last version of another one."""
         machine = pickle.loads(self.kept[server])
@@ -380,9 +394,9 @@ class Space(Reactions):
             if ref is not None and ref.node == node:
                 yield number
 
-    def surrendered(self, state: State, move: Move) -> tuple[int, int, int]:
+    def surrendered(self, state: State, move: Transition) -> tuple[int, int, int]:
         """Whether an event carries a surrender out, superfluously, or with an untrue report."""
-        if move.faults or move.party >= self.servers:
+        if move.changes or move.party >= self.servers:
             return NOTHING
         parties = state[0]
         if not self.reactions[parties[move.party], move.what, False].done:
@@ -414,10 +428,10 @@ class Space(Reactions):
         world.hosts = {c.ref: (c.host, c) for c in world.clients if not c.finished}
         return world
 
-    def choices(self, move: Move) -> list[Choice]:
+    def choices(self, move: Transition) -> list[Choice]:
         """An event as choices of the world."""
-        if move.faults:
-            return list(move.faults)
+        if move.changes:
+            return list(move.changes)
         number = move.party - self.servers + 1
         if move.link >= 0:
             found: list[Choice] = [("deliver", self.links[move.link])]
@@ -456,11 +470,11 @@ class Space(Reactions):
 
     def _check_two(self, a: Any, b: Any, network: int) -> None:
         net = self.outages.at(network).network
-        if isinstance(a, Client) and isinstance(b, Client):
+        if isinstance(a, ScriptedClient) and isinstance(b, ScriptedClient):
             for node in self.names:
                 if net.vouches(node, a.home) and net.vouches(node, b.home):
                     check_exclusion(a.host, b.host, node)
-        elif isinstance(a, Client) or isinstance(b, Client):
-            client, server = (a, b) if isinstance(a, Client) else (b, a)
+        elif isinstance(a, ScriptedClient) or isinstance(b, ScriptedClient):
+            client, server = (a, b) if isinstance(a, ScriptedClient) else (b, a)
             if net.vouches(server.node, client.home):
                 check_told(client.host, server)

@@ -25,7 +25,7 @@ itself. When a node is lost, all begins anew in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from locks.core.agent.wait_graph import Exploration, WaitGraph
@@ -107,6 +107,23 @@ class Resolver:
             for node, ids in self._surrendering.items()
             if any(each is None or related(each, lock_id) for each in ids)
         ]
+
+    @property
+    def giving_up(self) -> Mapping[str, Sequence[LockId | None]]:
+        """What is given up by unanswered surrenders, by node: an id, or everything."""
+        return self._surrendering
+
+    @property
+    def acquaintances(self) -> set[AgentId]:
+        """For study: the agents that it may tell something from now on, or tell others of."""
+        known = self._graph.agents if self._graph is not None else ()
+        return {*self._passed_on, *self._sources, *known}
+
+    @property
+    def remains(self) -> list[str]:
+        """For study: names of what is kept that is not empty."""
+        kept = {"active": self.active, "passed on": self._passed_on}
+        return [name for name, what in kept.items() if what]
 
     def waits_for_waiters(self, record: RequestRecord) -> bool:
         """Whether an own request waits for somebody who waits, too, as far as is known."""

@@ -301,6 +301,17 @@ class Ledger:
         """Whether no request waits, or may turn out to wait."""
         return not (self.waiting or self._unanswered)
 
+    @property
+    def remains(self) -> list[str]:
+        """For study: names of what is kept that is not empty."""
+        kept = {
+            "requests": self.requests,
+            "open": self.open,
+            "waiting": self.waiting,
+            "unanswered": self._unanswered,
+        }
+        return [name for name, what in kept.items() if what]
+
     def request(self, lock_id: LockId) -> LockRequest:
         """What was asked for on this id; raises `NotHeld` when nothing was."""
         try:

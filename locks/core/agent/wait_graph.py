@@ -90,6 +90,11 @@ class WaitGraph:
             self._put_in(record)
         return True
 
+    @property
+    def agents(self) -> set[AgentId]:
+        """The agents whose requests are known, or were."""
+        return {record.agent for record in self._records.values()}
+
     def get(self, key: RequestKey) -> RequestRecord | None:
         """What is known of a request."""
         return self._records.get(key)

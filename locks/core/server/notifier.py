@@ -120,6 +120,19 @@ class Notifier:
                 owner.turned = self._table.version
                 self._closers[owner] = None
 
+    @property
+    def subjects(self) -> set[AgentId]:
+        """For study: the agents of which it may tell others, whatever happens to them next."""
+        found = {owner.id for owner in self._closers}
+        for owner in self._table.owners.values():
+            if owner.waits or owner.waited:
+                found.add(owner.id)
+            for entry in owner.all():
+                if entry.notified:
+                    found.add(owner.id)
+                    found |= {other.id for other in entry.notified}
+        return found
+
     def _may_close_a_cycle(self, entry: Entry) -> bool:
         """Whether a new entry may bring a path to its owner together with one away from it."""
         owner = entry.owner
