@@ -29,7 +29,8 @@ from locks.model import (
     show,
 )
 from locks.node.agent import Agent, NotifyTarget, check_timeout
-from locks.node.node import Node, NodeStatistics
+from locks.node.node import NodeStatistics
+from locks.node.ports import NodePort
 from locks.node.remote_clients import RemoteAgent
 from locks.node.server import Watcher
 from locks.otp.etf import EncodeError, encode
@@ -440,7 +441,7 @@ def _agent(agent: Any) -> Agent | RemoteAgent:
     )
 
 
-def _nodes(node: Node, nodes: Sequence[str] | None, must_run: bool = True) -> tuple[str, ...]:
+def _nodes(node: NodePort, nodes: Sequence[str] | None, must_run: bool = True) -> tuple[str, ...]:
     if nodes is None:
         return (node.name,)
     names = check_nodes(nodes)
@@ -450,9 +451,9 @@ def _nodes(node: Node, nodes: Sequence[str] | None, must_run: bool = True) -> tu
     return names
 
 
-def _check_sendable(node: Node, lock_id: LockId) -> LockId:
+def _check_sendable(node: NodePort, lock_id: LockId) -> LockId:
     """A lock id as it is, if other nodes can be told of it: they may meet in a deadlock."""
-    if node.cluster is not None:
+    if node.is_clustered:
         for element in lock_id:
             if type(element) is str:
                 if element.isascii():
@@ -472,7 +473,7 @@ def _check_sendable(node: Node, lock_id: LockId) -> LockId:
 
 
 def checked_object(
-    node: Node, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
+    node: NodePort, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
 ) -> Object:
     """What is to be locked, checked, with what was left out."""
     return (
@@ -483,7 +484,7 @@ def checked_object(
     )
 
 
-def _object(node: Node, pattern: Pattern) -> Object:
+def _object(node: NodePort, pattern: Pattern) -> Object:
     if not isinstance(pattern, (tuple, list)) or not 2 <= len(pattern) <= 4:
         raise InvalidOption(
             f"object {pattern!r} is not (lock_id, mode), (lock_id, mode, nodes) or "

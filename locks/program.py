@@ -6,9 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-import pykka
-
-from locks.errors import AgentEnded, MisuseError
+from locks.errors import MisuseError
 from locks.node.node import Node, Trace
 from locks.otp.options import TLS, Address, Options, check_node_name
 from locks.runtime.inline import native_lock
@@ -120,22 +118,12 @@ def stand_in(node: Node) -> Iterator[None]:
 
 
 def _forget_node() -> None:
-    """In a forked child there is no node: its agents' clients are in the parent."""
+    """In a forked child there is no node."""
     global _default, _starting
     node, _default = _default, None
     _starting = native_lock()
     if node is not None:
-        node.running = False
-        node.turn.reset()
-        for ref in node.dependents:
-            ref.actor_stopped.set()
-            pykka.ActorRegistry.unregister(ref)
-        if node.cluster is not None:
-            node.cluster.distribution.abandon()
-        for agent in list(node.agents.values()):
-            text = f"transaction {agent.id} lives in the parent process"
-            agent.machine.end(AgentEnded(text, agent=agent.id))
-            agent.ended()
+        node.abandon()
 
 
 os.register_at_fork(after_in_child=_forget_node)

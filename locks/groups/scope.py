@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pykka
 
@@ -31,14 +31,12 @@ from locks.groups.table import (
     WatchPeer,
 )
 from locks.groups.wire import Group
+from locks.node.node import Node
 from locks.otp import etf
 from locks.otp.processes import Local
 from locks.otp.terms import Pid
 from locks.runtime import Monitor, monitor
 from locks.wire import BadMessage
-
-if TYPE_CHECKING:
-    from locks.node.node import Node
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
 
@@ -306,10 +304,5 @@ def scope_of(node: Node, name: str) -> Scope:
         MisuseError: The name is taken by something else.
         NodeNotRunning: The node was stopped.
     """
-    node.check_running()
-    if node.scopes is None:
-        raise MisuseError(f"{node.name} is simulated: a simulation has no process groups")
-    scope = node.scopes.get(name)
-    if scope is None:
-        scope = node.scopes[name] = Scope(node, name)
+    scope: Scope = node.service("process groups", name, lambda: Scope(node, name))
     return scope

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gevent
 import pykka
@@ -30,13 +30,13 @@ from locks.errors import (
     WaitsForItself,
 )
 from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, related, show
+from locks.node.ports import NodePort, PendingCall
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
     Client,
     Down,
     Event,
     Monitor,
-    Waiter,
     current_client,
     exit_client,
     monitor,
@@ -45,27 +45,9 @@ from locks.runtime import (
 from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
 
-if TYPE_CHECKING:
-    from locks.node.node import Node
-
-__all__ = ["Agent", "NotifyTarget", "PendingCall", "check_timeout", "name_of"]
+__all__ = ["Agent", "NotifyTarget", "check_timeout", "name_of"]
 
 NotifyTarget = bool | Callable[[Notification], object]
-
-
-class PendingCall:
-    """One call of a client that waits for its answer."""
-
-    __slots__ = ("result", "waiter")
-
-    def __init__(self) -> None:
-        self.result: LockResult | int | Exception | None = None
-        self.waiter = Waiter()
-
-    def answer(self, result: LockResult | int | Exception) -> None:
-        """Give the answer and wake the client."""
-        self.result = result
-        self.waiter.wake()
 
 
 class TokenNotice(NamedTuple):
@@ -101,7 +83,7 @@ class Agent(InlineActor):
 
     def __init__(
         self,
-        node: Node,
+        node: NodePort,
         agent: AgentId,
         client: Client,
         *,
@@ -201,9 +183,10 @@ class Agent(InlineActor):
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
     def _client_down(self, down: Down) -> None:
-        self.turn.post(self._end_with_client, down)
+        self.turn.post(self.client_ended, down)
 
-    def _end_with_client(self, down: Down) -> None:
+    def client_ended(self, down: Down) -> None:
+        """The client is no more, so neither is the transaction; in a turn."""
         text = f"transaction {self.id} has ended with its client {self.machine.client}"
         self.event(self.machine.end, AgentEnded(f"{text} ({down.reason})", agent=self.id))
 
@@ -235,12 +218,12 @@ class Agent(InlineActor):
 
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
-        call = PendingCall()
+        call = self.node.new_call()
         return self._wait(call, timeout, self.machine.ask_all, objects, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
-        call = PendingCall()
+        call = self.node.new_call()
         return self._wait(call, timeout, self.machine.await_all, call)
 
     def unlock(self, lock_id: LockId) -> None:
@@ -250,8 +233,8 @@ class Agent(InlineActor):
 
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
-        if self.node.cluster is not None:
-            self.node.cluster.original_peers.check_unlock(self, lock_id)
+        if self.node.guard is not None:
+            self.node.guard.check_unlock(self.machine, lock_id)
         self.event(self.machine.unlock, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
@@ -288,7 +271,7 @@ class Agent(InlineActor):
         """The fencing token of a lock that is held; on several nodes they are asked first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
-            call = PendingCall()
+            call = self.node.new_call()
             token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
             if token is None:
                 raise LockTimeout(
@@ -321,8 +304,8 @@ class Agent(InlineActor):
 
     def known_token(self, lock_id: LockId) -> int | None:
         """The fencing token if it is known without asking, in the turn."""
-        if self.node.cluster is not None:
-            self.node.cluster.original_peers.check_token(self, lock_id)
+        if self.node.guard is not None:
+            self.node.guard.check_token(self.machine, lock_id)
         return self.machine.token(lock_id)
 
     def ensure_held(self, lock_id: LockId | None = None) -> None:

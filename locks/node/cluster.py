@@ -16,17 +16,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gevent
 import pykka
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Remove, Unwatch, Watch
+from locks.core.messages import AgentMessage, Remove, ServerMessage, Unwatch, Watch
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.model import AgentId, LockId, View
-from locks.node.original_peers import ABOUT, OriginalPeers
+from locks.node.agent import Agent
+from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.remote_clients import RemoteClients
+from locks.node.server import Watcher
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.control import SpawnRequest
@@ -37,7 +39,7 @@ from locks.otp.options import NET_TICKTIME, Options, check_node_name
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
-from locks.runtime import Client, Waiter, tell
+from locks.runtime import Client, Executor, Waiter, tell
 from locks.runtime.waiter import run_in_hub
 from locks.wire import (
     LOCK_SERVER,
@@ -54,11 +56,6 @@ from locks.wire import (
     unpack_to_server,
     unpack_view,
 )
-
-if TYPE_CHECKING:
-    from locks.node.agent import Agent
-    from locks.node.node import Node
-    from locks.node.server import Watcher
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
@@ -105,6 +102,7 @@ class Cluster:
 
     Args:
         node: The node.
+        executor: Where the node's background work is done.
         options: How it takes part.
 
     Attributes:
@@ -112,14 +110,15 @@ class Cluster:
         on_connected: Called with the name of each node that is connected, in the turn.
     """
 
-    def __init__(self, node: Node, options: Options) -> None:
+    def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
         self.node = node
+        self.executor = executor
         self.members: dict[str, bool] = {}
         self.distribution = Distribution(
             node.name,
             options,
             node.turn,
-            node.executor,
+            executor,
             on_up=self._connected,
             on_down=self._disconnected,
             on_frame=lambda link, frame: self.processes.receive(link, frame),
@@ -128,13 +127,13 @@ class Cluster:
         self.processes = Processes(
             self.distribution,
             node.turn,
-            node.executor,
+            executor,
             new_number=node.new_number,
             find=self._find,
             number_of=self._number_of,
             on_spawn=self._spawn,
         )
-        self.remotes = Remotes(node.name, self.processes, node.turn, node.executor)
+        self.remotes = Remotes(node.name, self.processes, node.turn, executor)
         self.clients = RemoteClients(self.remotes)
         self.original_peers = OriginalPeers(self)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
@@ -198,7 +197,7 @@ class Cluster:
 
     def greet_again(self, link: Link) -> None:
         """Greet a lock server that is not there, in a while."""
-        run_in_hub(self.node.executor.hub, self._greet_later, link)
+        run_in_hub(self.executor.hub, self._greet_later, link)
 
     def _greet_later(self, link: Link) -> None:
         gevent.spawn_later(AGAIN, self.node.turn.run, self._greet, link)
@@ -308,18 +307,18 @@ class Cluster:
             self._monitors.pop(watcher, None)
 
     def _tell(self, news: NodeUp | NodeDown) -> None:
-        self.node.executor.run_soon(logger.info, "%s: %s", self.node.name, news)
+        self.executor.run_soon(logger.info, "%s: %s", self.node.name, news)
         for watcher in list(self._monitors):
             if not isinstance(watcher, pykka.ActorRef):
-                self.node.executor.run_soon(watcher, news)
+                self.executor.run_soon(watcher, news)
             elif watcher.is_alive():
-                self.node.executor.run_soon(tell, watcher, news)
+                self.executor.run_soon(tell, watcher, news)
             else:
                 del self._monitors[watcher]
 
     def _warn(self, text: str, *about: Any) -> None:
         """Log a warning, outside of the turn: a log may be slow."""
-        self.node.executor.run_soon(logger.warning, text, *about)
+        self.executor.run_soon(logger.warning, text, *about)
 
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""
@@ -334,7 +333,7 @@ class Cluster:
 
     # --- Messages to others, in the turn --------------------------------------------------------
 
-    def to_server(self, name: str, agent: Agent, message: Any) -> None:
+    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
         """An agent of this node says something to the lock server of another one."""
         original = self.members.get(name)
         if original:
@@ -349,7 +348,7 @@ class Cluster:
             # In the node's name: so the head of the frame is always the same.
             self.processes.send_named(name, LOCK_SERVER, encoded)
 
-    def to_agent(self, agent: AgentId, message: Any) -> None:
+    def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
         """Somebody of this node says something to an agent of another one."""
         link = self.distribution.links.get(agent.node)
         if link is None:
@@ -359,6 +358,13 @@ class Cluster:
         else:
             pid = pid_of(agent, link.peer.creation)
             self.processes.send(pid, etf.encode(pack(message, agent)))
+
+    def flush(self) -> bool:
+        """Send what is to be sent; a link that is lost by that is news. Returns whether it was any."""
+        if not self.distribution.unsent:
+            return False
+        self.distribution.flush()
+        return True
 
     # --- Messages from others, in the turn ------------------------------------------------------
 
@@ -446,7 +452,7 @@ class Cluster:
             number = self.node.new_number()
             deliver = partial(self._take_view, watcher)
             self._watches[key] = self.processes.add(number, Local(deliver))
-            self.node.executor.run_soon(self.node.server.watch_over, watcher)
+            self.executor.run_soon(self.node.server.watch_over, watcher)
         self._send_watch(WATCH, *key)
 
     def ask_view(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
@@ -479,7 +485,7 @@ class Cluster:
             self._warn("a view is ignored: %s", error)
             return
         told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
-        self.node.executor.run_soon(told, view)
+        self.executor.run_soon(told, view)
 
     def tell_watcher(self, watcher: Hashable, view: View) -> bool:
         """Tell a watcher of another node; returns whether it is one."""

@@ -17,19 +17,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import gevent
 
+from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent
 from locks.errors import InvalidOption
 from locks.model import AgentId, LockId, View, show
+from locks.node.agent import Agent
+from locks.node.ports import NodePort
+from locks.node.server import Server
 from locks.otp import etf
 from locks.otp.control import SpawnRequest
-from locks.otp.processes import CAST
-from locks.otp.remote import RemoteRef
+from locks.otp.distribution import Distribution
+from locks.otp.link import Link
+from locks.otp.processes import CAST, Processes
+from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid, Reference
-from locks.runtime import Client
+from locks.runtime import Client, Executor
 from locks.runtime.waiter import run_in_hub
 from locks.wire import LOCK_SERVER, OURS, BadMessage, pid_of
 from locks.wire.forms import Context, check, parts, records_term, to_agent, to_records
@@ -49,14 +55,56 @@ from locks.wire.original import (
     watcher_request,
 )
 
-if TYPE_CHECKING:
-    from locks.node.agent import Agent
-    from locks.node.cluster import Cluster
-
-__all__ = ["ABOUT", "OriginalPeers"]
+__all__ = ["ABOUT", "Connections", "LocalNode", "OriginalPeers"]
 
 ABOUT = Atom("about")
 PAUSE = 0.25  # seconds between two interviews
+
+
+class LocalNode(NodePort, Protocol):
+    """What connections with other nodes need of the node whose they are.
+
+    Attributes:
+        running: Whether it was not stopped.
+        server: Its lock server.
+        agents: Its agents.
+    """
+
+    running: bool
+    server: Server
+    agents: dict[AgentId, Agent]
+
+    def new_number(self) -> int:
+        """The number of a new process."""
+
+    def tell_agents(self, event: Callable[..., list[Any]], node: str) -> None:
+        """Another node's lock server is there, or gone: tell all agents."""
+
+
+class Connections(Protocol):
+    """What this module needs of `locks.node.cluster.Cluster`.
+
+    Attributes:
+        node: The node.
+        executor: Where its background work is done.
+        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        distribution: The connections.
+        processes: Who can be reached over them.
+        remotes: References to those.
+    """
+
+    node: LocalNode
+    executor: Executor
+    members: dict[str, bool]
+    distribution: Distribution
+    processes: Processes
+    remotes: Remotes
+
+    def left(self, name: str) -> None:
+        """A node's lock server is gone."""
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""
 
 
 class OriginalPeers:
@@ -66,7 +114,7 @@ class OriginalPeers:
         cluster: What it has to do with others.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Connections) -> None:
         self._cluster = cluster
         self._node = cluster.node
         self._processes = cluster.processes
@@ -102,7 +150,7 @@ class OriginalPeers:
         self._lock_servers[name] = self._processes.monitor(name, LOCK_SERVER, told)
         if not self._interviewing:
             self._interviewing = True
-            run_in_hub(self._node.executor.hub, gevent.spawn_later, PAUSE, self._interview)
+            run_in_hub(self._cluster.executor.hub, gevent.spawn_later, PAUSE, self._interview)
 
     def _server_down(self, name: str, reason: Any) -> None:
         """A lock server of the original has ended; if its node is lost, that is told as well."""
@@ -123,10 +171,10 @@ class OriginalPeers:
 
     # --- What ours say --------------------------------------------------------------------------
 
-    def to_server(self, name: str, agent: Agent, message: ServerMessage) -> None:
+    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
         """An agent of ours says something to a lock server of the original."""
-        client = self._client_of(agent.id)
-        self._perform(self._servers.send(agent.id, name, message, client), agent.id)
+        client = self._client_of(agent)
+        self._perform(self._servers.send(agent, name, message, client), agent)
 
     def to_agent(self, agent: AgentId, message: Any) -> None:
         """Our lock server, or an agent of ours, says something to an agent of the original.
@@ -175,12 +223,12 @@ class OriginalPeers:
 
     # --- What is refused ------------------------------------------------------------------------
 
-    def check_unlock(self, agent: Agent, lock_id: LockId) -> None:
+    def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
         """Raise `MisuseError` if a lock is held or asked for on a node that runs the original."""
         for name in self._originals(agent, lock_id):
             raise cannot_unlock(lock_id, name)
 
-    def check_token(self, agent: Agent, lock_id: LockId) -> None:
+    def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
         """Raise `InvalidOption` if a lock is asked for on a node that runs the original.
 
         Unless it is the lock of an election, whose token is for Python candidates only.
@@ -193,10 +241,10 @@ class OriginalPeers:
                 node=name,
             )
 
-    def _originals(self, agent: Agent, lock_id: LockId) -> list[str]:
+    def _originals(self, agent: AgentMachine, lock_id: LockId) -> list[str]:
         if True not in self._cluster.members.values():
             return []
-        found = [info for info in agent.machine.lock_info() if info.lock_id == lock_id]
+        found = [info for info in agent.lock_info() if info.lock_id == lock_id]
         return [name for info in found for name in info.nodes if self._is_original(name)]
 
     # --- Carrying out ---------------------------------------------------------------------------

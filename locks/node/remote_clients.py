@@ -9,7 +9,7 @@ when it is over, and withdrawn when the client gives up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from locks.core.agent.machine import Flag, Object
 from locks.errors import (
@@ -31,7 +31,8 @@ from locks.model import (
     check_require,
     show,
 )
-from locks.node.agent import check_timeout
+from locks.node.agent import Agent, check_timeout
+from locks.node.ports import NodePort
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.processes import CAST
@@ -49,10 +50,6 @@ from locks.wire import (
     unpack_info,
     unpack_result,
 )
-
-if TYPE_CHECKING:
-    from locks.node.agent import Agent
-    from locks.node.node import Node
 
 __all__ = ["RemoteAgent", "RemoteClients"]
 
@@ -72,7 +69,7 @@ class RemoteAgent:
         node: The client's node: where it locks unless it says otherwise.
     """
 
-    def __init__(self, node: Node, remotes: Remotes, ref: RemoteRef) -> None:
+    def __init__(self, node: NodePort, remotes: Remotes, ref: RemoteRef) -> None:
         self.node = node
         self._remotes = remotes
         self._ref = ref

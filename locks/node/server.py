@@ -7,7 +7,7 @@ the node's executor, so that a slow watcher holds up nobody.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pykka
 
@@ -15,11 +15,9 @@ from locks.core.messages import ServerMessage, Unwatch, Watch
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
 from locks.model import LockId, View
+from locks.node.ports import NodePort
 from locks.runtime import Down, Monitor, monitor
 from locks.runtime.inline import InlineActor
-
-if TYPE_CHECKING:
-    from locks.node.node import Node
 
 __all__ = ["Server", "Watcher"]
 
@@ -34,7 +32,7 @@ class Server(InlineActor):
         first_version: Where the versions of its lock table start.
     """
 
-    def __init__(self, node: Node, first_version: int) -> None:
+    def __init__(self, node: NodePort, first_version: int) -> None:
         super().__init__(node.turn)
         self.node = node
         self.machine = ServerMachine(node.name, first_version)
@@ -83,5 +81,4 @@ class Server(InlineActor):
         self._monitors.pop(down.subject, None)
         for lock_id in self.machine.watched(down.subject):
             self.turn.post(self.handle, Unwatch(down.subject, lock_id))
-        if self.node.cluster is not None:
-            self.turn.post(self.node.cluster.watcher_down, down.subject)
+        self.turn.post(self.node.watcher_down, down.subject)
