@@ -26,9 +26,10 @@ from locks.model import (
     check_mode,
     check_nodes,
     check_require,
+    check_timeout,
     show,
 )
-from locks.node.agent import Agent, NotifyTarget, check_timeout
+from locks.node.agent import Agent, NotifyTarget
 from locks.node.node import NodeStatistics
 from locks.node.ports import NodePort
 from locks.node.remote_clients import RemoteAgent

@@ -361,3 +361,12 @@ def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
     if not value:
         raise InvalidOption("the list of nodes is empty; name at least one", value=repr(value))
     return tuple(dict.fromkeys(value))
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raise `InvalidOption` unless it is a time to wait."""
+    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+        raise InvalidOption(
+            f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
+            timeout=repr(timeout),
+        )

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any
 
 from locks.errors import InvalidOption, LockLost, LockTimeout, MisuseError, NotHeld
-from locks.model import Mode, check_lock_id, check_mode, show
-from locks.node.agent import Agent, check_timeout
+from locks.model import Mode, check_lock_id, check_mode, check_timeout, show
+from locks.node.agent import Agent
 from locks.program import default_node
 from locks.runtime import current_client
 

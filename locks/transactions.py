@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, overload
 
 from locks.api import checked_object
 from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, LockLost, MisuseError
-from locks.model import Deadlock, Mode, Require, check_lock_id
-from locks.node.agent import Agent, check_timeout
+from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
+from locks.node.agent import Agent
 from locks.program import default_node
 from locks.runtime import Event
 

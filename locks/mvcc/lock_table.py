@@ -22,11 +22,11 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar, get_args
 
 from locks.errors import InvalidOption, LockTimeout, MisuseError
+from locks.model import check_timeout
 from locks.mvcc.errors import TableStopped
 from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
 from locks.mvcc.records import Guard
 from locks.mvcc.table import LockStates
-from locks.node.agent import check_timeout
 from locks.runtime import Waiter, interrupts
 from locks.runtime.inline import InlineActor, Turn
 

@@ -29,7 +29,16 @@ from locks.errors import (
     NotClient,
     WaitsForItself,
 )
-from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, related, show
+from locks.model import (
+    AgentId,
+    LockId,
+    LockInfo,
+    LockResult,
+    Notification,
+    check_timeout,
+    related,
+    show,
+)
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
@@ -45,7 +54,7 @@ from locks.runtime import (
 from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
 
-__all__ = ["Agent", "NotifyTarget", "check_timeout", "name_of"]
+__all__ = ["Agent", "NotifyTarget", "name_of"]
 
 NotifyTarget = bool | Callable[[Notification], object]
 
@@ -430,15 +439,6 @@ class Agent(InlineActor):
                 "pass notify=function",
                 notify=notify,
             )
-
-
-def check_timeout(timeout: float | None) -> None:
-    """Raise `InvalidOption` unless it is a time to wait."""
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
-        raise InvalidOption(
-            f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
-            timeout=repr(timeout),
-        )
 
 
 def name_of(client: Client) -> str:

@@ -17,8 +17,8 @@ from typing import Any, ClassVar, Protocol
 import pykka
 
 from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NodeNotRunning
-from locks.model import LockId, View, show
-from locks.node.agent import Agent, check_timeout
+from locks.model import LockId, View, check_timeout, show
+from locks.node.agent import Agent
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.ports import Background, Guard, PendingCall

@@ -29,9 +29,10 @@ from locks.model import (
     check_mode,
     check_nodes,
     check_require,
+    check_timeout,
     show,
 )
-from locks.node.agent import Agent, check_timeout
+from locks.node.agent import Agent
 from locks.node.ports import NodePort
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
