@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pykka
 
-from locks.errors import MisuseError
+from locks.errors import MisuseError, assert_never
 from locks.groups import wire
 from locks.groups.table import (
     Discover,
@@ -246,6 +246,8 @@ class Scope:
                 peer = _pid(effect.peer)
                 told = partial(self._peer_down, peer)
                 self._cluster.processes.monitor(peer.node, peer, told)
+            else:
+                assert_never(effect)
         for member in left:
             self._pids.pop(member, None)  # not before the others were told
 

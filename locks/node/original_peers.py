@@ -23,7 +23,7 @@ import gevent
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, View, show
 from locks.node.agent import Agent
 from locks.node.ports import NodePort
@@ -273,6 +273,8 @@ class OriginalPeers:
                 reference = self._monitors.pop(command.pid, None)
                 if reference is not None:
                     self._processes.demonitor(reference)
+            else:
+                assert_never(command)
 
     def _process_down(self, pid: Pid, reason: Any) -> None:
         """A process of the original that had to do with our lock server has ended."""

@@ -37,7 +37,7 @@ from gevent import monkey
 from gevent import socket as gevent_socket
 from gevent.event import Event
 
-from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.errors import InvalidOption, LocksError, OperatingError, assert_never
 from locks.otp import handshake as steps
 from locks.otp.epmd import NotRegistered
 from locks.otp.handshake import Challenges, Handshake, Peer
@@ -391,11 +391,13 @@ class Distribution:
                         raise Refused(f"{name} says {event.status!r}")
                 elif isinstance(event, steps.Failed):
                     raise (Settled if status not in ("", "ok") else Refused)(event.reason)
-                else:
+                elif isinstance(event, steps.Established):
                     sock, tls = stream.release()
                     replaces = status == "alive"
                     self._turn.run(self._connected, event.peer, sock, tls, event.rest, replaces)
                     return
+                else:
+                    assert_never(event)
             events = shake.receive(stream.receive())
 
     def _is_coming(self, name: str) -> bool:

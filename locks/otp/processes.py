@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from locks.errors import assert_never
 from locks.otp import control, etf
 from locks.otp.etf_decode import constant
 from locks.otp.frames import Reader, pack_reg_send, pack_send
@@ -41,7 +42,7 @@ CAST = constant("$gen_cast")
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
 Target = Pid | str
-RequestStates = Callable[[Any], object]
+OnDown = Callable[[Any], object]
 
 
 class Local(NamedTuple):
@@ -96,7 +97,7 @@ class Processes:
         self._locals: dict[int, Local] = {}
         self._numbers: dict[Client, int] = {}
         # What we monitor elsewhere: the node, the target, and whom to tell.
-        self._monitors: dict[Reference, tuple[str, Target, RequestStates]] = {}
+        self._monitors: dict[Reference, tuple[str, Target, OnDown]] = {}
         # What others monitor here.
         self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
         # What we have called: the monitor meanwhile, and whom to tell.
@@ -107,23 +108,6 @@ class Processes:
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
         self._names["net_kernel"] = Local(self._net_kernel)
-        self._handlers: dict[type[Any], Callable[[Link, Any], object]] = {
-            control.RegSend: self._reg_send,
-            control.Send: self._send,
-            control.SendSender: self._send,
-            control.MonitorP: self._monitor_p,
-            control.DemonitorP: self._demonitor_p,
-            control.MonitorPExit: self._monitor_p_exit,
-            control.Link: self._link,
-            control.Unlink: self._unlink,
-            control.UnlinkId: self._unlink_id,
-            control.UnlinkIdAck: self._ignore,
-            control.Exit: self._exit,
-            control.Exit2: self._exit2,
-            control.SpawnRequest: self._spawn_request,
-            control.SpawnReply: self._ignore,
-            control.Unsupported: self._unsupported,
-        }
 
     # --- Who there is ---------------------------------------------------------------------------
 
@@ -200,7 +184,7 @@ class Processes:
             link.send(pack_reg_send(sender, Atom(name), encoded))
         return True
 
-    def monitor(self, node: str, target: Target, told: RequestStates) -> Reference:
+    def monitor(self, node: str, target: Target, told: OnDown) -> Reference:
         """Have `told(reason)` called when a process elsewhere is down: in the turn, once."""
         reference = self.new_reference()
         link = self._distribution.links.get(node)
@@ -301,12 +285,45 @@ class Processes:
             link.lose(f"it sent what can't be read: {error}")
             return
         try:
-            self._handlers[type(message)](link, message)
+            self._take(link, message)
         except Exception as error:  # it was carried out in part, perhaps
             text = "a message of %s could not be carried out: %r"
             told = partial(logger.error, text, link.peer.name, message, exc_info=error)
             self._executor.run_soon(told)
             link.lose(f"a message of it could not be carried out: {error!r}")
+
+    def _take(self, link: Link, message: control.Message) -> None:
+        match message:  # the most frequent ones first
+            case control.RegSend():
+                self._reg_send(link, message)
+            case control.Send() | control.SendSender():
+                self._send(message)
+            case control.MonitorP():
+                self._monitor_p(link, message)
+            case control.DemonitorP():
+                self._demonitor_p(link, message)
+            case control.MonitorPExit():
+                self._monitor_p_exit(link, message)
+            case control.Link():
+                self._link(link, message)
+            case control.Unlink():
+                self._drop(message.to, message.sender)
+            case control.UnlinkId():
+                self._drop(message.to, message.sender)
+                link.send(control.UnlinkIdAck(message.id, message.to, message.sender).pack())
+            case control.Exit():
+                self._exited(message.to, message.sender, reason_value(message.reason))
+            case control.Exit2():
+                self._exit2(message)
+            case control.SpawnRequest():
+                self._spawn_request(link, message)
+            case control.UnlinkIdAck() | control.SpawnReply():
+                pass  # answers that nothing depends on
+            case control.Unsupported():
+                text = "%s asks for operation %s, which is not offered"
+                self._executor.run_soon(logger.info, text, link.peer.name, message.operation)
+            case _:
+                assert_never(message)
 
     def _reader(self, link: Link) -> Reader:
         reader = self._readers.get(link.peer.name)
@@ -333,7 +350,7 @@ class Processes:
         if local is not None and message.sender.node == link.peer.name:
             local.deliver(message.message, message.sender)
 
-    def _send(self, link: Link, message: control.Send | control.SendSender) -> None:
+    def _send(self, message: control.Send | control.SendSender) -> None:
         local = self._find(message.to)
         if local is not None:
             sender = message.sender if isinstance(message, control.SendSender) else None
@@ -410,23 +427,13 @@ class Processes:
         if self._drop(pid, theirs) and link is not None:
             link.send(control.Exit(pid, theirs, reason_term(reason)).pack())
 
-    def _unlink(self, link: Link, message: control.Unlink) -> None:
-        self._drop(message.to, message.sender)
-
-    def _unlink_id(self, link: Link, message: control.UnlinkId) -> None:
-        self._drop(message.to, message.sender)
-        link.send(control.UnlinkIdAck(message.id, message.to, message.sender).pack())
-
-    def _exit(self, link: Link, message: control.Exit) -> None:
-        self._exited(message.to, message.sender, reason_value(message.reason))
-
     def _exited(self, pid: Pid, theirs: Pid, reason: Any) -> None:
         """A process elsewhere that one of ours is linked with has ended."""
         subject = self.subject_of(pid)
         if self._drop(pid, theirs) and subject is not None and reason != "normal":
             self._executor.run_soon(exit_client, subject, reason)
 
-    def _exit2(self, link: Link, message: control.Exit2) -> None:
+    def _exit2(self, message: control.Exit2) -> None:
         subject = self.subject_of(message.to)
         if subject is not None:
             self._executor.run_soon(exit_client, subject, reason_value(message.reason))
@@ -443,13 +450,6 @@ class Processes:
         link.send(control.SpawnReply(message.request, message.sender, 0, granted).pack())
         if act is not None:
             act()
-
-    def _ignore(self, link: Link, message: Any) -> None:
-        """Nothing is to be done."""
-
-    def _unsupported(self, link: Link, message: control.Unsupported) -> None:
-        text = "%s asks for operation %s, which is not offered"
-        self._executor.run_soon(logger.info, text, link.peer.name, message.operation)
 
     # --- Processes of the node itself -----------------------------------------------------------
 
