@@ -6,8 +6,8 @@ node is a *member*: its lock server can be asked. An Erlang node with the origin
 know the greeting and says so, and by that it is known (`locks.node.original_peers`). A node that has no lock server
 yet is greeted again from time to time.
 
-A member ceases to be one when the connection is lost; then nothing is known any more of what its lock
-server has granted, and the own lock server takes out what agents of that node had asked for. A node
+When the connection is lost, the node is not a member any more. Nothing is known then of what its lock
+server has granted, and our lock server takes out what agents of that node had asked for. A node
 that comes back begins anew, whether it was restarted or only cut off.
 """
 
@@ -65,7 +65,7 @@ PROTOCOL = 1
 GREETING = Atom("greeting")
 WATCH = constant("watch")
 UNWATCH = constant("unwatch")
-SHORTEST_TICKTIME = 0.1  # seconds; nobody is sent ticks more often than that demands
+SHORTEST_TICKTIME = 0.1  # seconds; ticks are not sent more often than that demands
 AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 
 
@@ -92,7 +92,7 @@ class NodeDown(NamedTuple):
 
 
 class RemoteWatcher(NamedTuple):
-    """Somebody on another node who watches a lock id here."""
+    """A process on another node that watches a lock id here."""
 
     pid: Pid
 
@@ -206,12 +206,12 @@ class Cluster:
         """Another node of ours says who it is."""
         link = self.distribution.links.get(name)
         if link is None or len(greeting) != 6:
-            raise BadMessage(f"{greeting!r} is no greeting")
+            raise BadMessage(f"{greeting!r} is not a greeting")
         _, _, protocol, version, ticktime, known = greeting
         if protocol != PROTOCOL:
             raise BadMessage(f"{name} speaks protocol {protocol!r}; this node speaks {PROTOCOL}")
         if type(version) is not int or type(ticktime) is not float or ticktime <= 0:
-            raise BadMessage(f"{greeting!r} is no greeting")
+            raise BadMessage(f"{greeting!r} is not a greeting")
         link.wanted = max(ticktime, SHORTEST_TICKTIME)
         link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
         self.distribution.pace_changed()
@@ -219,7 +219,7 @@ class Cluster:
         self.node.server.machine.raise_to(version)
         if name not in self.members:
             self.joined(name)
-        # Whoever was greeted before something was learned is told of it, too.
+        # The nodes that were greeted before this was learned are told of it, too.
         for other, original in self.members.items():
             if not original and self._told.get(other, 0) < self._learned:
                 self._greet(self.distribution.links[other])
@@ -238,7 +238,7 @@ class Cluster:
             try:
                 check_node_name(name)
             except InvalidOption as error:
-                raise BadMessage(f"{each!r} is no node") from error
+                raise BadMessage(f"{each!r} is not a node") from error
             if 0 < port < 65536 and name not in distribution.addresses:
                 distribution.learn_addresses({name: (host, port)}, hearsay=True)
         if len(distribution.addresses) > before:
@@ -258,7 +258,11 @@ class Cluster:
                 self._send_watch(WATCH, where, lock_id, watcher)
 
     def wait_for(self, name: str, *, server: bool) -> Waiter | None:
-        """Somebody waits for a node: for its lock server, or at least to be connected with it."""
+        """What a caller waits with for a node: for its lock server, or just for the connection.
+
+        Returns:
+            `None` if the lock server can be asked already.
+        """
         if name in self.members:
             return None
         waiter = Waiter()
@@ -300,7 +304,7 @@ class Cluster:
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool
     ) -> None:
-        """Have somebody told of nodes that come and go, or no longer."""
+        """Tell a watcher of nodes that come and go, or stop telling it."""
         if on:
             self._monitors[watcher] = None
         else:
@@ -334,7 +338,7 @@ class Cluster:
     # --- Messages to others, in the turn --------------------------------------------------------
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
-        """An agent of this node says something to the lock server of another one."""
+        """An agent sends a message to the lock server of another node."""
         original = self.members.get(name)
         if original:
             self.original_peers.to_server(name, agent, message)
@@ -349,7 +353,7 @@ class Cluster:
             self.processes.send_named(name, LOCK_SERVER, encoded)
 
     def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
-        """Somebody of this node says something to an agent of another one."""
+        """The lock server, or an agent, sends a message to an agent of another node."""
         link = self.distribution.links.get(agent.node)
         if link is None:
             return
@@ -360,7 +364,7 @@ class Cluster:
             self.processes.send(pid, etf.encode(pack(message, agent)))
 
     def flush(self) -> bool:
-        """Send what is to be sent; a link that is lost by that is news. Returns whether it was any."""
+        """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
@@ -379,7 +383,7 @@ class Cluster:
         return agent.created if isinstance(agent, AgentId) else None
 
     def _to_server(self, message: Any, sender: Pid | None) -> None:
-        """Somebody says something to this node's lock server."""
+        """A process of another node sends something to our lock server."""
         if sender is None:
             return
         try:
@@ -417,7 +421,7 @@ class Cluster:
         self.node.deliver(server, unpack_to_server(term, sender.node))
 
     def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
-        """Somebody says something to an agent of this node."""
+        """A process of another node sends something to one of our agents."""
         try:
             if is_ours(message):
                 self.node.deliver(agent, unpack_to_agent(message, agent.id, agent.machine.client))
@@ -445,7 +449,7 @@ class Cluster:
             )
 
     def watch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
-        """Have somebody told the views of a lock id of another node; also after it comes back."""
+        """Tell a watcher the views of a lock id of another node; again when that node comes back."""
         self._check_watchable(name)
         key = (name, lock_id, watcher)
         if key not in self._watches:
@@ -468,7 +472,7 @@ class Cluster:
             self.processes.remove(self._watches.pop(key).number)
 
     def watcher_down(self, watcher: Watcher) -> None:
-        """An actor that watches is no more."""
+        """A watcher has ended."""
         for name, lock_id, who in list(self._watches):
             if who == watcher:
                 self.unwatch(name, lock_id, watcher)

@@ -1,9 +1,9 @@
 """The queue of messages between a node's actors, and how effects are carried out.
 
-All actors of a node take one turn (`locks.runtime.inline`): whoever calls runs what follows from the
-call at once, in its own thread or greenlet, until every message is delivered; then agents that learned
-something look for deadlocks (so that an agent has taken in all that there is before it does), and what
-that brings about is delivered in turn. Messages between two actors keep their order. Foreign code
+All actors of a node take one turn (`locks.runtime.inline`): the caller runs what follows from its call at
+once, in its own thread or greenlet, until every message is delivered. Then agents that learned something
+look for deadlocks (so an agent has taken in all that has come before it looks), and the messages that
+this brings about are delivered in the same way. Messages between two actors keep their order. Foreign code
 (notifications, watchers, monitors) never runs within a turn; it is handed to the node's executor.
 
 Everything here is for the turn.
@@ -55,10 +55,10 @@ class Elsewhere(Protocol):
     """The other nodes: `locks.node.cluster.Cluster`."""
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
-        """An agent of this node says something to the lock server of another one."""
+        """An agent sends a message to the lock server of another node."""
 
     def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
-        """Somebody of this node says something to an agent of another one."""
+        """The lock server, or an agent, sends a message to an agent of another node."""
 
     def tell_watcher(self, watcher: Hashable, view: View) -> bool:
         """Tell a watcher of another node; returns whether it is one."""
@@ -136,7 +136,7 @@ class Dispatch:
     def perform_here(
         self, sender: Actor, effect: AnswerWait | Notify | Lost | Ended | ToWatcher
     ) -> None:
-        """Do what is no message to an actor."""
+        """Carry out an effect that is not a message to an actor."""
         if isinstance(effect, ToWatcher):
             self._tell_watcher(effect)
             return

@@ -7,10 +7,10 @@ happens in the node's turn.
 
 Agents of the original do not tell all that matters. So each of our agents that waits, and is entangled
 with some of them, has them asked what they know, and has our lock servers asked what they do there;
-again and again, until it waits no more.
+again and again, for as long as it waits.
 
-The lock server of the original is monitored: it may end without its node. Then its node is no member
-any more until it answers a greeting again.
+The lock server of the original is monitored: it may end without its node. Then its node is not
+a member until it answers a greeting again.
 """
 
 from __future__ import annotations

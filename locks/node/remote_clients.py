@@ -1,7 +1,7 @@
 """Agents and clients on different nodes.
 
-A transaction's client may be an actor, a greenlet or a thread of another node: whoever has it there
-uses the agent by its reference, with the same functions of `locks`. What the client calls is sent to the
+A transaction's client may be an actor, a greenlet or a thread of another node: it uses the
+agent by its reference, with the same functions of `locks`. What the client calls is sent to the
 agent as a call (`RemoteAgent`), and carried out there (`RemoteClients`). A wait for locks is answered
 when it is over, and withdrawn when the client gives up.
 """
@@ -288,7 +288,7 @@ class RemoteClients:
             case "surrender":
                 lock_id, other, nodes = _exactly(3, arguments)
                 if type(other) is not Pid:
-                    raise BadMessage(f"{other!r} is no agent")
+                    raise BadMessage(f"{other!r} is not an agent")
                 where = check_nodes(nodes)
                 agent.event(machine.surrender, check_lock_id(lock_id), agent_of(other), where)
             case "flag":
@@ -325,11 +325,11 @@ def _objects(objects: Sequence[Object]) -> list[Any]:
 
 def _check_objects(objects: Any) -> list[Object]:
     if type(objects) is not list:
-        raise BadMessage(f"{objects!r} is no list of objects")
+        raise BadMessage(f"{objects!r} is not a list of objects")
     checked: list[Object] = []
     for each in objects:
         if type(each) is not tuple or len(each) != 4:
-            raise BadMessage(f"{each!r} is no object to be locked")
+            raise BadMessage(f"{each!r} is not an object to be locked")
         lock_id, mode, nodes, require = each
         checked.append(
             (check_lock_id(lock_id), check_mode(mode), check_nodes(nodes), check_require(require))
