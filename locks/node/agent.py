@@ -29,7 +29,7 @@ from locks.errors import (
     NotClient,
     WaitsForItself,
 )
-from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, related, show
+from locks.model import RIVALS, AgentId, LockId, LockInfo, LockResult, Notification, related, show
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
     Client,
@@ -399,7 +399,7 @@ class Agent(InlineActor):
                     if (
                         held.granted
                         and related(held.lock_id, info.lock_id)
-                        and "write" in (held.mode, info.mode)
+                        and held.mode in RIVALS[info.mode]
                     ):
                         raise WaitsForItself(
                             f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
