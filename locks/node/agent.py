@@ -30,6 +30,7 @@ from locks.errors import (
     WaitsForItself,
 )
 from locks.model import (
+    RIVALS,
     AgentId,
     LockId,
     LockInfo,
@@ -391,7 +392,7 @@ class Agent(InlineActor):
                     if (
                         held.granted
                         and related(held.lock_id, info.lock_id)
-                        and "write" in (held.mode, info.mode)
+                        and held.mode in RIVALS[info.mode]
                     ):
                         raise WaitsForItself(
                             f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from locks.core.messages import Surrender
 from locks.errors import OperatingError
-from locks.model import MODES, AgentId, Deadlock, Edge, LockId, Place, RequestRecord
+from locks.model import MODES, AgentId, Deadlock, Edge, LockId, Mode, Place, RequestRecord
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom, Pid
 
@@ -42,6 +42,7 @@ __all__ = [
     "to_agent",
     "to_end",
     "to_lock_id",
+    "to_mode",
     "to_place",
     "to_record",
     "to_records",
@@ -86,7 +87,7 @@ ATOMS = {
 KNOWN = 0  # stands for what the receiver knows itself
 
 
-def mode_term(mode: str | None) -> Atom | None:
+def mode_term(mode: Mode | None) -> Atom | None:
     """The term of a mode, or of none."""
     return None if mode is None else ATOMS[mode]
 
@@ -187,6 +188,13 @@ def one_of(term: Any, *names: str) -> Any:
     raise BadMessage(f"{term!r} should be one of {', '.join(names)}")
 
 
+def to_mode(term: Any) -> Mode:
+    """A mode, by its atom."""
+    if type(term) is Atom and term.name in MODES:
+        return term.name
+    raise BadMessage(f"{term!r} should be a mode: {', '.join(MODES)}")
+
+
 def to_place(term: Any) -> Place:
     """A place in the order."""
     if type(term) is int:
@@ -233,7 +241,7 @@ def to_record(term: Any, context: Context) -> RequestRecord:
         agent,
         client,
         to_lock_id(lock_id),
-        one_of(mode, "read", "write"),
+        to_mode(mode),
         one_of(state, "granted", "waiting", "gone"),
         place if type(place) is int else to_place(place),
         since,

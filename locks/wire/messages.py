@@ -39,7 +39,6 @@ from locks.wire.forms import (
     Context,
     check,
     mode_term,
-    one_of,
     own_agent,
     parts,
     pid_of,
@@ -49,6 +48,7 @@ from locks.wire.forms import (
     to_agent,
     to_end,
     to_lock_id,
+    to_mode,
     to_records,
     to_report,
 )
@@ -147,7 +147,7 @@ def _to_granted(fields: tuple[Any, ...], context: Context) -> RequestStates:
         context.receiver,
         context.client,
         to_lock_id(lock_id),
-        one_of(mode, "read", "write"),
+        to_mode(mode),
         "granted",
         place,
         version,
@@ -172,7 +172,7 @@ def _to_request(fields: tuple[Any, ...], context: Context) -> Request:
         own_agent(agent, context),
         client,
         to_lock_id(lock_id),
-        one_of(mode, "read", "write"),
+        to_mode(mode),
         requests,
         waits,
     )
@@ -180,7 +180,7 @@ def _to_request(fields: tuple[Any, ...], context: Context) -> Request:
 
 def _to_release(fields: tuple[Any, ...], context: Context) -> Release:
     agent, lock_id, mode = parts(fields, 3)
-    found = None if mode is None else one_of(mode, "read", "write")
+    found = None if mode is None else to_mode(mode)
     return Release(own_agent(agent, context), to_lock_id(lock_id), found)
 
 

@@ -23,6 +23,7 @@ from locks.wire.forms import (
     report_term,
     to_agent,
     to_lock_id,
+    to_mode,
     to_place,
     to_report,
 )
@@ -114,7 +115,7 @@ def unpack_view(term: Any) -> View:
                 to_agent(agent),
                 check(client, str),
                 to_lock_id(its_id),
-                one_of(mode, "read", "write"),
+                to_mode(mode),
                 check(granted, bool),
                 check(since, int),
                 check(number, int),

@@ -347,7 +347,7 @@ def test_places_keep_the_order_of_a_line(line: list[int | None]) -> None:
     table = LockTable()
     standing: list[Entry] = []
     for number, index in enumerate(line):
-        entry = Entry(number, EntryOwner(agent(number), "c"), Slot(("a",), None), True)
+        entry = Entry(number, EntryOwner(agent(number), "c"), Slot(("a",), None), "write")
         if index is None or not standing:
             table._place(entry)
             standing.append(entry)
@@ -543,7 +543,7 @@ def test_an_empty_table_has_nothing_left() -> None:
     both.play("1 end", "2 end", "3 end")
     root = both.table.find(())
     assert root is not None
-    assert (root.children, root.below, root.writes_below) == ({}, 0, 0)
+    assert (root.children, sum(root.below)) == ({}, 0)
     assert both.table.owners == {}
     assert both.table.find(("a",)) is None
     assert both.table.ids() == []

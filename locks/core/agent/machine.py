@@ -41,6 +41,7 @@ from locks.errors import (
     LockLost,
     LocksError,
     NotHeld,
+    assert_never,
 )
 from locks.model import (
     AgentId,
@@ -255,19 +256,22 @@ class AgentMachine:
     def receive(self, message: AgentMessage) -> list[AgentEffect]:
         """Take in a message from a lock server or an agent; `settle` is to follow."""
         if self.ended is None:
-            if type(message) is RequestStates:
+            # The frequent ones first; `match` would take longer.
+            if isinstance(message, RequestStates):
                 self._told(message.records)
-            elif type(message) is Knowledge:
+            elif isinstance(message, Knowledge):
                 self._resolver.learn_from(message)
-            elif type(message) is Surrendered:
+            elif isinstance(message, Surrendered):
                 self._surrendered(message)
-            elif type(message) is Resolved:
+            elif isinstance(message, Resolved):
                 self._resolved(message.report)
                 self._told(message.records)
-            elif type(message) is Released:
+            elif isinstance(message, Released):
                 self._ledger.released(message)
-            elif type(message) is VersionRaised:
+            elif isinstance(message, VersionRaised):
                 self._tokens.raised(message)
+            else:
+                assert_never(message)
         return self._conclude()
 
     def node_up(self, node: str) -> list[AgentEffect]:

@@ -7,8 +7,8 @@ actor around it is `locks.node.server`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
 
 from locks.core.messages import (
     Inquire,
@@ -33,6 +33,7 @@ from locks.core.messages import (
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable, TableStatistics
 from locks.core.server.tree import Entry, EntryOwner
+from locks.errors import assert_never
 from locks.model import Contender, LockId, View
 
 __all__ = ["ServerMachine"]
@@ -59,21 +60,29 @@ class ServerMachine:
         self.table = self.table_class(first_version)
         self._notifier = self.notifier_class(self.table, node)
         self._watchers: dict[LockId, dict[Hashable, None]] = {}
-        self._handlers: dict[type[Any], Callable[[Any], list[ServerEffect]]] = {
-            Request: self._request,
-            Release: self._release,
-            Remove: self._remove,
-            Surrender: self._surrender,
-            StandingElsewhere: self._standing,
-            Inquire: self._inquire,
-            RaiseVersion: self._raise,
-            Watch: self._watch,
-            Unwatch: self._unwatch,
-        }
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
         """Take in one message; return what is to be done, in this order."""
-        return self._handlers[type(message)](message)
+        # The frequent ones first; `match` would take longer.
+        if isinstance(message, Request):
+            return self._request(message)
+        if isinstance(message, Remove):
+            return self._remove(message)
+        if isinstance(message, Release):
+            return self._release(message)
+        if isinstance(message, StandingElsewhere):
+            return self._standing(message)
+        if isinstance(message, Surrender):
+            return self._surrender(message)
+        if isinstance(message, Inquire):
+            return self._inquire(message)
+        if isinstance(message, RaiseVersion):
+            return self._raise(message)
+        if isinstance(message, Watch):
+            return self._watch(message)
+        if isinstance(message, Unwatch):
+            return self._unwatch(message)
+        return assert_never(message)
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger: another node has given this one."""

@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import COVERED_RIVALS, Entry, EntryOwner, rivals_around
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["Notifier"]
@@ -132,7 +132,7 @@ class Notifier:
             not other.granted
             and other.place > entry.place
             and other.owner is not owner
-            and (other.write or entry.write)
+            and other.rank in entry.rivals
             for other in self._table.related(entry.slot.lock_id)
         )
 
@@ -228,21 +228,26 @@ class Notifier:
 
     def _edges_of(self, waiter: Entry) -> Iterator[_Edge]:
         """The edges that go out from one waiting entry to owners that wait, too."""
-        owner = waiter.owner
-        here = waiter.slot
-        write = waiter.write
-        alone = write and all(own is waiter for own in owner.around(here))
-        for slot in (*here.path(), *here.subtree(writes_only=not write)):
-            for holder in slot.entries() if write else slot.writes:
-                by = holder.owner
-                if by is owner or not by.waits:
+        owner, here = waiter.owner, waiter.slot
+        # Those ahead of it on the same id that are blocked by nothing but what blocks it, too.
+        skipped = COVERED_RIVALS[waiter.mode]
+        if skipped and any(own is not waiter for own in owner.around(here)):
+            skipped = ()
+        for holder in rivals_around(waiter):
+            by = holder.owner
+            if by is owner or not by.waits:
+                continue
+            if not holder.granted:
+                if holder.place > waiter.place:
                     continue
-                if not holder.granted:
-                    if holder.place > waiter.place:
-                        continue
-                    if alone and slot is here and by.waiting == 1 and not by.waits_elsewhere:
-                        continue  # what blocks it blocks the waiter, too
-                yield _Edge(owner, by, waiter, holder)
+                if (
+                    holder.rank in skipped
+                    and holder.slot is here
+                    and by.waiting == 1
+                    and not by.waits_elsewhere
+                ):
+                    continue
+            yield _Edge(owner, by, waiter, holder)
 
     def _introduce(self, owner: EntryOwner, entry: Entry, news: News) -> None:
         """Tell an owner of an entry that it may not know."""
@@ -267,7 +272,7 @@ def _may_be_waited_for(owner: EntryOwner) -> bool:
         return True
     for entry in owner.all():
         slot = entry.slot
-        if slot.below or slot.waiting() > (not entry.granted):
+        if slot.children or slot.waiting() > (not entry.granted):
             return True
         if any(above.waiting() for above in slot.path() if above is not slot):
             return True

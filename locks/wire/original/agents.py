@@ -37,6 +37,7 @@ from locks.core.messages import Remove, Request, Surrender, Unwatch, Watch
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry as TableEntry
 from locks.model import (
+    RIVALS,
     AgentId,
     Contender,
     Deadlock,
@@ -358,7 +359,7 @@ class OriginalAgents:
 
 def _in_the_way(one: Contender, other: Contender) -> bool:
     """Whether one of two requests on related ids waits for the other."""
-    return "write" in (one.mode, other.mode) and not (one.granted and other.granted)
+    return one.mode in RIVALS[other.mode] and not (one.granted and other.granted)
 
 
 def _strength(contender: Contender, view: View) -> tuple[bool, bool]:
@@ -388,7 +389,7 @@ def around(
         for own in owner.all() if owner is not None else ():
             entries[own] = None
             for other in table.related(own.slot.lock_id):
-                if other.owner is owner or not (own.write or other.write):
+                if other.owner is owner or other.rank not in own.rivals:
                     continue
                 if own.granted and other.granted:
                     continue
