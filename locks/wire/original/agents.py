@@ -49,6 +49,7 @@ from locks.model import (
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
+from locks.wire.forms import to_mode
 from locks.wire.original.forms import (
     SURRENDER,
     Command,
@@ -60,7 +61,6 @@ from locks.wire.original.forms import (
     ToLockServer,
     info_term,
     lock_id_of,
-    mode_of,
     pack_request,
     pid_in,
 )
@@ -150,7 +150,7 @@ class OriginalAgents:
         pid_in(agent, peer)
         pid_in(client)
         commands = self._known(agent)
-        lock_id, wanted = lock_id_of(lock), mode_of(mode)
+        lock_id, wanted = lock_id_of(lock), to_mode(mode)
         ref = agent_of(agent)
         self._processes.setdefault(ref, (agent, client))
         interest, new = self._interest(agent, lock_id, lock)

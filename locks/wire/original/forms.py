@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 from locks.core.messages import ServerMessage, ToAgent
 from locks.errors import LocksError
-from locks.model import AgentId, Contender, LockId, Mode, RequestRecord, State
+from locks.model import AgentId, Contender, LockId, Mode, Place, RequestRecord, State
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
 from locks.wire import BadMessage, agent_of
-from locks.wire.forms import mode_term, place_term, to_place
+from locks.wire.fields import Form
+from locks.wire.forms import FORMS
 
 __all__ = [
     "CastServer",
@@ -41,7 +42,6 @@ __all__ = [
     "info_term",
     "is_atom",
     "lock_id_of",
-    "mode_of",
     "pack_request",
     "pid_in",
     "read_info",
@@ -91,15 +91,12 @@ Command = ToLockServer | CastServer | SendTerm | MonitorPid | DemonitorPid | ToA
 
 LOCKS_INFO = Atom("locks_info")
 LOCK = Atom("lock")
-READ = Atom("read")
-WRITE = Atom("write")
 R = Atom("r")
 W = Atom("w")
 ENTRY = Atom("entry")
 DIRECT = Atom("direct")
 INDIRECT = Atom("indirect")
 SURRENDER = Atom("surrender")
-MODES: dict[Atom, Mode] = {READ: "read", WRITE: "write"}
 
 
 def is_atom(term: Any, name: str) -> bool:
@@ -116,14 +113,6 @@ def pid_in(term: Any, node: str | None = None) -> Pid:
     if type(term) is not Pid or (node is not None and term.node != node):
         raise BadMessage(f"{term!r} should be a pid" + (f" of {node}" if node else ""))
     return term
-
-
-def mode_of(term: Any) -> Mode:
-    """A mode; raises `BadMessage` if it is none."""
-    mode = MODES.get(term) if type(term) is Atom else None
-    if mode is None:
-        raise BadMessage(f"{term!r} should be the atom read or write")
-    return mode
 
 
 def lock_id_of(term: Any) -> LockId:
@@ -158,19 +147,26 @@ LONGEST = 1000  # bytes; an integer of more than 1,024 is not sent
 UNKNOWN = 0  # stands for a record that is too long; versions of the original are larger
 
 
+class Carried(NamedTuple):
+    """What is known of a request, but for its agent and node, and whether it blocks."""
+
+    number: int
+    client: str
+    lock_id: LockId
+    mode: Mode
+    granted: bool
+    place: Place
+    since: int
+
+
+_CARRIED = FORMS.but({LockId: Form(list, lock_id_of)}).of(Carried)
+
+
 def pack_request(contender: Contender) -> int:
     """What is known of a request, but for its agent and node, as one number."""
-    packed = etf.encode(
-        (
-            contender.number,
-            contender.client,
-            list(contender.lock_id),
-            mode_term(contender.mode),
-            contender.granted,
-            place_term(contender.place),
-            contender.version,
-        )
-    )
+    _, client, lock_id, mode, granted, since, number, place = contender
+    carried = Carried(number, client, lock_id, mode, granted, place, since)
+    packed = etf.encode(_CARRIED.pack(carried))
     return int.from_bytes(packed, "big") if len(packed) <= LONGEST else UNKNOWN
 
 
@@ -185,15 +181,9 @@ def unpack_request(number: int, agent: AgentId, node: str, version: int) -> Requ
     """
     try:
         packed = etf.decode(number.to_bytes((number.bit_length() + 7) // 8, "big"))
-        own, client, lock_id, mode, granted, place, since = packed
-        place = to_place(place)
-        lock_id = lock_id_of(lock_id)
-        mode = mode_of(mode)
-    except (LocksError, ValueError, TypeError):
+        own, client, lock_id, mode, granted, place, since = _CARRIED.unpack(packed)
+    except LocksError:
         return None
-    for value, kind in ((own, int), (client, str), (granted, bool), (since, int)):
-        if type(value) is not kind:
-            return None
     state: State = "granted" if granted else "waiting"
     return RequestRecord(
         node, own, agent, client, lock_id, mode, state, place, since, True, version
