@@ -25,7 +25,7 @@ from locks.model import AgentId, Contender, LockId, Mode, Place, RequestRecord, 
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
 from locks.wire import BadMessage, agent_of
-from locks.wire.fields import Form
+from locks.wire.fields import Form, parts
 from locks.wire.forms import FORMS
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "OriginalInfo",
     "SendTerm",
     "ToLockServer",
-    "id_term",
     "info_term",
     "is_atom",
     "lock_id_of",
@@ -91,8 +90,7 @@ Command = ToLockServer | CastServer | SendTerm | MonitorPid | DemonitorPid | ToA
 
 LOCKS_INFO = Atom("locks_info")
 LOCK = Atom("lock")
-R = Atom("r")
-W = Atom("w")
+GROUPS: dict[Mode, Atom] = {"read": Atom("r"), "write": Atom("w")}
 ENTRY = Atom("entry")
 DIRECT = Atom("direct")
 INDIRECT = Atom("indirect")
@@ -134,11 +132,6 @@ def _key(element: Any) -> Any:
     except TypeError:
         return Term(etf.encode(element)[1:])
     return element
-
-
-def id_term(lock_id: LockId) -> list[Any]:
-    """A lock id as the original writes it."""
-    return list(lock_id)
 
 
 # --- A request record within the version of an entry --------------------------------------------
@@ -222,7 +215,7 @@ class OriginalInfo(NamedTuple):
         lock_id: The lock id.
         version: The version of its queue.
         queue: The groups; the first one is the head.
-        surrender: Who has just surrendered it, and the version for which that was done.
+        surrender: The agent that has just surrendered it, and the version for which that was done.
     """
 
     node: str
@@ -257,12 +250,12 @@ def info_term(
         version: The version of the queue.
         server: The pid of our lock server.
         queue: The groups.
-        watchers: Who watches it.
-        note: `[]`, or who has surrendered it.
+        watchers: The processes that watch it.
+        note: `[]`, or which agent has surrendered it.
     """
     groups = [
         (
-            R if group.mode == "read" else W,
+            GROUPS[group.mode],
             [
                 (ENTRY, e.pid, e.client, e.version, DIRECT if e.direct else INDIRECT)
                 for e in group.entries
@@ -275,7 +268,7 @@ def info_term(
 
 
 def read_info(term: Any) -> OriginalInfo | None:
-    """What a `#locks_info{}` says; `None` if it only says that somebody has the lock.
+    """What a `#locks_info{}` says; `None` if it only says that the lock is held.
 
     Raises:
         BadMessage: It is none.
@@ -313,14 +306,11 @@ def _read_row(term: Any, lock_id: LockId, node: str) -> OriginalInfo:
 
 
 def _read_group(term: Any) -> OriginalGroup:
-    if type(term) is not tuple or len(term) != 2 or term[0] not in (R, W):
-        raise BadMessage(f"{term!r} should be a group of readers or writers")
-    tag, entries = term
-    if type(entries) is not list or not entries:
-        raise BadMessage(f"{entries!r} should be the entries of a group")
-    return OriginalGroup(
-        "read" if tag == R else "write", tuple([_read_entry(each) for each in entries])
-    )
+    tag, entries = parts(term, 2)
+    for mode, atom in GROUPS.items():
+        if tag == atom and type(entries) is list and entries:
+            return OriginalGroup(mode, tuple([_read_entry(each) for each in entries]))
+    raise BadMessage(f"{term!r} should be a group of readers or writers")
 
 
 def _read_entry(term: Any) -> OriginalEntry:
@@ -342,7 +332,7 @@ def _fields(term: Any, record: Atom, size: int) -> tuple[Any, ...]:
     return term
 
 
-# --- Who asks to be told when a lock server is there --------------------------------------------
+# --- Requests to be told when a lock server is there --------------------------------------------
 
 
 def watcher_request(module: Any, function: Any, arguments: Any) -> Pid | None:
