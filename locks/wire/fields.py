@@ -135,6 +135,7 @@ class _Text:
         self._kind = kind
         self._head = {f"head{number}": part for number, part in enumerate(head)}
         self._names = {**self._head, "kind": kind, "check": check, "wrong": _wrong}
+        self._called: dict[Any, int] = {}
 
     def form(self) -> Form:
         """The functions."""
@@ -161,7 +162,8 @@ def unpack(term, context=None):
             name if name in plain else self._expression("unpack", name, kind)
             for name, kind in fields.items()
         ]
-        is_plain = [f"type({name}) is {fields[name].__name__}" for name in plain]
+        is_plain = " and ".join(f"type({name}) is {fields[name].__name__}" for name in plain)
+        or_wrong = f"if not ({is_plain}):\n        raise wrong(term, kind)" if plain else ""
         return f"""\
 def pack(value, context=None):
     {_tuple(fields)} = value
@@ -171,8 +173,7 @@ def unpack(term, context=None):
     if type(term) is not tuple or len(term) != {len(self._head) + len(fields)}:
         raise wrong(term, kind)
     {_tuple(["_" for _ in self._head] + [*fields])} = term
-    if not ({" and ".join(is_plain) or True}):
-        raise wrong(term, kind)
+    {or_wrong}
     return {"kind" if hasattr(self._kind, "_fields") else ""}{_tuple(values)}
 """
 
@@ -203,7 +204,7 @@ def unpack(term, context=None):
     def _call(self, verb: Literal["pack", "unpack"], value: str, kind: Any) -> str:
         """A call of the function of a form."""
         form = self._forms.of(kind)
-        name = f"{verb}{len(self._names)}"
+        name = f"{verb}{self._called.setdefault(kind, len(self._called))}"
         self._names[name] = form.pack if verb == "pack" else form.unpack
         return f"{name}({value}, context)" if form.in_context else f"{name}({value})"
 

@@ -8,6 +8,7 @@ processes can call a candidate of ours: `{'$locks_leader_call', Request}`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, get_args
 
 import pykka
@@ -75,13 +76,10 @@ def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
         MisuseError: It stands for none.
     """
     unpack_fields = _UNPACK.get(term[1]) if len(term) > 2 and type(term[1]) is Atom else None
-    try:
-        if unpack_fields is None:
-            raise BadMessage(f"there is no message {term[1]}")
-        return _to_member(term[2]), unpack_fields(term[3:])
-    except BadMessage as error:
-        text = f"{term!r:.200} is no message of an election"
-        raise MisuseError(text, value=f"{term!r:.200}") from error
+    if unpack_fields is not None:
+        with suppress(BadMessage):
+            return _to_member(term[2]), unpack_fields(term[3:])
+    raise MisuseError(f"{term!r:.200} is no message of an election", value=f"{term!r:.200}")
 
 
 def pack_outcome(value: Any) -> tuple[Any, ...]:
