@@ -11,7 +11,7 @@ What arrives is data from another program: everything is checked before it is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, get_args
 
 from locks.core.messages import (
@@ -21,19 +21,16 @@ from locks.core.messages import (
     ServerMessage,
     StandingElsewhere,
     Surrender,
-    Unwatch,
     VersionRaised,
-    Watch,
 )
 from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord
 from locks.otp.etf_decode import constant
-from locks.otp.terms import Atom
+from locks.otp.terms import Atom, Pid
 from locks.wire.fields import BadMessage, Form, Forms, tag_of
 from locks.wire.forms import FORMS, OURS, SERIAL_MASK, Context, mode_term, record_term, to_record
 
-__all__ = ["LOCAL", "pack", "unpack_to_agent", "unpack_to_server"]
+__all__ = ["pack", "unpack_to_agent", "unpack_to_server"]
 
-LOCAL = (Watch, Unwatch)  # are not sent as they are; see `locks.node.cluster`
 TAGS: dict[type[Any], str] = {  # of the classes that are not called so on the wire
     StandingElsewhere: "standing",
     RaiseVersion: "raise",
@@ -49,6 +46,13 @@ def _own_agent(number: Any, node: str) -> AgentId:
     return AgentId(number, node, number & SERIAL_MASK)
 
 
+def _own_watcher(term: Any, node: str) -> Pid:
+    """A process of the node that sent the message, which watches a lock id."""
+    if type(term) is not Pid or term.node != node:
+        raise BadMessage(f"{term!r} should be the pid of a watcher")
+    return term
+
+
 def _receiver(number: Any, context: Context) -> AgentId:
     """The agent that gets the message: it is told only of surrenders of its own."""
     if context.receiver is None or number != context.receiver.created:
@@ -61,7 +65,13 @@ def _by_number(unpack: Callable[[Any, Any], AgentId]) -> Form:
 
 
 REPORT = FORMS.of(Deadlock)  # whole for everybody
-TO_SERVERS = FORMS.but({AgentId: _by_number(_own_agent), Deadlock: REPORT})
+TO_SERVERS = FORMS.but(
+    {
+        AgentId: _by_number(_own_agent),
+        Hashable: Form(lambda watcher, _: watcher, _own_watcher, in_context=True),
+        Deadlock: REPORT,
+    }
+)
 ANSWERED = FORMS.but({AgentId: _by_number(_receiver), Deadlock: REPORT})
 TO_AGENTS = FORMS.but(
     {
@@ -72,14 +82,14 @@ TO_AGENTS = FORMS.but(
 )
 
 
-def _sent(union: Any, forms: Forms) -> dict[type[Any], tuple[str, Form]]:
-    """The tags and forms of all messages of a union that are sent."""
-    tags = {kind: TAGS.get(kind, tag_of(kind)) for kind in get_args(union) if kind not in LOCAL}
+def _of_all(union: Any, forms: Forms) -> dict[type[Any], tuple[str, Form]]:
+    """The tags and forms of all messages of a union."""
+    tags = {kind: TAGS.get(kind, tag_of(kind)) for kind in get_args(union)}
     return {kind: (tag, forms.message(kind, OURS, constant(tag))) for kind, tag in tags.items()}
 
 
-_SERVER_MESSAGES = _sent(ServerMessage, TO_SERVERS)
-_AGENT_MESSAGES = _sent(AgentMessage, TO_AGENTS)
+_SERVER_MESSAGES = _of_all(ServerMessage, TO_SERVERS)
+_AGENT_MESSAGES = _of_all(AgentMessage, TO_AGENTS)
 _PACK = {kind: form.pack for kind, (_, form) in (_SERVER_MESSAGES | _AGENT_MESSAGES).items()}
 _UNPACK_TO_SERVER = {tag: form.unpack for tag, form in _SERVER_MESSAGES.values()}
 _UNPACK_TO_AGENT = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}

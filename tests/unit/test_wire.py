@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any, get_args
@@ -45,7 +46,6 @@ from locks.wire import (
     unpack_to_server,
     unpack_view,
 )
-from locks.wire.messages import LOCAL
 from tests.unit.strategies import replaced, values
 
 HERE, THERE = "a@127.0.0.1", "b@127.0.0.1"
@@ -80,13 +80,12 @@ OTHER_RECORDS = values(RequestRecord, ANY)
 OWN_RECORDS = OTHER_RECORDS.map(lambda record: record._replace(agent=ME, client=CLIENT))
 TOLD = {**ANY, RequestRecord: OTHER_RECORDS | OWN_RECORDS, Deadlock: values(Deadlock, ANY)}
 # An agent of the sending node says something to a lock server; an agent is told of its own surrenders.
-FROM_AGENT = {**TOLD, AgentId: agents(st.just(THERE))}
+WATCHERS = st.builds(Pid, st.integers(0, 2**64 - 1), st.just(THERE), st.integers(0, 2**32 - 1))
+FROM_AGENT = {**TOLD, AgentId: agents(st.just(THERE)), Hashable: WATCHERS}
 OWN_SURRENDERS = values(messages.Surrender, {**TOLD, AgentId: st.just(ME)})
 FOR_AGENT = {**TOLD, messages.Surrender: OWN_SURRENDERS}
 
-TO_SERVER = {
-    kind: values(kind, FROM_AGENT) for kind in get_args(messages.ServerMessage) if kind not in LOCAL
-}
+TO_SERVER = {kind: values(kind, FROM_AGENT) for kind in get_args(messages.ServerMessage)}
 TO_AGENT = {kind: values(kind, FOR_AGENT) for kind in get_args(messages.AgentMessage)}
 
 
@@ -98,12 +97,11 @@ def sent(term: Any) -> Any:
 @pytest.mark.parametrize("kind", TO_SERVER)
 @given(st.data())
 def test_messages_to_lock_servers(kind: Any, data: st.DataObject) -> None:
-    """Each message to a lock server comes back as it was; its agent is of the node that sent it."""
+    """Each message to a lock server comes back as it was, from the node that its sender is of."""
     message = data.draw(TO_SERVER[kind])
     term = sent(pack(message))
     assert is_ours(term)
     assert unpack_to_server(term, THERE) == message
-    assert unpack_to_server(term, HERE).agent.node == HERE  # type: ignore[union-attr]
     with pytest.raises(BadMessage, match="no message"):
         unpack_to_agent(term, ME, CLIENT)
 
@@ -149,6 +147,8 @@ SAME: list[tuple[Any, tuple[Any, ...]]] = [
     (messages.StandingElsewhere(ME, True, False), (Atom("standing"), ME.created, True, False)),
     (messages.Inquire(ME), (Atom("inquire"), ME.created)),
     (messages.RaiseVersion(ME, ID, 12, 20), (Atom("raise"), ME.created, ["db", 1], 12, 20)),
+    (messages.Watch(THEIR_PID, ID), (Atom("watch"), THEIR_PID, ["db", 1])),
+    (messages.Unwatch(THEIR_PID, ID), (Atom("unwatch"), THEIR_PID, ["db", 1])),
     (
         messages.RequestStates(THERE, (OWN,)),
         (Atom("granted"), THERE, 3, ["db", 1], WRITE, 7, 12),
@@ -222,6 +222,8 @@ BAD_FIELDS = [
     (messages.Remove(ME), {2: -1}, "number of an agent"),
     (messages.Remove(ME), {2: 1 << 64}, "number of an agent"),
     (messages.Remove(ME), {2: True}, "number of an agent"),
+    (messages.Watch(MY_PID, ID), {2: THEIR_PID}, "pid of a watcher"),
+    (messages.Watch(MY_PID, ID), {2: ME.created}, "pid of a watcher"),
     (messages.Release(ME, ID), {3: []}, "not empty"),
     (messages.Release(ME, ID), {3: [{}]}, "can't be keys"),
     (messages.Release(ME, ID), {4: Atom("intent")}, "one of read, write"),
@@ -240,6 +242,13 @@ def test_each_field_is_checked(message: Any, changes: dict[int, Any], complaint:
         term[place] = value
     with pytest.raises(BadMessage, match=complaint):
         unpack_to_server(tuple(term), HERE)
+
+
+def test_a_node_speaks_for_its_own_agents() -> None:
+    """An agent is named by its number only; it is one of the node that sent the message."""
+    assert unpack_to_server(sent(pack(messages.Remove(ME))), THERE) == messages.Remove(
+        ME._replace(node=THERE)
+    )
 
 
 def test_nobody_is_told_of_the_surrender_of_another_agent() -> None:
