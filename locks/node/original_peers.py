@@ -38,15 +38,14 @@ from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, Executor
 from locks.runtime.waiter import run_in_hub
 from locks.wire import (
+    AGENTS,
     LOCK_SERVER,
     OURS,
     About,
     BadMessage,
     pack_about,
-    pack_agents,
     pid_of,
     unpack_about,
-    unpack_agents,
 )
 from locks.wire.original import (
     CastServer,
@@ -315,7 +314,7 @@ class OriginalPeers:
         machine = self._node.server.machine
         known = around(machine.table, machine.node, entangled, self._is_original)
         self._perform(self._servers.informed(agent, machine.node, machine.version, *known))
-        question = (OURS, ABOUT, pack_agents(entangled))
+        question = (OURS, ABOUT, AGENTS.pack(entangled))
         for name, original in self._cluster.members.items():
             if not original:
                 answered = partial(self._informed, agent, name)
@@ -324,7 +323,7 @@ class OriginalPeers:
     def about(self, agents: Any) -> Any:
         """What our lock server knows about agents of the original, for an agent of another node."""
         machine = self._node.server.machine
-        asked = unpack_agents(agents)
+        asked = AGENTS.unpack(agents)
         found, records = around(machine.table, machine.node, asked, self._is_original)
         return pack_about(About(machine.version, tuple(found), tuple(records)), machine.node)
 

@@ -21,22 +21,22 @@ from locks.wire.forms import (
 )
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.values import (
+    AGENTS,
     VIEW,
     About,
     pack_about,
-    pack_agents,
     pack_info,
     pack_notification,
     pack_result,
     pack_view,
     unpack_about,
-    unpack_agents,
     unpack_info,
     unpack_result,
     unpack_view,
 )
 
 __all__ = [
+    "AGENTS",
     "LOCK_SERVER",
     "OURS",
     "SERIAL_BITS",
@@ -48,7 +48,6 @@ __all__ = [
     "is_ours",
     "pack",
     "pack_about",
-    "pack_agents",
     "pack_info",
     "pack_notification",
     "pack_result",
@@ -56,7 +55,6 @@ __all__ = [
     "pid_of",
     "to_lock_id",
     "unpack_about",
-    "unpack_agents",
     "unpack_info",
     "unpack_result",
     "unpack_to_agent",

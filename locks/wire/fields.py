@@ -39,14 +39,14 @@ from locks.errors import OperatingError
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom
 
-__all__ = ["BadMessage", "Form", "Forms", "check", "parts", "tag_of", "words"]
+__all__ = ["BadMessage", "Form", "Forms", "parts", "tag_of", "words"]
 
 PLAIN = (int, str, bool)  # types whose values are terms
 _numbers = count()  # of the texts
 
 
 class BadMessage(OperatingError):
-    """Another node has sent something that is no message of ours."""
+    """Another node has sent something that is not one of our messages."""
 
 
 def check(value: Any, kind: type[Any]) -> Any:
@@ -68,7 +68,7 @@ class Form(NamedTuple):
 
     Attributes:
         pack: Makes the term of a value.
-        unpack: Makes the value of a term; raises `BadMessage` if it is none.
+        unpack: Makes the value of a term; raises `BadMessage` if there is none.
         in_context: Whether both take a second argument: what is known of the message as a whole.
     """
 
@@ -228,4 +228,4 @@ def _tuple(items: Iterable[str]) -> str:
 
 
 def _wrong(term: Any, kind: Any) -> BadMessage:
-    return BadMessage(f"{term!r} is no {getattr(kind, '__name__', kind)}")
+    return BadMessage(f"{term!r} should be a {getattr(kind, '__name__', kind)}")

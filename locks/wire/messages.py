@@ -150,7 +150,7 @@ def unpack_to_server(term: tuple[Any, ...], node: str) -> ServerMessage:
         node: The node that sent it: it speaks for its own agents only.
 
     Raises:
-        BadMessage: It is none.
+        BadMessage: It stands for none.
     """
     message: ServerMessage = _unpacker(_UNPACK_TO_SERVER, term)(term, node)
     return message
@@ -165,7 +165,7 @@ def unpack_to_agent(term: tuple[Any, ...], receiver: AgentId, client: str) -> Ag
         client: The name of its client.
 
     Raises:
-        BadMessage: It is none.
+        BadMessage: It stands for none.
     """
     node = term[2] if len(term) > 2 and type(term[2]) is str else ""
     unpack = _unpacker(_UNPACK_TO_AGENT, term)

@@ -1,4 +1,4 @@
-"""What is no message, as terms and back: results, lock infos, views, notifications, answers.
+"""What is said beside the messages, as terms and back: results, lock infos, views, notifications.
 
 Agents answer clients of other nodes with results and lock infos, and notify them. Lock servers tell
 views to watchers on other nodes, and answer them what they know about agents of the original.
@@ -6,7 +6,6 @@ views to watchers on other nodes, and answer them what they know about agents of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from locks.errors import assert_never
@@ -27,22 +26,22 @@ from locks.wire.forms import FORMS, OURS, Context
 from locks.wire.messages import TO_AGENTS
 
 __all__ = [
+    "AGENTS",
     "VIEW",
     "About",
     "pack_about",
-    "pack_agents",
     "pack_info",
     "pack_notification",
     "pack_result",
     "pack_view",
     "unpack_about",
-    "unpack_agents",
     "unpack_info",
     "unpack_result",
     "unpack_view",
 ]
 
 VIEW = constant("view")
+AGENTS = FORMS.of(tuple[AgentId, ...])
 LOCKS_AGENT = Atom("locks_agent")
 
 
@@ -60,7 +59,6 @@ class About(NamedTuple):
     records: tuple[RequestRecord, ...]
 
 
-_AGENTS = FORMS.of(tuple[AgentId, ...])
 _ABOUT = TO_AGENTS.of(About)
 _RESULT = FORMS.of(LockResult)
 _INFO = FORMS.of(LockInfo)
@@ -117,17 +115,6 @@ def pack_notification(news: Notification, agent: Any) -> tuple[Any, ...]:
         case _:
             assert_never(kind)
     return (LOCKS_AGENT, agent, kind, value)
-
-
-def pack_agents(agents: Iterable[AgentId]) -> Any:
-    """The term of some agents."""
-    return _AGENTS.pack(agents)
-
-
-def unpack_agents(term: Any) -> tuple[AgentId, ...]:
-    """The agents that a term stands for."""
-    agents: tuple[AgentId, ...] = _AGENTS.unpack(term)
-    return agents
 
 
 def pack_about(about: About, node: str) -> Any:

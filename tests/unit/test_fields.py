@@ -64,15 +64,15 @@ def test_all_of_it_is_checked(message: NewMessage, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("wrong", [True, 1.0, "1", None])
 def test_types_are_exact(wrong: Any) -> None:
-    """`True` and `1.0` are no `1`, although they are equal."""
-    with pytest.raises(BadMessage, match="no Part"):
+    """`True` and `1.0` do not stand for `1`, although they are equal to it."""
+    with pytest.raises(BadMessage, match="should be a Part"):
         Forms({}).of(Part).unpack(("a", wrong))
 
 
 @pytest.mark.parametrize("term", [("a",), ("a", 1, 1), ["a", 1], Part("a", 1), None])
 def test_a_message_has_all_its_parts(term: Any) -> None:
     """A plain tuple with as many parts as there are fields, and nothing else."""
-    with pytest.raises(BadMessage, match="no Part"):
+    with pytest.raises(BadMessage, match="should be a Part"):
         Forms({}).of(Part).unpack(term)
 
 

@@ -228,9 +228,9 @@ BAD_FIELDS = [
     (messages.Release(ME, ID), {3: [{}]}, "can't be keys"),
     (messages.Release(ME, ID), {4: Atom("intent")}, "one of read, write"),
     (messages.Release(ME, ID), {4: "read"}, "one of read, write"),
-    (messages.StandingElsewhere(ME, True, True), {4: 1}, "no StandingElsewhere"),
-    (messages.Surrender(ME, ID), {4: (1,)}, "no tuple"),
-    (messages.Surrender(ME, ID), {4: (1, True)}, "no tuple"),
+    (messages.StandingElsewhere(ME, True, True), {4: 1}, "should be a StandingElsewhere"),
+    (messages.Surrender(ME, ID), {4: (1,)}, "should be a tuple"),
+    (messages.Surrender(ME, ID), {4: (1, True)}, "should be a tuple"),
 ]
 
 

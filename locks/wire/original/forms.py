@@ -271,7 +271,7 @@ def read_info(term: Any) -> OriginalInfo | None:
     """What a `#locks_info{}` says; `None` if it only says that the lock is held.
 
     Raises:
-        BadMessage: It is none.
+        BadMessage: It is another term.
     """
     _, lock, where, note = _fields(term, LOCKS_INFO, 4)
     if type(where) is not Atom:
