@@ -25,9 +25,13 @@ Source: the comments of `pg.erl` in OTP's application `kernel`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from locks.errors import assert_never
 
 __all__ = [
+    "AnyGroup",
+    "AnyMember",
     "Discover",
     "Effect",
     "GroupTable",
@@ -43,6 +47,10 @@ __all__ = [
 ]
 
 
+AnyGroup = Annotated[Hashable, "group"]  # told apart for the wire, which knows what they are
+AnyMember = Annotated[Hashable, "member"]
+
+
 class Discover(NamedTuple):
     """To a peer: here I am; who are your members?"""
 
@@ -54,21 +62,21 @@ class Sync(NamedTuple):
         groups: Each group with its members; who has joined several times is there as often.
     """
 
-    groups: tuple[tuple[Hashable, tuple[Hashable, ...]], ...]
+    groups: tuple[tuple[AnyGroup, tuple[AnyMember, ...]], ...]
 
 
 class Join(NamedTuple):
     """To a peer: members of mine have joined a group."""
 
-    group: Hashable
-    members: tuple[Hashable, ...]
+    group: AnyGroup
+    members: tuple[AnyMember, ...]
 
 
 class Leave(NamedTuple):
     """To a peer: each of these members of mine has left each of these groups once."""
 
-    members: tuple[Hashable, ...]
-    groups: tuple[Hashable, ...]
+    members: tuple[AnyMember, ...]
+    groups: tuple[AnyGroup, ...]
 
 
 Message = Discover | Sync | Join | Leave
@@ -247,27 +255,30 @@ class GroupTable:
     def handle(self, peer: Hashable, message: Message) -> list[Effect]:
         """Take in a message of a peer."""
         known = self._peers.get(peer)
-        if isinstance(message, Discover):
-            effects: list[Effect] = [Send(peer, Sync(self._own.content()))]
-            if known is None:
-                known = self._peers[peer] = _Peer()
-                effects += [WatchPeer(peer), Send(peer, Discover())]
-            known.told = True
-            return effects
-        if isinstance(message, Sync):
-            if known is None:
-                known = self._peers[peer] = _Peer()
-                return [WatchPeer(peer), *self._replace(known, message)]
-            return self._replace(known, message)
-        if known is None:
-            return []  # it is not met yet, or not any more: its `Sync` will say all
-        if isinstance(message, Join):
-            known.add(message.group, message.members)
-            return self._tell(True, message.group, message.members)
-        left: list[Effect] = []
-        for group in message.groups:
-            left += self._tell(False, group, known.remove(group, message.members))
-        return left
+        effects: list[Effect] = []
+        match message:
+            case Discover():
+                effects.append(Send(peer, Sync(self._own.content())))
+                if known is None:
+                    known = self._peers[peer] = _Peer()
+                    effects += [WatchPeer(peer), Send(peer, Discover())]
+                known.told = True
+            case Sync():
+                if known is None:
+                    known = self._peers[peer] = _Peer()
+                    effects.append(WatchPeer(peer))
+                effects += self._replace(known, message)
+            case Join(group, members):
+                if known is not None:  # otherwise its `Sync`, which is to come, will say all
+                    known.add(group, members)
+                    effects += self._tell(True, group, members)
+            case Leave(members, groups):
+                if known is not None:
+                    for group in groups:
+                        effects += self._tell(False, group, known.remove(group, members))
+            case _:
+                assert_never(message)
+        return effects
 
     def peer_down(self, peer: Hashable) -> list[Effect]:
         """A peer is down, or can't be reached: all its members leave."""

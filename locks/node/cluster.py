@@ -33,7 +33,6 @@ from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
-from locks.otp.etf_decode import constant
 from locks.otp.link import Link
 from locks.otp.options import NET_TICKTIME, Options, check_node_name
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
@@ -63,8 +62,6 @@ logger = logging.getLogger("locks")
 
 PROTOCOL = 1
 GREETING = Atom("greeting")
-WATCH = constant("watch")
-UNWATCH = constant("unwatch")
 SHORTEST_TICKTIME = 0.1  # seconds; ticks are not sent more often than that demands
 AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 
@@ -89,12 +86,6 @@ class NodeDown(NamedTuple):
 
     node: str
     reason: str
-
-
-class RemoteWatcher(NamedTuple):
-    """A process on another node that watches a lock id here."""
-
-    pid: Pid
 
 
 class Cluster:
@@ -255,7 +246,7 @@ class Cluster:
         self._arrived(name)
         for where, lock_id, watcher in self._watches:
             if where == name:
-                self._send_watch(WATCH, where, lock_id, watcher)
+                self._send_watch(Watch, where, lock_id, watcher)
 
     def wait_for(self, name: str, *, server: bool) -> Waiter | None:
         """What a caller waits with for a node: for its lock server, or just for the connection.
@@ -296,7 +287,7 @@ class Cluster:
         for agent in [agent for agent in machine.table.owners if agent.node == name]:
             node.deliver(node.server, Remove(agent))
         for watcher in machine.all_watchers():
-            if isinstance(watcher, RemoteWatcher) and watcher.pid.node == name:
+            if type(watcher) is Pid and watcher.node == name:
                 for lock_id in machine.watched(watcher):
                     node.deliver(node.server, Unwatch(watcher, lock_id))
         self._tell(NodeDown(name, reason))
@@ -389,7 +380,7 @@ class Cluster:
         try:
             term = parse_cast(message)
             if is_ours(term):
-                self._take_message(term, sender)
+                self.node.deliver(self.node.server, unpack_to_server(term, sender.node))
                 return
             call = parse_call(message)
             if call is None:
@@ -409,16 +400,6 @@ class Cluster:
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does
-
-    def _take_message(self, term: tuple[Any, ...], sender: Pid) -> None:
-        server = self.node.server
-        if term[1] is WATCH or term[1] is UNWATCH:
-            if len(term) != 4 or type(term[2]) is not Pid or term[2].node != sender.node:
-                raise BadMessage(f"{term!r} does not say who watches what")
-            kind = Watch if term[1] == WATCH else Unwatch
-            self.node.deliver(server, kind(RemoteWatcher(term[2]), to_lock_id(term[3])))
-            return
-        self.node.deliver(server, unpack_to_server(term, sender.node))
 
     def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
         """A process of another node sends something to one of our agents."""
@@ -457,7 +438,7 @@ class Cluster:
             deliver = partial(self._take_view, watcher)
             self._watches[key] = self.processes.add(number, Local(deliver))
             self.executor.run_soon(self.node.server.watch_over, watcher)
-        self._send_watch(WATCH, *key)
+        self._send_watch(Watch, *key)
 
     def ask_view(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
         """Ask another node for the view of a lock id."""
@@ -468,7 +449,7 @@ class Cluster:
         """End what `watch` began."""
         key = (name, lock_id, watcher)
         if key in self._watches:
-            self._send_watch(UNWATCH, *key)
+            self._send_watch(Unwatch, *key)
             self.processes.remove(self._watches.pop(key).number)
 
     def watcher_down(self, watcher: Watcher) -> None:
@@ -477,9 +458,11 @@ class Cluster:
             if who == watcher:
                 self.unwatch(name, lock_id, watcher)
 
-    def _send_watch(self, tag: Atom, name: str, lock_id: LockId, watcher: Watcher) -> None:
+    def _send_watch(
+        self, kind: type[Watch | Unwatch], name: str, lock_id: LockId, watcher: Watcher
+    ) -> None:
         pid = self._watches[name, lock_id, watcher]
-        encoded = etf.encode((CAST, (OURS, tag, pid, list(lock_id))))
+        encoded = etf.encode((CAST, pack(kind(pid, lock_id))))
         self.processes.send_named(name, LOCK_SERVER, encoded, pid)
 
     def _take_view(self, watcher: Watcher, message: Any, sender: Pid | None) -> None:
@@ -493,8 +476,8 @@ class Cluster:
 
     def tell_watcher(self, watcher: Hashable, view: View) -> bool:
         """Tell a watcher of another node; returns whether it is one."""
-        if isinstance(watcher, RemoteWatcher):
-            self.processes.send(watcher.pid, etf.encode(pack_view(view)))
+        if type(watcher) is Pid:
+            self.processes.send(watcher, etf.encode(pack_view(view)))
             return True
         return self.original_peers.tell_watcher(watcher, view)
 
