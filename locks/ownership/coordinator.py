@@ -25,61 +25,15 @@ agreement as its token, even where it stays.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from locks.errors import OperatingError
+from locks.ownership.messages import Agree, Effect, Grant, Renew, Revoke
 from locks.ownership.spread import spread
 
-__all__ = ["Agree", "Coordinator", "Effect", "Grant", "Renew", "Revoke"]
+__all__ = ["Coordinator"]
 
 W = TypeVar("W", bound=Hashable)
-
-
-class Agree(NamedTuple):
-    """Come to an agreement, and tell its number by `Coordinator.agreed`."""
-
-
-class Grant(NamedTuple):
-    """Tell a worker that it owns groups.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-        token: Their fencing token.
-    """
-
-    worker: Hashable
-    groups: tuple[int, ...]
-    token: int
-
-
-class Revoke(NamedTuple):
-    """Ask a worker to release groups, after the tasks at hand.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-    """
-
-    worker: Hashable
-    groups: tuple[int, ...]
-
-
-class Renew(NamedTuple):
-    """Tell a worker that groups which it owns, and keeps, have a larger token from now on.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-        token: Their fencing token.
-    """
-
-    worker: Hashable
-    groups: tuple[int, ...]
-    token: int
-
-
-Effect = Agree | Grant | Revoke | Renew
 
 
 class Coordinator(Generic[W]):

@@ -14,22 +14,32 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, assert_never
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import OwnershipEnded
 from locks.ownership.member import Member
+from locks.ownership.messages import (
+    Closed,
+    FromWorker,
+    Gone,
+    Grant,
+    Idle,
+    Leaving,
+    Released,
+    Renew,
+    Revoke,
+    ToParticipant,
+    Welcome,
+)
 from locks.runtime import Client, Event, Waiter, interrupts, monitor
 from locks.runtime.inline import native_lock
 
-if TYPE_CHECKING:
-    from locks.ownership.worker import Worker
-
-__all__ = ["Gone", "Idle", "Leaving", "Part"]
+__all__ = ["Part"]
 
 T = TypeVar("T")
 
@@ -75,24 +85,14 @@ class _State:
                 self._lock.release()
 
 
-class Gone(NamedTuple):
-    """To the participant: the worker has ended, or has done its last task."""
-
-
-class Leaving(NamedTuple):
-    """To the participant: the worker will be gone after the tasks at hand."""
-
-
-class Idle(NamedTuple):
-    """To the participant: the last task of a group that was asked back is over; see `Part.settle`."""
-
-
 class Part:
     """One part that a worker takes, from joining to leaving. The shells tell it what it gets.
 
     Args:
-        worker: The worker.
+        name: What is shared out.
         client: Who has joined: when it ends, so does the part.
+        on_gained: Called with each group that is granted, and its token.
+        on_lost: Called with each group that was let go.
 
     Attributes:
         over: Opens when it has ended.
@@ -100,9 +100,16 @@ class Part:
         agreements: How many agreements it was told of.
     """
 
-    def __init__(self, worker: Worker, client: Client) -> None:
-        self.worker = worker
-        self.client = client
+    def __init__(
+        self,
+        name: Hashable,
+        client: Client,
+        on_gained: Callable[[int, int], object] | None = None,
+        on_lost: Callable[[int], object] | None = None,
+    ) -> None:
+        self.name = name
+        self._on_gained = on_gained
+        self._on_lost = on_lost
         self.member = Member()
         self.over = Event()
         self.reason: object = None
@@ -111,7 +118,7 @@ class Part:
         self.backlog: Backlog[Any] | None = None
         self.stopping = False
         self.leaves = False  # because it was told to
-        self._tell: Callable[[Gone | Leaving | Idle], object] = lambda message: None
+        self._tell: Callable[[FromWorker], object] = lambda message: None
         self.running = native_lock()  # held by who runs a backlog
         self._lock = _State()
         self._idle: set[Waiter] = set()
@@ -126,19 +133,45 @@ class Part:
                 client=repr(client),
             ) from None
 
-    # --- From the coordinator, in the background ----------------------------------------------------
+    # --- By its participant, in the background ------------------------------------------------------
 
-    def took_part(self, tell: Callable[[Gone | Leaving | Idle], object]) -> None:
-        """The coordinator will know of it: how to tell its participant something, from any thread."""
+    def took_part(self, tell: Callable[[FromWorker], object]) -> None:
+        """It has a participant: how to tell it something, from any thread."""
         self._tell = tell
         if self.stopping:  # meanwhile, or `join` was left by an exception
             tell(Gone())
 
+    def told(self, message: ToParticipant | Idle | Leaving) -> Released | Leaving | None:
+        """The participant was told something, by the session or by the worker's own threads.
+
+        Returns:
+            What the session is to be told.
+        """
+        released: list[int] = []
+        match message:
+            case Welcome():
+                self.resume()
+            case Grant():
+                self.granted(message.groups, message.token)
+            case Renew():
+                self.renewed(message.groups, message.token)
+            case Revoke():
+                released = self.revoked(message.groups)
+            case Closed():
+                self.suspend()
+            case Idle():
+                released = self.settle()
+            case Leaving():
+                return message
+            case _:
+                assert_never(message)
+        return Released(tuple(released)) if released else None
+
     def granted(self, groups: Iterable[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""
         for group in groups:
-            if self.worker.on_gained is not None:
-                self.worker.on_gained(group, token)
+            if self._on_gained is not None:
+                self._on_gained(group, token)
             with self._lock:
                 self.member.granted(group, token)
         self.wake()
@@ -192,9 +225,9 @@ class Part:
 
     def tell_lost(self, groups: Iterable[int]) -> None:
         """Tell the callback of groups that were let go."""
-        if self.worker.on_lost is not None:
+        if self._on_lost is not None:
             for group in groups:
-                self.worker.on_lost(group)
+                self._on_lost(group)
 
     def ended(self, reason: object) -> None:
         """The part is over."""
@@ -317,6 +350,4 @@ class Part:
             why, cause = "the node was stopped, or its client has ended", None
             if isinstance(self.reason, Exception):
                 why, cause = repr(self.reason), self.reason
-            raise OwnershipEnded(
-                f"this worker's part in {self.worker.name!r} has ended: {why}"
-            ) from cause
+            raise OwnershipEnded(f"this worker's part in {self.name!r} has ended: {why}") from cause

@@ -108,7 +108,7 @@ class Worker(ABC):
                 raise MisuseError(
                     f"this worker takes part in {self.name!r} already; make another one"
                 )
-            part = self._part = Part(self, current_client())
+            part = self._part = Part(self.name, current_client(), self.on_gained, self.on_lost)
         try:
             self._start(part)
         except BaseException as error:

@@ -9,9 +9,9 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.leader.sessions import GROUPS, Place, World
 
 from locks import OperatingError
+from tests.leader.sessions import GROUPS, Place, World
 
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
 SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
@@ -158,12 +158,12 @@ def test_what_an_older_office_says_is_ignored() -> None:
     participant, election = second.participant, second.election
     participant.handle_cast(("granted", old, 9, [0, 1], 999), election)
     participant.handle_cast(("revoked", old, 9, list(second.part.member.owned)), election)
-    participant.handle_cast(("closed", old), election)
+    participant.handle_cast(("closed", old, 9), election)
     third = world.places["w2"]
     third.participant.handle_cast(
-        ("released", old, "w1", list(second.part.member.owned)), third.election
+        ("released", old, second.name, list(second.part.member.owned)), third.election
     )
-    third.participant.handle_cast(("report", old, "w1", {0: 999}, 9), third.election)
+    third.participant.handle_cast(("report", old, second.name, {0: 999}, 9), third.election)
     arrive(world)
     assert world.owned() == before
     assert not first.leads

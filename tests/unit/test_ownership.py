@@ -14,9 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from locks.errors import InvalidOption, OperatingError
 from locks.ownership import stable_hash
-from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew, Revoke
+from locks.ownership.coordinator import Coordinator
 from locks.ownership.groups import Grouping
 from locks.ownership.member import Member
+from locks.ownership.messages import Agree, Effect, Grant, Renew, Revoke
 from locks.ownership.part import MOST_IN_SLICE, next_slice
 from locks.ownership.spread import spread
 

@@ -1,0 +1,130 @@
+"""One session of a coordinator, whoever runs it and however its messages travel: a pure state machine.
+
+Participants *report* to a session what they have not let go. It *opens* when all have reported who
+may own something. Then it welcomes them, they go on with what they own, and the first agreement is
+taken. Until then nothing is granted, because somebody who has not reported yet may own it; and
+nobody goes on, because two may have reported the same group, where one of them was cut off for a
+while.
+
+A session counts agreements, also those under earlier sessions, as far as any participant knows of
+them. An agreement that is smaller than a token that was reported meanwhile is taken once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from locks.errors import assert_never
+from locks.ownership.coordinator import Coordinator
+from locks.ownership.messages import (
+    Agree,
+    Closed,
+    Leaving,
+    Released,
+    Report,
+    SessionEffect,
+    ToSession,
+    Welcome,
+)
+
+__all__ = ["CoordinatorSession"]
+
+W = TypeVar("W", bound=Hashable)
+
+
+class CoordinatorSession(Generic[W]):
+    """Runs a `Coordinator`. Each method returns what is to be done, in order.
+
+    Args:
+        groups: How many groups there are.
+
+    Attributes:
+        coordinator: What it has decided.
+        is_open: Whether all have reported.
+    """
+
+    def __init__(self, groups: int) -> None:
+        self.coordinator: Coordinator[W] = Coordinator(groups)
+        self.is_open = False
+        self._wanted = False  # an agreement, as soon as it is open
+        self._before = 0  # agreements under earlier sessions
+
+    @property
+    def agreements(self) -> int:
+        """How many agreements there were, as far as anybody knows."""
+        return self._before + self.coordinator.agreements
+
+    @property
+    def newest(self) -> int:
+        """The largest token that it knows of, to be told with the next agreement."""
+        return self.coordinator.newest
+
+    def received(
+        self, worker: W, message: ToSession, expected: Iterable[W] = ()
+    ) -> list[SessionEffect]:
+        """A participant says something.
+
+        Args:
+            worker: The participant.
+            message: What it says.
+            expected: Those that have to report before anybody goes on, as far as is known by now.
+        """
+        effects: Sequence[SessionEffect]
+        match message:
+            case Report(owned, agreements):
+                self._before = max(self._before, agreements)
+                effects = self._joined(worker, owned)
+            case Released(groups):
+                effects = self.coordinator.released(worker, groups)
+            case Leaving():
+                effects = self.coordinator.leaving(worker)
+            case _:
+                assert_never(message)
+        return self._go_on(effects, expected)
+
+    def gone(self, worker: W, expected: Iterable[W] = ()) -> list[SessionEffect]:
+        """A participant has ended, or is cut off."""
+        return self._go_on(self.coordinator.gone(worker), expected)
+
+    def agreed(self, token: int, newest: int) -> list[SessionEffect]:
+        """There is an agreement.
+
+        Args:
+            token: Its number.
+            newest: The largest token that the session knew of when it asked for it.
+
+        Raises:
+            OperatingError: The number is not larger than all that the session knew of then.
+        """
+        if token <= self.newest and self.newest > newest:  # reported meanwhile
+            return [Agree()]
+        return [*self.coordinator.agreed(token)]
+
+    def close(self) -> list[SessionEffect]:
+        """Another session may begin: whoever has reported to this one is on its own."""
+        return [Closed(worker) for worker in self.coordinator.workers]
+
+    def _joined(self, worker: W, owned: Mapping[int, int]) -> list[SessionEffect]:
+        effects: list[SessionEffect] = []
+        if worker in self.coordinator.workers:  # led anew: only what it says now counts
+            effects += self.coordinator.gone(worker)
+        effects += self.coordinator.joined(worker, owned)
+        if self.is_open:
+            effects.append(Welcome(worker))
+        return effects
+
+    def _go_on(
+        self, effects: Sequence[SessionEffect], expected: Iterable[W]
+    ) -> list[SessionEffect]:
+        """Open if all have reported, and ask for an agreement, if one is wanted, when it is open."""
+        found: list[SessionEffect] = [effect for effect in effects if not isinstance(effect, Agree)]
+        self._wanted = self._wanted or len(found) < len(effects)
+        workers = self.coordinator.workers
+        if not self.is_open and all(worker in workers for worker in expected):
+            self.is_open = True
+            found += [Welcome(worker) for worker in workers]
+        if self._wanted and self.is_open:
+            self._wanted = False
+            found.append(Agree())
+        return found
