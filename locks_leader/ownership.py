@@ -68,8 +68,13 @@ from locks_leader.policy import Policy, policy_of
 from locks_leader.shell.agreements import Agreed, Agreements
 from locks_leader.state import ElectionState
 from locks_leader.wire import messages as wire
-from locks_leader.wire import ownership_messages
-from locks_leader.wire.ownership_messages import FromParticipant, SessionId
+from locks_leader.wire.ownership_messages import (
+    FromParticipant,
+    FromSession,
+    SessionId,
+    pack,
+    unpack,
+)
 
 __all__ = ["Ownership"]
 
@@ -193,9 +198,9 @@ class Participant(Behaviour):
         part.suspend()
         part.took_part(partial(tell, me))
 
-    def send(self, participant: Ref, message: tuple[Any, ...]) -> None:
+    def send(self, participant: Ref, message: FromParticipant | FromSession) -> None:
         """Tell another participant something."""
-        tell(participant, (wire.TAG, wire.CAST, message))
+        tell(participant, (wire.TAG, wire.CAST, pack(message)))
 
     # --- The election
 
@@ -234,9 +239,9 @@ class Participant(Behaviour):
 
     def stepped_down(self, election: ElectionState) -> None:
         """Decide nothing any more, and begin nothing."""
-        session = self._needed_session()
         self._agreements.cancel()
-        self._perform(session.close())
+        if self.session is not None:
+            self._perform(self.session.close())
         self.session = None
         self._on_its_own()
 
@@ -260,18 +265,18 @@ class Participant(Behaviour):
     def handle_cast(self, message: Any, election: ElectionState) -> None:
         """Take in what another participant says, unless it is of a session that is no more."""
         try:
-            received = ownership_messages.unpack(message, self.me, self._groups)
+            received = unpack(message, self.me, self._groups)
         except MisuseError as error:
             logger.warning("%s ignores a message: %s", self.me, error)
             return
-        if received.id != self._id:
+        if self._id is None or received.id != self._id:
             return
         if isinstance(received, FromParticipant):
             self._received(received.participant, received.message)
         elif self.session is None:
             self.part.agreements = received.agreements
             if isinstance(received.message, Closed):
-                self._on_its_own()
+                self._leader = self._id = None
             self._told(received.message)
 
     def handle_info(self, message: Any, election: ElectionState) -> None:
@@ -304,8 +309,7 @@ class Participant(Behaviour):
         if self.session is not None:
             self._received(self.me, message)
         elif self._leader is not None and self._id is not None:
-            term = ownership_messages.pack_to_session(message, self._id, self.me)
-            self.send(self._leader, term)
+            self.send(self._leader, FromParticipant(self._id, self.me, message))
 
     def _received(self, participant: Ref, message: ToSession) -> None:
         """A participant says something to the session that this one runs."""
@@ -315,7 +319,8 @@ class Participant(Behaviour):
 
     def _perform(self, effects: list[SessionEffect]) -> None:
         """Do what the session wants done; callbacks of the leader's own worker come last."""
-        session, id = self._needed_session(), self._id
+        session, id = self.session, self._id
+        assert session is not None
         assert id is not None
         own: list[ToParticipant] = []
         for effect in effects:
@@ -324,8 +329,7 @@ class Participant(Behaviour):
             elif effect.worker == self.me:
                 own.append(effect)
             else:
-                term = ownership_messages.pack_from_session(effect, id, session.agreements)
-                self.send(effect.worker, term)
+                self.send(effect.worker, FromSession(id, session.agreements, effect))
         self.part.agreements = session.agreements
         for effect in own:
             self._told(effect)
@@ -333,7 +337,3 @@ class Participant(Behaviour):
     def _on_its_own(self) -> None:
         self._leader = self._id = None
         self.part.suspend()
-
-    def _needed_session(self) -> CoordinatorSession[Ref]:
-        assert self.session is not None
-        return self.session

@@ -3,7 +3,7 @@
     a worker's threads  --FromWorker-->    its participant  --ToSession-->  the coordinator's session
                                            its participant  <--ToParticipant--
 
-A worker's *participant* stands between its threads and the *session* of whoever coordinates. What a
+A *participant* stands between a worker's threads and the *session* of whoever coordinates. What a
 session says names the participant that it is for, so these messages are effects as well.
 """
 
@@ -75,23 +75,17 @@ class Released(NamedTuple):
 ToSession = Report | Released | Leaving
 
 
-# --- From the session to a participant ------------------------------------------------------------
+# --- From the session to a participant, which is `worker` -----------------------------------------
 
 
 class Welcome(NamedTuple):
-    """Go on with what was reported."""
+    """Go on with what you have reported."""
 
     worker: Any
 
 
 class Grant(NamedTuple):
-    """These groups are the worker's own.
-
-    Attributes:
-        worker: The worker, that is its participant.
-        groups: The groups, in order.
-        token: Their fencing token.
-    """
+    """These groups are your own from now on."""
 
     worker: Any
     groups: tuple[int, ...]
@@ -99,25 +93,14 @@ class Grant(NamedTuple):
 
 
 class Revoke(NamedTuple):
-    """Release these groups, after the tasks at hand.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-    """
+    """Release these groups, after the tasks at hand."""
 
     worker: Any
     groups: tuple[int, ...]
 
 
 class Renew(NamedTuple):
-    """These groups are the worker's own, and stay so; their token is larger from now on.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-        token: Their fencing token.
-    """
+    """These groups stay your own; their token is larger from now on."""
 
     worker: Any
     groups: tuple[int, ...]
@@ -125,7 +108,7 @@ class Renew(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """The session is over, and another one may take its place: begin nothing for now."""
+    """The session is over: begin nothing until another one welcomes you."""
 
     worker: Any
 

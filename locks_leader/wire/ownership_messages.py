@@ -8,12 +8,12 @@ Each of them is a cast to an instance. What has arrived is checked field by fiel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import pykka
+from pykka import ActorRef
 
 from locks import MisuseError
+from locks.errors import assert_never
 from locks.ownership.messages import (
     Closed,
     Grant,
@@ -27,114 +27,84 @@ from locks.ownership.messages import (
     Welcome,
 )
 
-__all__ = [
-    "FROM_SESSION",
-    "TO_SESSION",
-    "FromParticipant",
-    "FromSession",
-    "SessionId",
-    "pack_from_session",
-    "pack_to_session",
-    "unpack",
-]
+__all__ = ["FromParticipant", "FromSession", "SessionId", "pack", "unpack"]
 
-Ref = pykka.ActorRef[Any]
 SessionId = tuple[int, str]  # the leader's term when it was elected, and its node
-
-TO_SESSION: dict[str, type[Any]] = {"report": Report, "released": Released, "leaving": Leaving}
-FROM_SESSION: dict[str, type[Any]] = {
-    "welcome": Welcome,
-    "granted": Grant,
-    "renewed": Renew,
-    "revoked": Revoke,
-    "closed": Closed,
-}
-NAMES = {kind: name for name, kind in (TO_SESSION | FROM_SESSION).items()}
 
 
 class FromParticipant(NamedTuple):
     """What a participant says to the session `id`."""
 
     id: SessionId
-    participant: Ref
+    participant: ActorRef[Any]
     message: ToSession
 
 
 class FromSession(NamedTuple):
-    """What the session `id` says, which knows of so many agreements."""
+    """What the session `id` says, under which there were so many agreements."""
 
     id: SessionId
     agreements: int
     message: ToParticipant
 
 
-def pack_to_session(message: ToSession, id: SessionId, participant: Ref) -> tuple[Any, ...]:
-    """The tuple that stands for what a participant says."""
-    return (NAMES[type(message)], id, participant, *map(_term, message))
+def pack(sent: FromParticipant | FromSession) -> tuple[Any, ...]:
+    """The tuple that stands for a message; the receiver's own name is left out."""
+    id, about, message = sent
+    fields: list[Any]
+    match message:
+        case Report(owned, agreements):
+            what, fields = "report", [dict(owned), agreements]
+        case Released(groups):
+            what, fields = "released", [list(groups)]
+        case Leaving():
+            what, fields = "leaving", []
+        case Welcome():
+            what, fields = "welcome", []
+        case Grant(_, groups, token):
+            what, fields = "granted", [list(groups), token]
+        case Renew(_, groups, token):
+            what, fields = "renewed", [list(groups), token]
+        case Revoke(_, groups):
+            what, fields = "revoked", [list(groups)]
+        case Closed():
+            what, fields = "closed", []
+        case _:
+            assert_never(message)
+    return (what, id, about, *fields)
 
 
-def pack_from_session(message: ToParticipant, id: SessionId, agreements: int) -> tuple[Any, ...]:
-    """The tuple that stands for what a session says; its receiver is left out."""
-    return (NAMES[type(message)], id, agreements, *map(_term, message[1:]))
-
-
-def unpack(term: Any, me: Ref, groups: int) -> FromParticipant | FromSession:
-    """What a tuple stands for. Its id is any value: only messages of a known session are acted on.
+def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromSession:
+    """The message that a tuple stands for.
 
     Args:
-        term: The tuple.
+        term: The tuple. Any value does for an id: it is compared with that of a known session.
         me: The participant that has received it.
         groups: How many groups there are.
 
     Raises:
-        MisuseError: It stands for nothing.
+        MisuseError: It stands for none.
     """
-    if type(term) is tuple and len(term) > 2 and type(term[0]) is str:
-        what, id, about, *fields = term
-        said, told = TO_SESSION.get(what), FROM_SESSION.get(what)
-        if said and isinstance(about, pykka.ActorRef) and _fit(said._fields, fields, groups):
-            return FromParticipant(id, about, said(*map(_value, fields)))
-        if told and _is_number(about, groups) and _fit(told._fields[1:], fields, groups):
-            return FromSession(id, about, told(me, *map(_value, fields)))
+
+    def are_groups(values: list[Any]) -> bool:
+        return all(type(value) is int and 0 <= value < groups for value in values)
+
+    match term:
+        case ("report", id, ActorRef() as worker, dict(owned), int(agreements)):
+            if are_groups(list(owned)) and all(type(token) is int for token in owned.values()):
+                return FromParticipant(id, worker, Report(owned, agreements))
+        case ("released", id, ActorRef() as worker, list(released)) if are_groups(released):
+            return FromParticipant(id, worker, Released(tuple(released)))
+        case ("leaving", id, ActorRef() as worker):
+            return FromParticipant(id, worker, Leaving())
+        case ("welcome", id, int(agreements)):
+            return FromSession(id, agreements, Welcome(me))
+        case ("granted", id, int(agreements), list(granted), int(token)) if are_groups(granted):
+            return FromSession(id, agreements, Grant(me, tuple(granted), token))
+        case ("renewed", id, int(agreements), list(renewed), int(token)) if are_groups(renewed):
+            return FromSession(id, agreements, Renew(me, tuple(renewed), token))
+        case ("revoked", id, int(agreements), list(revoked)) if are_groups(revoked):
+            return FromSession(id, agreements, Revoke(me, tuple(revoked)))
+        case ("closed", id, int(agreements)):
+            return FromSession(id, agreements, Closed(me))
     raise MisuseError(f"{term!r:.200} is no message of an ownership", value=f"{term!r:.200}")
-
-
-# --- Fields ---------------------------------------------------------------------------------------
-
-
-def _term(field: Any) -> Any:
-    return list(field) if type(field) is tuple else field
-
-
-def _value(term: Any) -> Any:
-    return tuple(term) if type(term) is list else term
-
-
-def _fit(names: Sequence[str], fields: Sequence[Any], groups: int) -> bool:
-    return len(names) == len(fields) and all(
-        CHECKS[name](field, groups) for name, field in zip(names, fields, strict=True)
-    )
-
-
-def _is_number(field: Any, groups: int) -> bool:
-    return type(field) is int and field >= 0
-
-
-def _are_groups(field: Any, groups: int) -> bool:
-    return type(field) is list and all(type(each) is int and 0 <= each < groups for each in field)
-
-
-def _are_tokens(field: Any, groups: int) -> bool:
-    return (
-        type(field) is dict
-        and _are_groups(list(field), groups)
-        and all(_is_number(token, groups) for token in field.values())
-    )
-
-
-CHECKS: dict[str, Callable[[Any, int], bool]] = {
-    "owned": _are_tokens,
-    "agreements": _is_number,
-    "groups": _are_groups,
-    "token": _is_number,
-}

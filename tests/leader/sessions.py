@@ -19,6 +19,7 @@ from locks.ownership.part import Part
 from locks.runtime import current_client
 from locks_leader.ownership import Participant
 from locks_leader.shell.agreements import Agreed
+from locks_leader.wire.ownership_messages import pack
 from tests.leader.owners import Diary
 
 __all__ = ["GROUPS", "World"]
@@ -82,9 +83,9 @@ class Election:
 class PlayedParticipant(Participant):
     """A participant whose messages go through the world."""
 
-    def send(self, participant: Any, message: tuple[Any, ...]) -> None:
+    def send(self, participant: Any, message: Any) -> None:
         """Put it on its way."""
-        self.world.send(self.me, participant, ("cast", message))
+        self.world.send(self.me, participant, ("cast", pack(message)))
 
     world: World
 
