@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from locks.errors import MisuseError
+from locks.errors import MisuseError, assert_never
 from locks.mvcc.errors import BadTimestamp, UnknownGuard
 from locks.mvcc.model import (
     Aborted,
@@ -60,7 +60,7 @@ from locks.mvcc.model import (
     TxnId,
     Update,
 )
-from locks.mvcc.records import Ending, Guard, Lock, LockMap
+from locks.mvcc.records import Ending, Guard, KeyLock, LockMap
 from locks.mvcc.waiting import Endings, Waits, check_timestamp, ended_error, locked_error
 
 __all__ = ["REMEMBERED", "LockStates"]
@@ -216,30 +216,15 @@ class LockStates:
             )
         txn = update.txn
         self._waits.check(txn)
-        timestamp = None
-        if not isinstance(update, Aborted):
-            timestamp = update.timestamp
-            check_timestamp(timestamp)
-        span = where if isinstance(where, Span) else Span(where)
-        locks = [
-            lock
-            for lock in self._locks.within(span)
-            if lock.holder is not None and lock.holder.id == txn.id
-        ]
+        if isinstance(update, Committed):
+            check_timestamp(update.timestamp)
+            return self._finish(self._held(where, txn), txn, "committed", update.timestamp)
+        if isinstance(update, Aborted):
+            return self._finish(self._held(where, txn), txn, "aborted", None)
         if isinstance(update, Moved):
-            return self._move(locks, update)
-        outcome: Outcome = "committed" if isinstance(update, Committed) else "aborted"
-        known = self._endings.outcome(txn.id)
-        if known is not None and known != outcome:
-            raise ended_error(txn, known)
-        if timestamp is not None:
-            for lock in locks:
-                self._check_rises(lock, timestamp, "committed")
-        self._end(txn.id, outcome)
-        for lock in locks:
-            self._release(lock, timestamp)
-        self._waits.drop(txn.id)
-        return len(locks)
+            check_timestamp(update.timestamp)
+            return self._move(self._held(where, txn), txn, update.timestamp)
+        return assert_never(update)
 
     def resolve_deadlocks(self, txn_id: TxnId) -> Deadlock | None:
         """Break all cycles that go through a transaction now; return the last one's report."""
@@ -315,7 +300,7 @@ class LockStates:
 
     # --- Rules ----------------------------------------------------------------------------------
 
-    def _is_in_the_way(self, lock: Lock, guard: Guard, writes: bool) -> bool:
+    def _is_in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> bool:
         """Whether a request has to wait for a lock; it takes a younger request's reservation."""
         holder = lock.holder
         if holder is not None:
@@ -332,7 +317,7 @@ class LockStates:
         self._waits.count(lock)
         return False
 
-    def _wait_at(self, lock: Lock, guard: Guard, writes: bool) -> None:
+    def _wait_at(self, lock: KeyLock, guard: Guard, writes: bool) -> None:
         if writes:
             self._take_place(lock, guard)
         else:
@@ -342,7 +327,7 @@ class LockStates:
         party = self._waits.party(guard.txn)
         party.guards[guard] = party.waits[guard] = None
 
-    def _take_place(self, lock: Lock, guard: Guard) -> None:
+    def _take_place(self, lock: KeyLock, guard: Guard) -> None:
         """Let a writer stand in the queue, if it does not yet."""
         if lock not in guard.places:
             self._waits.put(guard, lock)
@@ -365,14 +350,14 @@ class LockStates:
         del self._waits.parties[guard.txn.id].waits[guard]
         self.woken.append(guard)
 
-    def _reserve(self, lock: Lock, guard: Guard) -> None:
+    def _reserve(self, lock: KeyLock, guard: Guard) -> None:
         """Make a guard that does not stand in the queue the next to write."""
         lock.reservation = guard
         if lock not in guard.places:
             self._waits.put(guard, lock)
         self._clear_way(lock, guard.txn.id)
 
-    def _clear_way(self, lock: Lock, txn_id: TxnId) -> None:
+    def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:
         """The lock is this transaction's: none of its requests stands in line for it any more."""
         for guard in list(self._waits.parties[txn_id].places.get(lock, ())):
             if lock.reservation is not guard:
@@ -381,7 +366,7 @@ class LockStates:
                 if guard.waits_at is lock:
                     self._let_go(guard)
 
-    def _hold(self, lock: Lock, txn: Txn) -> None:
+    def _hold(self, lock: KeyLock, txn: Txn) -> None:
         """Make a transaction the holder of a lock that no other one holds."""
         party = self._waits.party(txn)
         if lock.holder is not None:
@@ -401,7 +386,7 @@ class LockStates:
             lock.contended = False
             self._waits.count(lock)
 
-    def _rise(self, lock: Lock, txn: Txn) -> None:
+    def _rise(self, lock: KeyLock, txn: Txn) -> None:
         """The holder's timestamp has risen: readers that are now before it go."""
         lock.holder = txn
         still = []
@@ -413,19 +398,44 @@ class LockStates:
         lock.readers = still
         self._waits.count(lock)
 
-    def _move(self, locks: list[Lock], moved: Moved) -> int:
-        outcome = self._endings.outcome(moved.txn.id)
+    def _held(self, where: Key | Span, txn: Txn) -> list[KeyLock]:
+        """The locks that a transaction holds at a key or in a span."""
+        span = where if isinstance(where, Span) else Span(where)
+        return [
+            lock
+            for lock in self._locks.within(span)
+            if lock.holder is not None and lock.holder.id == txn.id
+        ]
+
+    def _finish(
+        self, locks: list[KeyLock], txn: Txn, outcome: Outcome, committed: Timestamp | None
+    ) -> int:
+        """A transaction is committed or aborted, and these of its locks are released."""
+        known = self._endings.outcome(txn.id)
+        if known is not None and known != outcome:
+            raise ended_error(txn, known)
+        if committed is not None:
+            for lock in locks:
+                self._check_rises(lock, committed)
+        self._end(txn.id, outcome)
+        for lock in locks:
+            self._release(lock, committed)
+        self._waits.drop(txn.id)
+        return len(locks)
+
+    def _move(self, locks: list[KeyLock], txn: Txn, timestamp: Timestamp) -> int:
+        outcome = self._endings.outcome(txn.id)
         if outcome is not None:
-            raise ended_error(moved.txn, outcome)
+            raise ended_error(txn, outcome)
         changed = 0
         for lock in locks:
             assert lock.holder is not None
-            if lock.holder.timestamp < moved.timestamp:
-                self._rise(lock, lock.holder._replace(timestamp=moved.timestamp))
+            if lock.holder.timestamp < timestamp:
+                self._rise(lock, lock.holder._replace(timestamp=timestamp))
                 changed += 1
         return changed
 
-    def _release(self, lock: Lock, committed: Timestamp | None) -> None:
+    def _release(self, lock: KeyLock, committed: Timestamp | None) -> None:
         """The holder is finished."""
         assert lock.holder is not None
         party = self._waits.parties[lock.holder.id]
@@ -436,7 +446,7 @@ class LockStates:
             lock.last_committed = max(committed, lock.last_committed or 0)
         self._free(lock)
 
-    def _free(self, lock: Lock) -> None:
+    def _free(self, lock: KeyLock) -> None:
         """Nobody holds or reserves the lock: all readers go, and one writer is the next."""
         for guard in lock.readers:
             self._let_go(guard)
@@ -502,11 +512,11 @@ class LockStates:
             key=key,
         )
 
-    def _check_rises(self, lock: Lock, timestamp: Timestamp, how: str) -> None:
+    def _check_rises(self, lock: KeyLock, timestamp: Timestamp) -> None:
         holder = lock.holder
         if holder is not None and timestamp < holder.timestamp:
             raise BadTimestamp(
-                f"transaction {holder.id} can't be {how} at {timestamp}: its lock on {lock.key!r} "
+                f"transaction {holder.id} can't be committed at {timestamp}: its lock on {lock.key!r} "
                 f"is at {holder.timestamp}, and readers before that have gone on",
                 timestamp=timestamp,
             )

@@ -37,7 +37,7 @@ from collections.abc import Container, Iterator
 from locks.errors import DeadlockAborted, LocksError, MisuseError
 from locks.mvcc.errors import BadTimestamp, LockedByOther, TransactionFinished
 from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn, TxnId, Wait
-from locks.mvcc.records import Ending, Guard, Lock, by_number
+from locks.mvcc.records import Ending, Guard, KeyLock, by_number
 
 __all__ = [
     "Endings",
@@ -57,10 +57,10 @@ class Party:
 
     def __init__(self, txn: Txn) -> None:
         self.txn = txn
-        self.held: dict[Key, Lock] = {}
+        self.held: dict[Key, KeyLock] = {}
         self.guards: dict[Guard, None] = {}  # its requests that wait or have a place
         self.waits: dict[Guard, None] = {}  # those that wait
-        self.places: dict[Lock, list[Guard]] = {}  # those that have a place at a lock, in order
+        self.places: dict[KeyLock, list[Guard]] = {}  # those that have a place at a lock, in order
         self.contended = 0  # how many of its locks somebody stands in line at
 
 
@@ -105,13 +105,13 @@ class Waits:
         if party is not None and not party.held and not party.guards:
             del self.parties[txn_id]
 
-    def put(self, guard: Guard, lock: Lock) -> None:
+    def put(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request has a place at a lock from now on."""
         party = self.party(guard.txn)
         party.guards[guard] = guard.places[lock] = None
         insort(party.places.setdefault(lock, []), guard, key=by_number)
 
-    def take(self, guard: Guard, lock: Lock) -> None:
+    def take(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request has no place at a lock any more."""
         del guard.places[lock]
         places = self.parties[guard.txn.id].places
@@ -120,7 +120,7 @@ class Waits:
         if not mine:
             del places[lock]
 
-    def count(self, lock: Lock) -> None:
+    def count(self, lock: KeyLock) -> None:
         """Whether somebody stands in line at a lock may have changed."""
         contended = bool(lock.queue or lock.readers)
         if contended is not lock.contended:
@@ -128,7 +128,7 @@ class Waits:
             if lock.holder is not None:
                 self.parties[lock.holder.id].contended += 1 if contended else -1
 
-    def edges(self, guard: Guard, seen: dict[Lock, int] | None = None) -> Iterator[Wait]:
+    def edges(self, guard: Guard, seen: dict[KeyLock, int] | None = None) -> Iterator[Wait]:
         """For whom a request that waits does so.
 
         Args:
@@ -160,7 +160,7 @@ class Waits:
         if party is None or not party.waits or not self._is_awaited(party):
             return None
         reached: dict[TxnId, Wait] = {}
-        seen: dict[Lock, int] = {}
+        seen: dict[KeyLock, int] = {}
         todo = [party]
         for party in todo:
             for guard in party.waits:
@@ -267,7 +267,7 @@ def ended_error(txn: Txn, ending: Ending) -> LocksError:
     )
 
 
-def locked_error(lock: Lock, holder: Txn, txn: Txn) -> LockedByOther:
+def locked_error(lock: KeyLock, holder: Txn, txn: Txn) -> LockedByOther:
     """What to raise when a transaction is to have a lock that another one holds."""
     return LockedByOther(
         f"transaction {txn.id} can't have the lock on {lock.key!r}: transaction {holder.id} holds "

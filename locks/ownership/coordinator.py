@@ -147,6 +147,18 @@ class Coordinator(Generic[W]):
         Raises:
             OperatingError: Its number is not larger than those before.
         """
+        self._check_newer(token)
+        self.token = token
+        self.agreements += 1
+        self._agreeing = False
+        staying = {g: owner for g, owner in self._owners.items() if g not in self._revoked}
+        self._plan = spread(self.groups, staying, self._staying_workers())
+        revokes = self._ask_back(staying)
+        renewals = self._renew(staying)
+        free = [group for group in self._plan if group not in self._holders]
+        return [*revokes, *renewals, *self._grant(free)]
+
+    def _check_newer(self, token: int) -> None:
         newest = self.newest
         if token <= newest:
             raise OperatingError(
@@ -155,27 +167,24 @@ class Coordinator(Generic[W]):
                 token=token,
                 newest=newest,
             )
-        self.token = token
-        self.agreements += 1
-        self._agreeing = False
-        staying = {g: owner for g, owner in self._owners.items() if g not in self._revoked}
-        self._plan = spread(self.groups, staying, self._staying_workers())
+
+    def _ask_back(self, staying: Mapping[int, W]) -> list[Revoke]:
+        """Ask for the groups that are to move."""
         revokes: dict[W, list[int]] = {}
         for group, owner in sorted(staying.items()):
             if self._plan.get(group, owner) != owner:
                 revokes.setdefault(owner, []).append(group)
                 self._revoked.add(group)
+        return [Revoke(owner, tuple(asked)) for owner, asked in revokes.items()]
+
+    def _renew(self, staying: Mapping[int, W]) -> list[Renew]:
+        """Raise the tokens of groups that were told at joining, and stay where they are."""
         renewed: dict[W, list[int]] = {}
         for group in sorted(self._reported & staying.keys() - self._revoked):
             renewed.setdefault(staying[group], []).append(group)
-            self._tokens[group] = token
+            self._tokens[group] = self.token
         self._reported.clear()
-        free = [group for group in self._plan if group not in self._holders]
-        return [
-            *[Revoke(owner, tuple(asked)) for owner, asked in revokes.items()],
-            *[Renew(owner, tuple(kept), token) for owner, kept in renewed.items()],
-            *self._grant(free),
-        ]
+        return [Renew(owner, tuple(kept), self.token) for owner, kept in renewed.items()]
 
     def _agree(self) -> list[Effect]:
         """Ask for an agreement, unless one is under way, which covers whatever has changed."""

@@ -51,27 +51,25 @@ class FromSession(NamedTuple):
 def pack(sent: FromParticipant | FromSession) -> tuple[Any, ...]:
     """The tuple that stands for a message; the receiver's own name is left out."""
     id, about, message = sent
-    fields: list[Any]
     match message:
         case Report(owned, agreements):
-            what, fields = "report", [dict(owned), agreements]
+            return ("report", id, about, dict(owned), agreements)
         case Released(groups):
-            what, fields = "released", [list(groups)]
+            return ("released", id, about, list(groups))
         case Leaving():
-            what, fields = "leaving", []
+            return ("leaving", id, about)
         case Welcome():
-            what, fields = "welcome", []
+            return ("welcome", id, about)
         case Grant(_, groups, token):
-            what, fields = "granted", [list(groups), token]
+            return ("granted", id, about, list(groups), token)
         case Renew(_, groups, token):
-            what, fields = "renewed", [list(groups), token]
+            return ("renewed", id, about, list(groups), token)
         case Revoke(_, groups):
-            what, fields = "revoked", [list(groups)]
+            return ("revoked", id, about, list(groups))
         case Closed():
-            what, fields = "closed", []
+            return ("closed", id, about)
         case _:
-            assert_never(message)
-    return (what, id, about, *fields)
+            return assert_never(message)
 
 
 def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromSession:
