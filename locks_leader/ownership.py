@@ -29,7 +29,7 @@ larger, and that is what a store goes by. With islands that have no node in comm
 no order until they meet.
 
 Reports go by messages and not by `ask_candidates`: so the leader never waits in a callback, and
-workers may sit on nodes that do not count for the majority.
+workers may be on nodes that do not count for the majority.
 """
 
 from __future__ import annotations
