@@ -2,7 +2,7 @@
 
 Theory of operation
 -------------------
-Each worker has a *participant*, which is a candidate of an election. Whoever leads runs a *session*, a
+Each worker has a *participant*, which is a candidate of an election. The leader runs a *session*, a
 `CoordinatorSession`, whose workers are the participants, its own among them. Each session has an id, the
 leader's term and node; every message says to which session it belongs.
 
@@ -18,8 +18,8 @@ session has sent before is in the report, or was dropped: in both cases the new 
 What the participant lets go later it tells the new session, after its report on the same way. A release that
 was on its way to a leader that has died is lost with it, and the group is not in the report.
 
-**Who has no leader** begins nothing. The task at hand goes on: its token is what protects. Participants learn
-that a leader is none any more as they lose sight of it, or from itself.
+**Without a leader** a worker begins no task. The task at hand goes on: its token is what protects.
+Participants learn from the leader itself that it leads no more, or lose sight of it.
 
 **An agreement** is the fencing token of a lock, ("locks.ownership", name), taken for a moment: on a
 majority of the nodes that count, or on all nodes that are up where none are named. The session waits
@@ -193,7 +193,7 @@ class Participant(Behaviour):
         self._groups = groups
         self._agreements = agreements
         self._id: SessionId | None = None  # of the session that it has reported to, or runs
-        self._leader: Ref | None = None  # who runs it, if that is another one
+        self._leader: Ref | None = None  # of that session, if it is another one
         self._refusal: Exception | None = None
         part.suspend()
         part.took_part(partial(tell, me))
@@ -205,7 +205,7 @@ class Participant(Behaviour):
     # --- The election
 
     def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
-        """Open a session, as soon as all have reported; who comes later reports as well."""
+        """Begin a session. Those that come later report as well."""
         if newcomer is None:
             self.session = CoordinatorSession(self._groups)
             self._election = election
@@ -226,7 +226,7 @@ class Participant(Behaviour):
 
     def _report(self) -> None:
         self._say(Report(self.part.report(), self.part.agreements))
-        if self.part.stopping:  # whoever led before was told so; this session was not
+        if self.part.stopping:  # the session before was told so, this one was not
             self._say(Leaving())
 
     def _refuse(self, groups: object, election: ElectionState) -> None:
@@ -238,7 +238,7 @@ class Participant(Behaviour):
         election.stop()
 
     def stepped_down(self, election: ElectionState) -> None:
-        """Decide nothing any more, and begin nothing."""
+        """End the session, and begin no task."""
         self._agreements.cancel()
         if self.session is not None:
             self._perform(self.session.close())
@@ -246,7 +246,7 @@ class Participant(Behaviour):
         self._on_its_own()
 
     def handle_down(self, member: Ref, election: ElectionState) -> None:
-        """A worker is gone; or the leader, then nothing is begun for now."""
+        """A worker is gone; or the leader: then no task is begun for now."""
         if self.session is not None:
             self._perform(self.session.gone(member, election.candidates))
         elif member == self._leader:
@@ -263,7 +263,7 @@ class Participant(Behaviour):
     # --- Messages
 
     def handle_cast(self, message: Any, election: ElectionState) -> None:
-        """Take in what another participant says, unless it is of a session that is no more."""
+        """Take in what another participant says, unless it is of another session."""
         try:
             received = unpack(message, self.me, self._groups)
         except MisuseError as error:
@@ -305,7 +305,7 @@ class Participant(Behaviour):
             self._say(answer)
 
     def _say(self, message: ToSession) -> None:
-        """Tell the session something, whoever runs it."""
+        """Tell the session something, here or where the leader is."""
         if self.session is not None:
             self._received(self.me, message)
         elif self._leader is not None and self._id is not None:

@@ -1,4 +1,4 @@
-"""The lock table: which locks are held, who waits for them, and who is next.
+"""The lock table: which locks are held, which requests wait for them, and which one is next.
 
 Theory of operation
 -------------------
@@ -19,22 +19,22 @@ place in the order.
 Requests of the same transaction never wait for each other.
 
 When a lock is released, all its readers go, and the first writer in the queue has the
-*reservation*: it may go and scan again, and nobody who came later can be ahead of it at this key,
+*reservation*: it may go and scan again, and no later request can be ahead of it at this key,
 however long it waits for others of its keys. When it is dequeued without having written, the next
 one has the reservation.
 
-A writer that is not the next any more (an older one took its reservation, or somebody has acquired
+A writer that is not the next any more (an older one took its reservation, or a transaction has acquired
 the lock) stands in the queue by its number, without waiting here.
 
 **Invariants** (`tests/mvcc/invariants.py` checks them after each operation)
 
 * A key has a holder or a reservation, never both; a key with neither is not in the map.
-* Without a holder nobody waits to read.
+* Without a holder no request waits to read.
 * The queue and the readers are in the order of their numbers; the reservation is older than all in
-  the queue. Nobody is twice in it, and nobody of the holder's or the reserver's transaction.
+  the queue. No request is twice in it, and none of the holder's or the reserver's transaction.
 * A reader that waits has a timestamp that is not before the holder's.
 
-Every operation checks what it was given first; when it raises, nothing has changed.
+Every operation checks what it was given first; when it raises, it has changed nothing.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LockStates:
 
     Attributes:
         woken: Guards that wait no more, in order. They were released, or `Guard.ending` says why
-            they are lost. Whoever uses the table takes them out.
+            they are lost. The user of the table takes them out.
     """
 
     def __init__(self, *, detect: bool = True, remembered: int = REMEMBERED) -> None:
@@ -236,7 +236,7 @@ class LockStates:
         return report
 
     def count_push(self) -> None:
-        """Somebody pushes a transaction; for the statistics."""
+        """Count a push, for the statistics."""
         self._pushes += 1
 
     # --- Questions ------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ class LockStates:
             raise UnknownGuard(f"{guard!r} {what}; scan again without it", guard=guard)
 
     def waits_for(self, guard: Guard) -> tuple[Txn, Key] | None:
-        """For whom a request waits first of all, and at which key; `None` if it does not wait.
+        """The first transaction that a request waits for, and the key; `None` if it does not wait.
 
         Raises:
             UnknownGuard: It is not in this table.
@@ -267,7 +267,7 @@ class LockStates:
         return None
 
     def state(self, key: Key) -> LockState:
-        """The state of a key; one without anything if there is none."""
+        """The state of a key; an empty one if there is none."""
         lock = self._locks.get(key)
         return LockState(key) if lock is None else lock.seen()
 
@@ -382,7 +382,7 @@ class LockStates:
             else:
                 lock.insert(lock.queue, reserver)
             self._clear_way(lock, txn.id)
-            # As if nobody had stood in line before: the count is the new holder's.
+            # As if the line had been empty before: the count is the new holder's.
             lock.contended = False
             self._waits.count(lock)
 
@@ -447,7 +447,7 @@ class LockStates:
         self._free(lock)
 
     def _free(self, lock: KeyLock) -> None:
-        """Nobody holds or reserves the lock: all readers go, and one writer is the next."""
+        """The lock is neither held nor reserved: all readers go, and one writer is the next."""
         for guard in lock.readers:
             self._let_go(guard)
         lock.readers.clear()

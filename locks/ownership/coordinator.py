@@ -1,12 +1,12 @@
-"""Who owns which groups, as the one who decides it sees it: a pure state machine.
+"""Which worker owns which groups, as the coordinator sees and decides it: a pure state machine.
 
 A worker joins, and is gone. Whenever that happens the coordinator asks for an *agreement*: a number
-larger than that of every agreement before, whoever coordinated then. (The shells take a lock for
+larger than that of every agreement before, under any coordinator. (The shells take a lock for
 it, and the number is its fencing token.) When it has one, it makes a plan (`spread`) with it:
 
-* a group that nobody owns is granted, with the number as its token;
+* a group without an owner is granted, with the number as its token;
 * a group that is to move is asked back from its owner, and granted when that one has released it;
-* all else stays as it is, with the token that it has.
+* every other group stays where it is, with the token that it has.
 
 Workers that come and go while an agreement is under way are covered by it. So there is at most one
 agreement for each worker that comes or goes, however many groups there are.
@@ -16,10 +16,10 @@ that the next agreement covers it; or because it was asked back under an agreeme
 the one under which it was granted. Either way the last agreement is newer than the token before.
 
 A coordinator that takes over from another one is told by each worker what it owns when it joins. Two
-who own the same group, after a network was parted, are told apart by their tokens: the smaller one
-is asked back. Somebody whom nobody here knows may have had a group meanwhile, with a larger token,
-so that whoever has it now would be refused: what was told at joining gets the number of the next
-agreement as its token, even where it stays.
+workers that own the same group, after a network was parted, are told apart by their tokens: the one
+with the smaller token is asked for it. A worker unknown here may have had a group meanwhile, with a
+larger token, and the present owner would be refused. So a group that was told at joining gets the
+number of the next agreement as its token, even where it stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ W = TypeVar("W", bound=Hashable)
 
 
 class Coordinator(Generic[W]):
-    """Decides who owns which groups. Each method returns what is to be done, in order.
+    """Decides which worker owns which groups. Each method returns what is to be done, in order.
 
     Args:
         groups: How many groups there are.
@@ -57,7 +57,7 @@ class Coordinator(Generic[W]):
         self._leaving: set[W] = set()
         self._owners: dict[int, W] = {}
         self._tokens: dict[int, int] = {}  # the largest known, also of groups that are free
-        # Who may still have a task at hand: the owner, and losers that have not released yet.
+        # Workers that may have a task at hand: the owner, and losers that have not released it yet.
         self._holders: dict[int, set[W]] = {}
         self._revoked: set[int] = set()  # asked back from their owners
         self._reported: set[int] = set()  # told at joining since the last agreement
@@ -71,7 +71,7 @@ class Coordinator(Generic[W]):
 
     @property
     def owners(self) -> dict[int, W]:
-        """Who owns each group, as far as somebody does."""
+        """The owner of each group that has one."""
         return dict(self._owners)
 
     @property
@@ -128,7 +128,7 @@ class Coordinator(Generic[W]):
         if worker in self._leaving:
             self._leaving.remove(worker)
             if not held:
-                return []  # nobody is to have more or less than before
+                return []  # no worker is to have more or less than before
         return self._agree()
 
     def released(self, worker: W, groups: Iterable[int]) -> list[Effect]:

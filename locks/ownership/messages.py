@@ -3,7 +3,7 @@
     a worker's threads  --FromWorker-->    its participant  --ToSession-->  the coordinator's session
                                            its participant  <--ToParticipant--
 
-A *participant* stands between a worker's threads and the *session* of whoever coordinates. What a
+A *participant* stands between a worker's threads and the *session* of the coordinator. What a
 session says names the participant that it is for, so these messages are effects as well.
 """
 

@@ -1,13 +1,13 @@
-"""One part that a worker takes, from joining to leaving, whoever coordinates it.
+"""One part that a worker takes, from joining to leaving, under any coordinator.
 
 Tasks are begun and ended in the threads or greenlets of the program. What is granted and asked back
 comes from the coordinator, in the background. Both meet in `Part`, under a lock that is held for a
 few instructions only. Callbacks run in the background, one at a time: `on_gained` before the first
-task of the group is begun, `on_lost` after the last one is over, and before anybody else gets it.
+task of the group is begun, `on_lost` after the last one is over, and before the next owner gets it.
 
-Signal handlers run in the middle of that. So `stop` waits for no lock: where somebody has it, it is
-carried out as soon as that one lets it go. And a `KeyboardInterrupt` is held back while a task is
-entered as begun or ended, or it would be at hand for ever, and nobody could leave.
+Signal handlers run in the middle of that. So `stop` waits for no lock: if it is held,
+`stop` is carried out as soon as it is let go. And a `KeyboardInterrupt` is held back while a task is
+entered as begun or ended: otherwise the task would be at hand for ever, and the worker could not leave.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def next_slice(done: int, seconds: float) -> int:
 
 
 class _State:
-    """The lock around what a part knows; what is posted is done by who has it, or gets it."""
+    """The lock around what a part knows. What is posted is done with it, at once or when it is free."""
 
     def __init__(self) -> None:
         self._lock = native_lock()
@@ -90,7 +90,7 @@ class Part:
 
     Args:
         name: What is shared out.
-        client: Who has joined: when it ends, so does the part.
+        client: The thread, greenlet or actor that has joined: when it ends, so does the part.
         on_gained: Called with each group that is granted, and its token.
         on_lost: Called with each group that was let go.
 
@@ -119,11 +119,11 @@ class Part:
         self.stopping = False
         self.leaves = False  # because it was told to
         self._tell: Callable[[FromWorker], object] = lambda message: None
-        self.running = native_lock()  # held by who runs a backlog
+        self.running = native_lock()  # held while it runs a backlog
         self._lock = _State()
         self._idle: set[Waiter] = set()
         self._slice = 16
-        self._finished: list[int] = []  # asked back, and nothing is at hand any more
+        self._finished: list[int] = []  # asked back, and the last task is over
         try:
             self._monitor = monitor(client, lambda _: self._tell(Gone()))
         except (TypeError, ValueError) as error:
@@ -233,7 +233,7 @@ class Part:
         """The part is over."""
         self._monitor.cancel()
         self.reason = reason
-        self.over.open()  # first: who sees that it is stopping may ask whether it has failed
+        self.over.open()  # first: a thread that sees it stopping may ask whether it has failed
         with self._lock:
             self.stopping = True
             self.member.suspend()
@@ -292,7 +292,7 @@ class Part:
                 self.end(group)
 
     def stop(self, now: bool) -> None:
-        """Begin nothing more; end when nothing is at hand, or at once."""
+        """Begin nothing more; end when no task is at hand, or at once."""
         self._lock.post(partial(self._stop, now))
 
     def _stop(self, now: bool) -> None:
@@ -303,7 +303,7 @@ class Part:
         self.wake()
 
     def wake(self) -> None:
-        """Have whoever is idle look again."""
+        """Have an idle worker look again."""
         for waiter in tuple(self._idle):
             waiter.wake()
 

@@ -163,7 +163,7 @@ class _LocalSession:
             token = take_token(self._node, self._lock_id)
             self._perform(self.core.agreed(token, newest))
         except Exception as error:  # the node was stopped, or its clock was set back
-            self._close()  # who comes now has another one
+            self._close()  # the next worker begins another one
             for participant in self.core.coordinator.workers:
                 tell(participant, AgreementFailed(error))
 

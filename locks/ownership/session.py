@@ -1,10 +1,9 @@
-"""One session of a coordinator, whoever runs it and however its messages travel: a pure state machine.
+"""One session of a coordinator, by whatever way its messages travel: a pure state machine.
 
-Participants *report* to a session what they have not let go. It *opens* when all have reported who
-may own something. Then it welcomes them, they go on with what they own, and the first agreement is
-taken. Until then nothing is granted, because somebody who has not reported yet may own it; and
-nobody goes on, because two may have reported the same group, where one of them was cut off for a
-while.
+Participants *report* to a session what they have not let go. It *opens* when all that may own a
+group have reported. Then it welcomes them, they go on with what they own, and the first agreement is
+taken. Until then no group is granted, because one that has not reported yet may own it; and no worker
+goes on, because two may have reported the same group, where one of them was cut off for a while.
 
 A session counts agreements, also those under earlier sessions, as far as any participant knows of
 them. An agreement that is smaller than a token that was reported meanwhile is taken once more.
@@ -52,7 +51,7 @@ class CoordinatorSession(Generic[W]):
 
     @property
     def agreements(self) -> int:
-        """How many agreements there were, as far as anybody knows."""
+        """How many agreements there were, as far as any participant knows."""
         return self._before + self.coordinator.agreements
 
     @property
@@ -68,7 +67,7 @@ class CoordinatorSession(Generic[W]):
         Args:
             worker: The participant.
             message: What it says.
-            expected: Those that have to report before anybody goes on, as far as is known by now.
+            expected: Those that have to report before a worker goes on, as far as is known by now.
         """
         effects: Sequence[SessionEffect]
         match message:
@@ -102,7 +101,7 @@ class CoordinatorSession(Generic[W]):
         return [*self.coordinator.agreed(token)]
 
     def close(self) -> list[SessionEffect]:
-        """Another session may begin: whoever has reported to this one is on its own."""
+        """Another session may begin: all that have reported to this one are on their own."""
         return [Closed(worker) for worker in self.coordinator.workers]
 
     def _joined(self, worker: W, owned: Mapping[int, int]) -> list[SessionEffect]:

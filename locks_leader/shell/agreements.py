@@ -1,4 +1,4 @@
-"""Agreements on who owns what: fencing tokens of a lock that is taken for a moment."""
+"""Agreements among nodes: fencing tokens of a lock that is taken on several of them for a moment."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.leader.sessions import GROUPS, Place, World
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
 SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
-PLAYS = 4_000 if EXPLORE else 300
+PLAYS = 2_000 if EXPLORE else 300
 
 
 def play(choices: list[int], cuts: bool) -> None:
@@ -56,7 +56,7 @@ def test_tokens_tell_owners_apart(choices: list[int]) -> None:
     play(choices, cuts=True)
 
 
-@pytest.mark.parametrize("turn", range(5 if EXPLORE else 1))
+@pytest.mark.parametrize("turn", range(10 if EXPLORE else 1))
 @pytest.mark.parametrize("cuts", [False, True])
 def test_long_plays(cuts: bool, turn: int) -> None:
     """The same for longer plays, which chance makes."""
