@@ -35,7 +35,7 @@ workers may be on nodes that do not count for the majority.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -317,7 +317,7 @@ class Participant(Behaviour):
             expected = self._election.candidates
             self._perform(self.session.received(participant, message, expected))
 
-    def _perform(self, effects: list[SessionEffect]) -> None:
+    def _perform(self, effects: Sequence[SessionEffect]) -> None:
         """Do what the session wants done; callbacks of the leader's own worker come last."""
         session, id = self.session, self._id
         assert session is not None

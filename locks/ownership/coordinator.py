@@ -44,6 +44,7 @@ class Coordinator(Generic[W]):
 
     Attributes:
         token: The number of the last agreement; 0 before the first.
+        newest: The largest token that it knows of.
         agreements: How many there were.
         moves: How many groups were granted.
     """
@@ -51,6 +52,7 @@ class Coordinator(Generic[W]):
     def __init__(self, groups: int) -> None:
         self.groups = groups
         self.token = 0
+        self.newest = 0
         self.agreements = 0
         self.moves = 0
         self._workers: dict[W, None] = {}
@@ -75,11 +77,6 @@ class Coordinator(Generic[W]):
         return dict(self._owners)
 
     @property
-    def newest(self) -> int:
-        """The largest token that it knows of."""
-        return max([self.token, *self._tokens.values()])
-
-    @property
     def settled(self) -> bool:
         """Whether all groups are where they are to be."""
         return not self._agreeing and self._owners == self._plan and not self._revoked
@@ -100,6 +97,7 @@ class Coordinator(Generic[W]):
             ):
                 self._owners[group] = worker
                 self._tokens[group] = token
+                self.newest = max(self.newest, token)
                 self._revoked.discard(group)
                 if owner is not None:
                     lost.setdefault(owner, []).append(group)
@@ -148,7 +146,7 @@ class Coordinator(Generic[W]):
             OperatingError: Its number is not larger than those before.
         """
         self._check_newer(token)
-        self.token = token
+        self.token = self.newest = token
         self.agreements += 1
         self._agreeing = False
         staying = {g: owner for g, owner in self._owners.items() if g not in self._revoked}
@@ -159,13 +157,12 @@ class Coordinator(Generic[W]):
         return [*revokes, *renewals, *self._grant(free)]
 
     def _check_newer(self, token: int) -> None:
-        newest = self.newest
-        if token <= newest:
+        if token <= self.newest:
             raise OperatingError(
-                f"an agreement has the number {token}, but there was {newest} before: the clock "
+                f"an agreement has the number {token}, but there was {self.newest} before: the clock "
                 "was set back, or the lock that agreements are made with is not the same everywhere",
                 token=token,
-                newest=newest,
+                newest=self.newest,
             )
 
     def _ask_back(self, staying: Mapping[int, W]) -> list[Revoke]:

@@ -149,18 +149,18 @@ class Part:
         """
         released: list[int] = []
         match message:
-            case Welcome():
-                self.resume()
+            case Revoke():
+                released = self.revoked(message.groups)
             case Grant():
                 self.granted(message.groups, message.token)
             case Renew():
                 self.renewed(message.groups, message.token)
-            case Revoke():
-                released = self.revoked(message.groups)
-            case Closed():
-                self.suspend()
             case Idle():
                 released = self.settle()
+            case Welcome():
+                self.resume()
+            case Closed():
+                self.suspend()
             case Leaving():
                 return message
             case _:

@@ -9,9 +9,9 @@ one agreement newer than another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 import gevent
@@ -42,6 +42,7 @@ __all__ = ["Ownership"]
 
 Ref = pykka.ActorRef[Any]
 Heard = FromWorker | ToParticipant | AgreementFailed
+HEARD = frozenset(get_args(Heard))
 
 
 class Ownership(Worker):
@@ -98,7 +99,7 @@ class _Participant(GeventActor):
 
     def on_receive(self, message: Any) -> None:
         """Take in what the worker or the session says; anybody may broadcast something else."""
-        if isinstance(message, Heard):
+        if type(message) in HEARD:
             self._hear(message)
 
     def _hear(self, message: Heard) -> None:
@@ -151,7 +152,7 @@ class _LocalSession:
         if not self.core.coordinator.workers:
             self._close()
 
-    def _perform(self, effects: list[SessionEffect]) -> None:
+    def _perform(self, effects: Sequence[SessionEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Agree):
                 gevent.spawn(self._agree, self.core.newest)

@@ -61,7 +61,7 @@ class CoordinatorSession(Generic[W]):
 
     def received(
         self, worker: W, message: ToSession, expected: Iterable[W] = ()
-    ) -> list[SessionEffect]:
+    ) -> Sequence[SessionEffect]:
         """A participant says something.
 
         Args:
@@ -71,22 +71,22 @@ class CoordinatorSession(Generic[W]):
         """
         effects: Sequence[SessionEffect]
         match message:
-            case Report(owned, agreements):
-                self._before = max(self._before, agreements)
-                effects = self._joined(worker, owned)
-            case Released(groups):
-                effects = self.coordinator.released(worker, groups)
+            case Released():
+                effects = self.coordinator.released(worker, message.groups)
+            case Report():
+                self._before = max(self._before, message.agreements)
+                effects = self._joined(worker, message.owned)
             case Leaving():
                 effects = self.coordinator.leaving(worker)
             case _:
                 assert_never(message)
         return self._go_on(effects, expected)
 
-    def gone(self, worker: W, expected: Iterable[W] = ()) -> list[SessionEffect]:
+    def gone(self, worker: W, expected: Iterable[W] = ()) -> Sequence[SessionEffect]:
         """A participant has ended, or is cut off."""
         return self._go_on(self.coordinator.gone(worker), expected)
 
-    def agreed(self, token: int, newest: int) -> list[SessionEffect]:
+    def agreed(self, token: int, newest: int) -> Sequence[SessionEffect]:
         """There is an agreement.
 
         Args:
@@ -98,13 +98,13 @@ class CoordinatorSession(Generic[W]):
         """
         if token <= self.newest and self.newest > newest:  # reported meanwhile
             return [Agree()]
-        return [*self.coordinator.agreed(token)]
+        return self.coordinator.agreed(token)
 
-    def close(self) -> list[SessionEffect]:
+    def close(self) -> Sequence[SessionEffect]:
         """Another session may begin: all that have reported to this one are on their own."""
         return [Closed(worker) for worker in self.coordinator.workers]
 
-    def _joined(self, worker: W, owned: Mapping[int, int]) -> list[SessionEffect]:
+    def _joined(self, worker: W, owned: Mapping[int, int]) -> Sequence[SessionEffect]:
         effects: list[SessionEffect] = []
         if worker in self.coordinator.workers:  # led anew: only what it says now counts
             effects += self.coordinator.gone(worker)
@@ -115,15 +115,15 @@ class CoordinatorSession(Generic[W]):
 
     def _go_on(
         self, effects: Sequence[SessionEffect], expected: Iterable[W]
-    ) -> list[SessionEffect]:
-        """Open if all have reported, and ask for an agreement, if one is wanted, when it is open."""
-        found: list[SessionEffect] = [effect for effect in effects if not isinstance(effect, Agree)]
+    ) -> Sequence[SessionEffect]:
+        """Open if all have reported; until then no agreement is asked for."""
+        if self.is_open:
+            return effects
+        found: list[SessionEffect] = [each for each in effects if not isinstance(each, Agree)]
         self._wanted = self._wanted or len(found) < len(effects)
         workers = self.coordinator.workers
-        if not self.is_open and all(worker in workers for worker in expected):
+        if all(worker in workers for worker in expected):
             self.is_open = True
             found += [Welcome(worker) for worker in workers]
-        if self._wanted and self.is_open:
-            self._wanted = False
-            found.append(Agree())
+            found += [Agree()] * self._wanted
         return found

@@ -89,7 +89,8 @@ def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromS
 
     match term:
         case ("report", id, ActorRef() as worker, dict(owned), int(agreements)):
-            if are_groups(list(owned)) and all(type(token) is int for token in owned.values()):
+            tokens = owned.values()
+            if are_groups(list(owned)) and all(type(each) is int and each > 0 for each in tokens):
                 return FromParticipant(id, worker, Report(owned, agreements))
         case ("released", id, ActorRef() as worker, list(released)) if are_groups(released):
             return FromParticipant(id, worker, Released(tuple(released)))

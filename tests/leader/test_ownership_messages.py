@@ -80,6 +80,7 @@ def test_all_messages_are_here() -> None:
         ("report", ID, OTHER, [0], 1),
         ("report", ID, OTHER, {4: 1}, 1),
         ("report", ID, OTHER, {0: "1"}, 1),
+        ("report", ID, OTHER, {0: 0}, 1),
         ("report", ID, OTHER, {0: 1}, None),
         ("report", ID, 17, {0: 1}, 1),
         ("granted", ID, 3, [0], None),
