@@ -20,9 +20,9 @@ __all__ = [
     "FromWorker",
     "Gone",
     "Grant",
+    "GroupsReleased",
     "Idle",
     "Leaving",
-    "Released",
     "Renew",
     "Report",
     "Revoke",
@@ -66,13 +66,13 @@ class Report(NamedTuple):
     agreements: int
 
 
-class Released(NamedTuple):
+class GroupsReleased(NamedTuple):
     """Groups that were asked back are let go."""
 
     groups: tuple[int, ...]
 
 
-ToSession = Report | Released | Leaving
+ToSession = Report | GroupsReleased | Leaving
 
 
 # --- From the session to a participant, which is `worker` -----------------------------------------

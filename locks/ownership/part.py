@@ -28,9 +28,9 @@ from locks.ownership.messages import (
     FromWorker,
     Gone,
     Grant,
+    GroupsReleased,
     Idle,
     Leaving,
-    Released,
     Renew,
     Revoke,
     ToParticipant,
@@ -141,7 +141,7 @@ class Part:
         if self.stopping:  # meanwhile, or `join` was left by an exception
             tell(Gone())
 
-    def told(self, message: ToParticipant | Idle | Leaving) -> Released | Leaving | None:
+    def told(self, message: ToParticipant | Idle | Leaving) -> GroupsReleased | Leaving | None:
         """The participant was told something, by the session or by the worker's own threads.
 
         Returns:
@@ -165,7 +165,7 @@ class Part:
                 return message
             case _:
                 assert_never(message)
-        return Released(tuple(released)) if released else None
+        return GroupsReleased(tuple(released)) if released else None
 
     def granted(self, groups: Iterable[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""

@@ -19,8 +19,8 @@ from locks.ownership.coordinator import Coordinator
 from locks.ownership.messages import (
     Agree,
     Closed,
+    GroupsReleased,
     Leaving,
-    Released,
     Report,
     SessionEffect,
     ToSession,
@@ -71,7 +71,7 @@ class CoordinatorSession(Generic[W]):
         """
         effects: Sequence[SessionEffect]
         match message:
-            case Released():
+            case GroupsReleased():
                 effects = self.coordinator.released(worker, message.groups)
             case Report():
                 self._before = max(self._before, message.agreements)

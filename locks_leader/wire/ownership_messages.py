@@ -17,8 +17,8 @@ from locks.errors import assert_never
 from locks.ownership.messages import (
     Closed,
     Grant,
+    GroupsReleased,
     Leaving,
-    Released,
     Renew,
     Report,
     Revoke,
@@ -54,7 +54,7 @@ def pack(sent: FromParticipant | FromSession) -> tuple[Any, ...]:
     match message:
         case Report(owned, agreements):
             return ("report", id, about, dict(owned), agreements)
-        case Released(groups):
+        case GroupsReleased(groups):
             return ("released", id, about, list(groups))
         case Leaving():
             return ("leaving", id, about)
@@ -93,7 +93,7 @@ def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromS
             if are_groups(list(owned)) and all(type(each) is int and each > 0 for each in tokens):
                 return FromParticipant(id, worker, Report(owned, agreements))
         case ("released", id, ActorRef() as worker, list(released)) if are_groups(released):
-            return FromParticipant(id, worker, Released(tuple(released)))
+            return FromParticipant(id, worker, GroupsReleased(tuple(released)))
         case ("leaving", id, ActorRef() as worker):
             return FromParticipant(id, worker, Leaving())
         case ("welcome", id, int(agreements)):

@@ -11,8 +11,8 @@ from locks.otp import etf
 from locks.ownership.messages import (
     Closed,
     Grant,
+    GroupsReleased,
     Leaving,
-    Released,
     Renew,
     Report,
     Revoke,
@@ -26,7 +26,7 @@ from tests.leader.sessions import Name
 ID = (7, "a@127.0.0.1")
 ME = Name("w0")
 OTHER = Name("w1")
-SAID = [Report({0: 5, 3: 9}, 4), Report({}, 0), Released((0, 1, 3)), Leaving()]
+SAID = [Report({0: 5, 3: 9}, 4), Report({}, 0), GroupsReleased((0, 1, 3)), Leaving()]
 TOLD = [
     Welcome(ME),
     Grant(ME, (0, 1), 12),

@@ -22,8 +22,8 @@ from locks.ownership.messages import (
     Closed,
     Effect,
     Grant,
+    GroupsReleased,
     Leaving,
-    Released,
     Renew,
     Report,
     Revoke,
@@ -354,7 +354,7 @@ def test_a_session_in_which_nobody_is_expected_is_open() -> None:
     assert session.agreed(1, 0) == [Grant("a", (0,), 1)]
     assert session.received("a", Leaving()) == [Agree()]
     assert session.agreed(2, 1) == [Revoke("a", (0,))]
-    assert session.received("a", Released((0,))) == [Grant("b", (0,), 2)]
+    assert session.received("a", GroupsReleased((0,))) == [Grant("b", (0,), 2)]
     assert session.close() == [Closed("a"), Closed("b")]
 
 
@@ -365,7 +365,7 @@ def test_a_participant_that_reports_again() -> None:
     session.agreed(10, 0)
     session.received("b", Report({}, 0))
     session.agreed(11, 10)
-    session.received("a", Released((1,)))
+    session.received("a", GroupsReleased((1,)))
     assert session.received("a", Report({1: 10}, 1)) == [Agree(), Revoke("a", (1,)), Welcome("a")]
     assert session.coordinator.owners == {1: "b"}
 
