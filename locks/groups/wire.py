@@ -7,8 +7,8 @@
 | `Join` | `{join, Peer, Group, Pid}`, or a list of pids |
 | `Leave` | `{leave, Peer, Pid, [Group]}`, or a list of pids |
 
-The first goes to the name of the scope on a node, the others to the pid of the peer, which each of
-them says: it is the process of the scope on the node that sends.
+`Discover` goes to the name of the scope on a node, the others to the pid of the peer. `Peer` is the
+process of the scope on the node that sends.
 
 Source: `pg.erl` in OTP's application `kernel`, of OTP 23 to 28.
 """
@@ -45,11 +45,11 @@ class Group:
     is encoded in are the same one, as Erlang can't tell them apart.
 
     Args:
-        value: What users call it.
+        value: Its name, as users give it.
 
     Attributes:
-        given: What it was called here.
-        value: What it is called by nodes that were told of it.
+        given: Its name as it was given here.
+        value: Its name as other nodes decode it.
         encoded: Its term.
 
     Raises:
@@ -59,7 +59,7 @@ class Group:
     __slots__ = ("encoded", "given", "value")
 
     def __init__(self, value: Any) -> None:
-        # Encoded as the users have it first: that refuses what is nested too deep, or within itself.
+        # Encoded as it was given first: that refuses what is nested too deep, or within itself.
         etf.encode((CAST, (SYNC, NOBODY, [(value, [NOBODY])])))
         self.given = value
         self.value = _canonical(value)
@@ -122,7 +122,7 @@ def pack(message: Message, me: Pid, pid_of: Callable[[Any], Pid]) -> tuple[Any, 
     Args:
         message: The message.
         me: The pid of the scope's process here.
-        pid_of: Says the pid of a member.
+        pid_of: Gives the pid of a member.
     """
     if isinstance(message, Discover):
         return (DISCOVER, me)
@@ -166,10 +166,10 @@ def _value(group: Hashable) -> Any:
 
 
 def unpack(term: Any) -> tuple[Pid, Message]:
-    """The peer that a message is of, and the message.
+    """The peer that has sent a message, and the message.
 
     Raises:
-        BadMessage: It is none.
+        BadMessage: It is not a message of `pg`.
     """
     inner = term
     if type(term) is tuple and len(term) == 2 and term[0] == CAST:
@@ -178,7 +178,7 @@ def unpack(term: Any) -> tuple[Pid, Message]:
         tag, peer, *rest = inner
         try:
             message = _unpack(tag, peer, rest) if (inner is not term) == (tag == SYNC) else None
-        except MisuseError as error:  # the name of a group that can be read, but not be sent back
+        except MisuseError as error:  # a group name that can be read, but not sent back
             raise BadMessage(f"{term!r:.200} is no message of process groups: {error}") from error
         if message is not None:
             return peer, message
