@@ -54,7 +54,7 @@ class Question(NamedTuple):
     Attributes:
         title: The question, as a title of its story.
         setting: What is explored.
-        wanted: Safe: never two workers at once. Live: somebody processes the data set. Free: at the end
+        wanted: Safe: never two workers at once. Live: a worker processes the data set. Free: at the end
             there is no lock that nobody holds and that made another worker move on.
     """
 
