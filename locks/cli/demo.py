@@ -33,7 +33,7 @@ START_BALANCE = 100
 
 @dataclass
 class Bank:
-    """The accounts, and what was counted. The locks are the only thing that protects them."""
+    """The accounts, and some counters. Only the locks protect them."""
 
     balances: list[int]
     transfers: int = 0
@@ -44,7 +44,7 @@ class Bank:
 
     @property
     def money(self) -> int:
-        """All the money there should be."""
+        """How much money there should be."""
         return START_BALANCE * len(self.balances)
 
     def client(self, rng: random.Random, on_deadlock: OnDeadlock) -> None:
@@ -91,7 +91,7 @@ class Bank:
             gevent.sleep(every)
 
     def report(self, seconds: float) -> dict[str, Any]:
-        """What is to be said at the end."""
+        """The figures for the end."""
         waits = sorted(self.waits) or [0.0]
         counted = locks.statistics()
         return {
@@ -118,7 +118,7 @@ def run(clients: int, accounts: int, seconds: float, seed: int, show: bool) -> d
         accounts: How many accounts there are.
         seconds: For how long.
         seed: What the clients' choices are drawn from.
-        show: Whether live progress is shown, in one line of the terminal.
+        show: Whether to show live progress, in one line of the terminal.
 
     Returns:
         The report.

@@ -7,8 +7,8 @@
 | `Join` | `{join, Peer, Group, Pid}`, or a list of pids |
 | `Leave` | `{leave, Peer, Pid, [Group]}`, or a list of pids |
 
-The first goes to the name of the scope on a node, the others to the pid of the peer, which each of
-them says: it is the process of the scope on the node that sends.
+`Discover` goes to the name of the scope on a node, the others to the pid of the peer. `Peer` is the
+process of the scope on the node that sends.
 
 Source: `pg.erl` in OTP's application `kernel`, of OTP 23 to 28.
 """
@@ -41,11 +41,11 @@ class Group:
     is encoded in are the same one, as Erlang can't tell them apart.
 
     Args:
-        value: What users call it.
+        value: Its name, as users give it.
 
     Attributes:
-        given: What it was called here.
-        value: What it is called by nodes that were told of it.
+        given: Its name as it was given here.
+        value: Its name as other nodes decode it.
         encoded: Its term.
 
     Raises:
@@ -163,7 +163,7 @@ def pack(message: Message, me: Pid, pid_of: Callable[[Any], Pid]) -> tuple[Any, 
     Args:
         message: The message.
         me: The pid of the scope's process here.
-        pid_of: Says the pid of a member.
+        pid_of: Gives the pid of a member.
     """
     kind = type(message)
     term = (_TAGS[kind], me, *_FORMS[kind].pack(message, pid_of))
@@ -171,10 +171,10 @@ def pack(message: Message, me: Pid, pid_of: Callable[[Any], Pid]) -> tuple[Any, 
 
 
 def unpack(term: Any) -> tuple[Pid, Message]:
-    """The peer that a message is of, and the message.
+    """The peer that has sent a message, and the message.
 
     Raises:
-        BadMessage: It is none.
+        BadMessage: It is not a message of `pg`.
     """
     is_cast = type(term) is tuple and len(term) == 2 and term[0] == CAST
     inner = term[1] if is_cast else term
