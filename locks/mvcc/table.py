@@ -3,13 +3,11 @@
 Theory of operation
 -------------------
 A transaction's uncommitted write of a key, its *intent*, is a lock on the key until the transaction
-is over. `LockStates` keeps a sorted map from keys to locks. A key is in it while its lock is held
-or reserved; all others cost nothing.
+is over. `LockStates` keeps a sorted map from keys to locks that are held or reserved.
 
 A *request* of a transaction reads and writes keys, and is represented by a `Guard`. Guards are
-numbered in the order in which they come. It scans all its keys, at the first lock that is in its
-way it waits, and when that wait is over it scans again, with the same guard, so it never loses its
-place in the order.
+numbered as they come. It scans all its keys, waits at the first lock that is in its way, and then scans
+again with the same guard, so it keeps its place in the order.
 
     holder        reader   waits if the holder's timestamp is not later than its own
                   writer   waits
@@ -78,8 +76,8 @@ class LockStates:
         remembered: How many transactions are remembered as finished, to tell their later use.
 
     Attributes:
-        woken: Guards that wait no more, in order. They were released, or `Guard.ending` says why
-            they are lost. The user of the table takes them out.
+        woken: Guards whose wait is over, in order: released, or lost (`Guard.ending` says why). The
+            user of the table takes them out.
     """
 
     def __init__(self, *, detect: bool = True, remembered: int = REMEMBERED) -> None:
