@@ -47,7 +47,6 @@ from locks.ownership.agreements import OWNERSHIP
 from locks.ownership.messages import (
     Agree,
     AgreementFailed,
-    Closed,
     FromWorker,
     Gone,
     Idle,
@@ -275,8 +274,6 @@ class Participant(Behaviour):
             self._received(received.participant, received.message)
         elif self.session is None:
             self.part.agreements = received.agreements
-            if isinstance(received.message, Closed):
-                self._leader = self._id = None
             self._told(received.message)
 
     def handle_info(self, message: Any, election: ElectionState) -> None:

@@ -210,6 +210,44 @@ def test_a_leader_that_has_stepped_down_takes_its_workers_along() -> None:
     world.check_settled()
 
 
+@pytest.mark.parametrize("next_leader", ["w1", "w2"])
+def test_a_leaver_tells_the_next_leader(next_leader: str) -> None:
+    """It has a task at hand when its leader dies: its other groups need not wait for that task.
+
+    So it is when the leaver itself is elected.
+    """
+    world, (_, leaver, other) = took_part(3)
+    (group, *_) = leaver.part.member.owned
+    assert world.begin("w1", group)
+    leaver.part.stop(now=False)
+    world.take_in(leaver)  # and tells the leader, which dies
+    world.kill("w0")
+    world.elect(next_leader)
+    arrive(world)
+    assert sorted(other.part.member.owned) == [g for g in range(GROUPS) if g != group]
+    world.settle()
+    world.check_settled()
+
+
+def test_a_callback_of_the_leader_that_fails() -> None:
+    """The others were told before it is called: what they are asked back does not depend on it."""
+    world, (leader, _, _) = took_part(3)
+
+    def fail(group: int) -> None:
+        raise ValueError("as it was asked to")
+
+    leader.part._on_lost = fail
+    for name in (world.join(), world.join()):
+        world.lead(leader, name)
+        world.deliver("w0", name)
+        world.deliver(name, "w0")
+    world.agree(leader)
+    with pytest.raises(ValueError, match="as it was asked to"):
+        world.take_in(leader)
+    sent = [message[1][0] for other in ("w1", "w2") for message in world.on_the_way("w0", other)]
+    assert "revoked" in sent
+
+
 def test_who_loses_sight_of_the_leader_begins_nothing() -> None:
     """It goes on when it is led again."""
     world, (_, second) = took_part(2)
