@@ -38,6 +38,7 @@ NAMES = [f"{letter}@127.0.0.1" for letter in "abcde"]
 GROUPS = 20
 ACCOUNTS = [f"account {number}" for number in range(50)]
 TASKS = 1000
+FIRST_TASKS = 800  # the others come when a process is paused: so none has finished before
 PAUSE = 0.003  # seconds that a task takes
 
 SCHEMA = """
@@ -63,13 +64,17 @@ def connect(path: str | Path) -> sqlite3.Connection:
 
 
 def fill(database: sqlite3.Connection) -> None:
-    """Nine of ten tasks are on a few accounts; the table has the group of each."""
-    mine = ownership()
     database.executescript(SCHEMA)
-    database.execute("BEGIN")
     for account in ACCOUNTS:
         database.execute("INSERT INTO accounts VALUES (?, 0, 0)", (account,))
-    for number in range(TASKS):
+    add_tasks(database, range(FIRST_TASKS))
+
+
+def add_tasks(database: sqlite3.Connection, numbers: range) -> None:
+    """Nine of ten tasks are on a few accounts; the table has the group of each."""
+    mine = ownership()
+    database.execute("BEGIN")
+    for number in numbers:
         account = ACCOUNTS[number % (50 if number % 10 == 0 else 15)]
         row = (number, account, mine.group_for(account), number % 7 + 1)
         database.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, NULL)", row)
@@ -213,6 +218,7 @@ def disturb(
     wait_for(lambda: count_done(database) >= TASKS // 2, "half of the tasks")
     pause(database, processes[paused])
     print(f"{paused} was paused")
+    add_tasks(database, range(FIRST_TASKS, TASKS))
     wait_for(lambda: count_done(database) == TASKS, "all tasks")
     processes[paused].send_signal(signal.SIGCONT)
     return killed, paused

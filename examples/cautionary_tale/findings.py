@@ -37,7 +37,7 @@ __all__ = [
     "RIGHT",
     "TALES",
     "WITH_OUTAGES",
-    "AnswerWait",
+    "Answer",
     "Question",
     "actions",
     "answer",
@@ -63,7 +63,7 @@ class Question(NamedTuple):
     wanted: Property
 
 
-class AnswerWait(NamedTuple):
+class Answer(NamedTuple):
     """The answer to a question.
 
     Attributes:
@@ -96,7 +96,7 @@ class AnswerWait(NamedTuple):
 
 
 @cache
-def answer(question: Question, limit: int = 500_000) -> AnswerWait:
+def answer(question: Question, limit: int = 500_000) -> Answer:
     """Search every schedule.
 
     Raises:
@@ -112,7 +112,7 @@ def answer(question: Question, limit: int = 500_000) -> AnswerWait:
     if question.wanted not in checks:
         raise InvalidOption(f"wanted={question.wanted!r}: give one of {', '.join(checks)}")
     check = checks[question.wanted]
-    return AnswerWait(question, shortest(tale, check, limit, tale.key, _whose, tale.price))
+    return Answer(question, shortest(tale, check, limit, tale.key, _whose, tale.price))
 
 
 def _whose(move: Move) -> Hashable:
@@ -291,5 +291,5 @@ def table(drafts: Iterable[Draft] = DRAFTS) -> str:
     return "\n".join(lines)
 
 
-def _verdict(found: AnswerWait) -> str:
+def _verdict(found: Answer) -> str:
     return f"{'no' if found.moves else 'yes'} ({found.found.states:,} states)"
