@@ -32,7 +32,7 @@ REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 
 
 def excluded_by(mode: Mode) -> frozenset[Mode]:
-    """The table of modes: what nobody else can have while one has a lock in this mode.
+    """The table of modes: what no other agent can have while one has a lock in this mode.
 
     All else about modes follows from it. Two modes *conflict* when each excludes the other: the table
     says it for both. A mode *covers* another one when it excludes all that the other one excludes.
@@ -101,7 +101,7 @@ class RequestRecord(NamedTuple):
     Attributes:
         node: The node whose lock server has the request.
         number: Number of the request on that node, never used twice.
-        agent: Who asks.
+        agent: The agent that asks.
         client: A name of the agent's client that a person can read.
         lock_id: What is asked for.
         mode: In which mode.
@@ -254,7 +254,7 @@ class Contender(NamedTuple):
     """One request in a view, as users and watchers see it.
 
     Attributes:
-        agent: Who asks.
+        agent: The agent that asks.
         client: A name of the agent's client that a person can read.
         lock_id: What is asked for.
         mode: In which mode.

@@ -55,7 +55,7 @@ class Ledger:
         client: Name of its client.
         alive: The nodes whose lock servers are up.
         out: Where effects are put.
-        resolver: Who is to know what happens to the own requests.
+        resolver: What is to know what happens to the own requests.
 
     Attributes:
         alive: The nodes whose lock servers are up.
@@ -269,7 +269,7 @@ class Ledger:
                 self._request(request, node_request)
 
     def withdraw(self) -> None:
-        """Do not wait where that is not needed for somebody who waits: one of them might yield."""
+        """Do not wait where that is not needed for an agent that waits: one of them might yield."""
         for request in self.needless.values():
             for node_request in request.node_requests.values():
                 waits = not node_request.withdrawn and node_request.waits(request.mode)
@@ -389,7 +389,7 @@ class Ledger:
     def _forget_requests(
         self, request: LockRequest, node_request: NodeRequest, modes: Iterable[Mode] = MODES
     ) -> None:
-        """Requests on a node are no more: nobody waits for them, or for an answer to them."""
+        """Requests on a node are no more: neither they nor answers to them are waited for."""
         gone = [record.key for mode, record in node_request.records.items() if mode in modes]
         for mode in modes:
             self._unanswered.pop((node_request.node, request.lock_id, mode), None)
@@ -411,7 +411,7 @@ class Ledger:
                 del self._used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
-        """Give up waiting for what is not needed: nobody should yield for it.
+        """Give up waiting for what is not needed: no agent should yield for it.
 
         What is granted there is kept, such as a read lock that was to become a write lock.
         """

@@ -199,7 +199,7 @@ class AgentMachine:
     def surrender(
         self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]
     ) -> list[AgentEffect]:
-        """Give up a lock because the client itself wants to, and stand last behind all who wait for it.
+        """Give up a lock because the client wants to, and stand last behind all that wait for it.
 
         Raises:
             NotHeld: The transaction doesn't hold it on all of these nodes.
@@ -238,7 +238,7 @@ class AgentMachine:
         return self._conclude()
 
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
-        """End the transaction; everything is released, and whoever waits is told the reason."""
+        """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
             if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
@@ -258,14 +258,14 @@ class AgentMachine:
         if self.ended is None:
             # The frequent ones first; `match` would take longer.
             if isinstance(message, RequestStates):
-                self._told(message.records)
+                self._take_in(message.records)
             elif isinstance(message, Knowledge):
                 self._resolver.learn_from(message)
             elif isinstance(message, Surrendered):
                 self._surrendered(message)
             elif isinstance(message, Resolved):
                 self._resolved(message.report)
-                self._told(message.records)
+                self._take_in(message.records)
             elif isinstance(message, Released):
                 self._ledger.released(message)
             elif isinstance(message, VersionRaised):
@@ -339,7 +339,7 @@ class AgentMachine:
         return LockResult(self.status(), self._reports())
 
     def tell_status(self) -> LockResult:
-        """The same for the client; when it is told that it has all locks, it node requests them."""
+        """The same for the client; if that says that it has all locks, they are acknowledged."""
         result = self.result()
         if result.status == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
@@ -426,7 +426,7 @@ class AgentMachine:
 
     # --- Taking in ------------------------------------------------------------------------------
 
-    def _told(self, records: tuple[RequestRecord, ...]) -> None:
+    def _take_in(self, records: tuple[RequestRecord, ...]) -> None:
         me = self.id
         others = False
         for record in records:
@@ -440,7 +440,7 @@ class AgentMachine:
             self._resolver.learn(record)
 
     def _resolved(self, report: Deadlock) -> None:
-        """A deadlock is resolved; the lock server that did so tells by itself what still matters."""
+        """A deadlock is resolved; the lock server that did so says by itself what still matters."""
         self.deadlocks.append(report)
         self._resolver.forget(node for node in self._ledger.nodes if node != report.node)
 
@@ -448,7 +448,7 @@ class AgentMachine:
         report = message.message.report
         if message.done and report is not None:
             self._resolved(report)
-        self._told(message.records)
+        self._take_in(message.records)
         self._resolver.surrendered(message)
         if message.done and report is not None and message.message.aborts:
             text = (

@@ -1,7 +1,7 @@
 """The lock server as a pure state machine: messages in, effects out.
 
-It owns one node's lock table, tells agents what they need to know (`locks.core.server.notifier`), and tells
-watchers the views of the ids that they watch. It knows no clock, no actor and no network; the
+It owns one node's lock table, notifies agents of what they need to know
+(`locks.core.server.notifier`), and tells watchers the views of the ids that they watch. It knows no clock, no actor and no network; the
 actor around it is `locks.node.server`.
 """
 
@@ -49,7 +49,7 @@ class ServerMachine:
 
     Attributes:
         table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
-        notifier_class: Who decides who is told what; likewise.
+        notifier_class: What decides which agents are notified of what; likewise.
     """
 
     table_class: ClassVar[type[LockTable]] = LockTable
@@ -117,15 +117,15 @@ class ServerMachine:
         )
 
     def watchers(self, lock_id: LockId) -> list[Hashable]:
-        """Who watches exactly this lock id."""
+        """The watchers of exactly this lock id."""
         return list(self._watchers.get(lock_id, ()))
 
     def all_watchers(self) -> list[Hashable]:
-        """Who watches any lock id."""
+        """The watchers of any lock id."""
         return list(dict.fromkeys(each for there in self._watchers.values() for each in there))
 
     def watched(self, watcher: Hashable) -> list[LockId]:
-        """What somebody watches."""
+        """What a watcher watches."""
         return [
             lock_id for lock_id, watchers in list(self._watchers.items()) if watcher in watchers
         ]
@@ -179,7 +179,7 @@ class ServerMachine:
             entry = self.table.entry(end[0]) if end is not None else None
             if entry is not None and entry not in own:
                 own[entry] = entry.record(self.node)
-        effects += self._tell(news)
+        effects += self._notify(news)
         if self._watchers:
             effects += self._views(changed)
         answer = Surrendered(
@@ -194,11 +194,11 @@ class ServerMachine:
             return []
         owner.requests_elsewhere = message.requests_elsewhere
         owner.waits_elsewhere = message.waits_elsewhere
-        return self._tell(self._notifier.after([], owner=owner))
+        return self._notify(self._notifier.after([], owner=owner))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
         owner = self.table.owners.get(message.agent)
-        return [] if owner is None else self._tell(self._notifier.again(owner))
+        return [] if owner is None else self._notify(self._notifier.again(owner))
 
     def _raise(self, message: RaiseVersion) -> list[ServerEffect]:
         agent, lock_id, since, version = message
@@ -220,19 +220,19 @@ class ServerMachine:
                 del self._watchers[message.lock_id]
         return []
 
-    # --- Telling --------------------------------------------------------------------------------
+    # --- Notifying ------------------------------------------------------------------------------
 
     def _changed(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> list[ServerEffect]:
         if not changed:
             return []
-        effects = self._tell(self._notifier.after(changed, new, owner))
+        effects = self._notify(self._notifier.after(changed, new, owner))
         if self._watchers:
             effects += self._views(changed)
         return effects
 
-    def _tell(self, news: News) -> list[ServerEffect]:
+    def _notify(self, news: News) -> list[ServerEffect]:
         return [
             ToAgent(agent, RequestStates(self.node, tuple(records.values())))
             for agent, records in news.items()

@@ -6,8 +6,8 @@
     (cover) one that an own request on the same id or an ancestor already covers, in the same or a
     stronger mode, stands together with it;
     (conversion) one of an agent for which others already wait stands ahead of the first
-    conflicting request that waits for it, so that an upgrade never waits for somebody who waits
-    for oneself.
+    conflicting request that waits for it, so that an upgrade never waits for an agent that waits
+    for its own.
 
 A request once granted stays granted until it is released, its agent is removed, or it is
 surrendered.
@@ -23,7 +23,7 @@ release or grant therefore costs time in the depth of the id and in what really 
 Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
 entry that it must precede, so that it overtakes nobody else. A request that is covered by a granted
 one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from
-one counter; who makes the table chooses where it starts, so that it can go on rising across
+one counter; whatever makes the table chooses where it starts, so that it can go on rising across
 restarts.
 
 Rejected: the original's queue for each id with copies of the parents' entries ("indirect
@@ -168,7 +168,7 @@ class LockTable:
         """Give up all of the agent's entries that are related to `lock_id`: they stand last.
 
         Args:
-            agent: Who surrenders.
+            agent: The agent that surrenders.
             lock_id: What it gives up.
             waiter: Number and `since` of the waiting request for which it is done, or `None`.
             holder: Number and `since` of the agent's request that it waits for, or `None`.
@@ -248,7 +248,7 @@ class LockTable:
         return sorted(self.related(lock_id), key=order_of)
 
     def ids(self) -> list[LockId]:
-        """All lock ids that somebody has or waits for."""
+        """All lock ids that an agent has or waits for."""
         return [slot.lock_id for slot in self._root.subtree() if slot.queues]
 
     def statistics(self) -> TableStatistics:

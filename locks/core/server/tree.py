@@ -1,7 +1,7 @@
 """The tree in which the lock table keeps its entries: slots, entries, and their owners.
 
 Plain data with the few questions that need nothing but the data. What may happen to it is said in
-`locks.core.server.table`; who is told of it, in `locks.core.server.notifier`.
+`locks.core.server.table`; which agents are notified of it, in `locks.core.server.notifier`.
 
 A slot has a queue for each mode, found by the mode's *rank*: the strongest has rank 0. An entry knows
 the ranks of the modes that conflict with its own (`rivals`), so a question about conflicts goes
@@ -198,8 +198,8 @@ class Entry:
         rank: The rank of its mode.
         rivals: The ranks of the modes that conflict with it.
         place: Its place in the order.
-        room: The distance ahead of its place in which nobody stands but those who were put directly
-            ahead of it.
+        room: The distance ahead of its place in which nothing stands but what was put directly ahead of
+            it.
         since: Version at which it got its present state and place.
         version: Version of its last change.
         granted: Whether it is granted.
@@ -207,7 +207,7 @@ class Entry:
         blocker: The one entry that it waits for, if that is its reason for waiting.
         blocking: The entries whose reason it is.
         pending: For how many entries below it waits, if that is its reason; otherwise -1.
-        notified: Which owners were told of it, each with its `turned` at that time; this belongs to
+        notified: Which owners were notified of it, each with its `turned` at that time; this belongs to
             `locks.core.server.notifier`.
     """
 
@@ -248,7 +248,7 @@ class Entry:
         self.notified: dict[EntryOwner, int] | None = None
 
     def record(self, node: str) -> RequestRecord:
-        """What is to be told of it at this moment."""
+        """How it is at this moment."""
         owner = self.owner
         waiting = not (self.granted or self.gone)
         return RequestRecord(
