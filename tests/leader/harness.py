@@ -246,9 +246,9 @@ def frames_within(members: Sequence[Member], seconds: float) -> int:
     return frames(members) - before
 
 
-def until_quiet(members: Sequence[Member], limit: float = 5) -> None:
-    """Wait until none of them sends anything to another node for a tenth of a second."""
-    eventually(lambda: frames_within(members, 0.1) == 0, limit)
+def until_quiet(members: Sequence[Member], seconds: float = 0.1, limit: float = 30) -> None:
+    """Wait until none of them sends anything to another node for so long."""
+    eventually(lambda: frames_within(members, seconds) == 0, limit)
 
 
 def show(members: Sequence[Member], values: Sequence[Any]) -> str:
