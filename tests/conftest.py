@@ -25,16 +25,17 @@ settings.load_profile("explore" if os.environ.get("LOCKS_EXPLORE") == "1" else "
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Fixtures that keep processes for many tests: these tests run one after the other, in one worker.
-SHARED = {"processes", "all_processes"}
+# Fixtures that keep processes, or what these have printed, for many tests: such tests run one after the
+# other, in one worker.
+SHARED = {"processes", "all_processes", "outputs", "mapper", "erlang", "control"}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Name the group of each test that shares processes with others."""
     for item in items:
-        for name in SHARED.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group(f"{name} of {item.path.parent.name}"))
+        if SHARED.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(f"processes of {item.path.parent.name}"))
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -77,7 +77,7 @@ def run_script() -> Callable[..., str]:
                     # main thread goes to sleep; they notice it with the next one.
                     while not select.select([process.stdout], [], [], 2)[0]:
                         process.send_signal(signal.SIGINT)
-                out, err = process.communicate(timeout=60)
+                out, err = process.communicate(timeout=300)
             except BaseException:
                 process.kill()
                 raise

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.cluster.harness import World
 from tests.cluster.ledger import Ledger
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 from tests.leader.harness import Cluster, Member, everybody
 
 __all__ = ["GROUPS", "Crew", "Employer", "even", "overlaps", "the_leader"]
@@ -42,7 +42,7 @@ class Crew(Cluster):
 
 
 def even(
-    members: Iterable[Member], workers: int | None = None, limit: float = 10
+    members: Iterable[Member], workers: int | None = None, limit: float = LIMIT
 ) -> dict[str, dict[str, int]]:
     """Wait until the workers of these, so many, own all groups evenly; returns who owns what."""
     members = list(members)

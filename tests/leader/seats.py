@@ -11,7 +11,7 @@ import locks
 import locks_leader
 from locks_leader import Info
 from tests.cluster.nodes import peer
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 from tests.leader.gdict import GDict, Journal
 
 __all__ = ["NAMES", "Ref", "Seat", "agreed", "have", "join", "nobody_leads", "part", "sit"]
@@ -49,7 +49,7 @@ def sit(node: locks.Node, behaviour: type[GDict] = GDict, **options: Any) -> Sea
     return Seat(node, locks_leader.start(behaviour, journal, node=node, **options), journal)
 
 
-def agreed(seats: Iterable[Seat], limit: float = 10) -> tuple[Seat, list[Seat]]:
+def agreed(seats: Iterable[Seat], limit: float = LIMIT) -> tuple[Seat, list[Seat]]:
     """Wait until one of these leads and the others follow it; returns it, and the others."""
     seats = list(seats)
     found: list[Seat] = []

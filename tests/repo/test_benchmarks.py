@@ -30,6 +30,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.explore
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_quick_run_of_a_figure_has_rows(name: str) -> None:
     """`--quick --only NAME --json -` finishes, with rows in each context of the figure."""

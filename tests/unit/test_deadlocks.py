@@ -80,6 +80,16 @@ def resolver(me: int, records: Sequence[RequestRecord]) -> tuple[Resolver, list[
     return made, out
 
 
+def two_edges() -> list[RequestRecord]:
+    """Agent 1 waits for a and b of agent 2, who waits for c of agent 1."""
+    return [
+        *(record(n, 2, lock_id, "granted") for n, lock_id in ((1, A), (2, B))),
+        *(record(n, 1, lock_id, "waiting") for n, lock_id in ((3, A), (4, B))),
+        record(5, 1, C, "granted"),
+        record(6, 2, C, "waiting"),
+    ]
+
+
 def settle(made: Resolver, told: Callable[[Edge], bool] = lambda _: False) -> None:
     """Let it look; `told` says whether the client knows that it has what would be given up."""
     made.settle(told, True)
@@ -230,6 +240,19 @@ def test_knowledge_is_forgotten_when_a_deadlock_is_resolved() -> None:
     assert len(out) == 1
 
 
+def test_knowledge_is_forgotten_when_a_node_is_lost() -> None:
+    """All begins anew: the servers that are left are asked, and what is on its way is not awaited."""
+    made, out = resolver(2, two_edges())
+    settle(made)
+    assert made.surrendering
+    out.clear()
+    made.node_down(N1, ["n2@h"])
+    assert out == [ToServer("n2@h", Inquire(ref(2)))]
+    assert not made.surrendering
+    settle(made)
+    assert len(out) == 1
+
+
 # --- Yielding -----------------------------------------------------------------------------------
 
 
@@ -260,16 +283,6 @@ def test_yielding_gives_up_the_lock_for_which_the_neighbour_waits() -> None:
     assert [message.lock_id for message in surrenders(net)] == [B]
     assert older.holds(B)
     assert (youngest.holds(B), youngest.holds(C)) == (False, True)
-
-
-def two_edges() -> list[RequestRecord]:
-    """Agent 1 waits for a and b of agent 2, who waits for c of agent 1."""
-    return [
-        *(record(n, 2, lock_id, "granted") for n, lock_id in ((1, A), (2, B))),
-        *(record(n, 1, lock_id, "waiting") for n, lock_id in ((3, A), (4, B))),
-        record(5, 1, C, "granted"),
-        record(6, 2, C, "waiting"),
-    ]
 
 
 @pytest.mark.parametrize("known", [A, B])
