@@ -11,7 +11,7 @@ import locks
 import locks_leader
 from locks_leader import Info
 from tests.cluster.nodes import peer
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 from tests.leader.gdict import GDict, Journal
 
 __all__ = [
@@ -59,7 +59,7 @@ def start_member(node: locks.Node, behaviour: type[GDict] = GDict, **options: An
     return Member(node, locks_leader.start(behaviour, journal, node=node, **options), journal)
 
 
-def agreed(members: Iterable[Member], limit: float = 10) -> tuple[Member, list[Member]]:
+def agreed(members: Iterable[Member], limit: float = LIMIT) -> tuple[Member, list[Member]]:
     """Wait until one of these leads and the others follow it; returns it, and the others."""
     members = list(members)
     found: list[Member] = []
