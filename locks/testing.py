@@ -17,23 +17,24 @@ machines and checks them.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from locks import program
-from locks.core.agent.machine import Object
 from locks.core.messages import AnswerWait, Ended, ToAgent
 from locks.errors import InvalidOption, MisuseError
 from locks.model import AgentId, Deadlock, LockResult, show
-from locks.node.agent import Agent, PendingCall
-from locks.node.node import Node, NodeStatistics
+from locks.node.agent import Agent
+from locks.node.dispatch import Dispatch
+from locks.node.node import Node, NodeStatistics, Surroundings
+from locks.node.ports import Background, NodePort, PendingCall
 from locks.node.server import Server
 from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Executor, Killed, Waiter, current_client
+from locks.runtime import Down, Killed, Waiter, current_client
 from locks.runtime.inline import Turn
 from locks.sim.application import Application, Client, Violation
 from locks.sim.host import Host
@@ -220,31 +221,40 @@ def _add_note(error: BaseException, note: str) -> None:
 class _Turn(Turn):
     """One client runs at a time, so there is no turn to take; but others may go first."""
 
-    def __init__(self, node: _Node) -> None:
+    def __init__(self, around: _Surroundings) -> None:
         super().__init__(lambda: None)
-        self._node = node
+        self._around = around
 
     def run(self, function: Callable[..., object], *args: Any) -> None:
-        self._node.application.pause()
+        self._around.application.pause()
         function(*args)
 
     def ask(self, question: Callable[..., T], *args: Any) -> T:
-        self._node.application.pause()
-        self._node.application.finish()
+        self._around.application.pause()
+        self._around.application.finish()
         return question(*args)
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         function(*args)
 
 
-class _Home(Executor):
+class _Background:
     """Where functions are called that are notified of something."""
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
+    def __init__(self, around: _Surroundings) -> None:
+        self._around = around
 
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
-        self._application.soon(function, *args)
+        self._around.application.soon(function, *args)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        raise MisuseError(
+            f"{getattr(function, '__qualname__', function)} needs the background of a real node: "
+            "a simulation has none"
+        )
+
+    def stop(self, timeout: float | None = None) -> object:
+        raise AssertionError("a simulated node is not stopped")
 
 
 class _Waiter(Waiter):
@@ -272,21 +282,13 @@ class _Waiter(Waiter):
             self._application.ready(self._parked)
 
 
-class _Call(PendingCall):
-    """One call of a simulated client that waits for its answer."""
-
-    def __init__(self, application: Application) -> None:
-        self.result = None
-        self.waiter = _Waiter(application)
-
-
 class _Agent(Agent):
     """A transaction's agent whose messages and waits are simulated."""
 
     node: _Node
     client: Client
 
-    def __init__(self, node: Node, agent: AgentId, client: AnyClient, **options: Any) -> None:
+    def __init__(self, node: NodePort, agent: AgentId, client: AnyClient, **options: Any) -> None:
         super().__init__(node, agent, client, **options)
         self.host = self.node.application.host(self.machine, self._effect)
 
@@ -298,14 +300,6 @@ class _Agent(Agent):
             self.host.let_go(args[0])
         self.node.application.note(self.client.name, _in_words(event.__name__, args))
         super().event(event, *args)
-
-    def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
-        call = _Call(self.node.application)
-        return self._wait(call, timeout, self.machine.ask_all, objects, call)
-
-    def await_all(self, timeout: float | None) -> LockResult:
-        call = _Call(self.node.application)
-        return self._wait(call, timeout, self.machine.await_all, call)
 
     def status(self) -> LockResult:
         result = super().status()
@@ -331,33 +325,67 @@ class _Agent(Agent):
                 application.note(self.client.name, "has all that it asked for")
             else:
                 application.note(self.client.name, f"gets {type(effect.result).__name__}")
-        self.node._perform_other(self, effect)
+        self.node.perform_here(self, effect)
+
+
+class _Dispatch(Dispatch):
+    """Messages go through the application; what else is to be done is done as ever."""
+
+    application: Application
+
+    def deliver(self, receiver: Server | Agent, message: Any) -> None:
+        receiver.handle(message)
+
+    def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
+        if isinstance(sender, _Agent):
+            self.application.perform(sender.host, list(effects))
+            return
+        for effect in effects:
+            if isinstance(effect, ToAgent):
+                self.application.send(self.server.node.name, effect.agent, effect.message)
+            else:
+                self.perform_here(self.server, effect)
+
+
+class _Surroundings(Surroundings):
+    """Virtual time, and clients of a simulation."""
+
+    agent_class = _Agent
+    dispatch_class = _Dispatch
+    has_services = False
+    application: Application
+
+    def executor(self) -> Background:
+        return _Background(self)
+
+    def turn(self, finish: Callable[[], object]) -> Turn:
+        return _Turn(self)
+
+    def new_call(self) -> PendingCall:
+        return PendingCall(_Waiter(self.application))
+
+    def now(self) -> int:
+        return int(self.application.time * 1e9)
+
+    def first_version(self) -> int:
+        return 0
+
+    def shield(self) -> bool:
+        return False
 
 
 class _Node(Node):
     """A node whose messages, clients and clock are simulated."""
 
-    agent_class = _Agent
-
     def __init__(self) -> None:
-        # Not the real one's: that has threads, signal handlers and a queue.
-        self.name = NAME
-        self.alive = frozenset((NAME,))
-        self.running = True
-        self.trace = None
-        self.turn = _Turn(self)
-        self.server = Server(self, 0)
-        self.application = Application(self.server.machine, self._view, self._client_ended)
-        self.executor = _Home(self.application)
-        self.agents = {}
-        self.clients = {}
-        self.holders = {}
-        self._unsettled = {}
-        self._serial = itertools.count(1)
-        self._transactions = 0
-
-    def now(self) -> int:
-        return int(self.application.time * 1e9)
+        around = _Surroundings()
+        super().__init__(NAME, surroundings=around)
+        dispatch = self._dispatch
+        assert isinstance(dispatch, _Dispatch)
+        self.perform_here = dispatch.perform_here
+        self.application = around.application = dispatch.application = Application(
+            self.server.machine, partial(self.perform_here, self.server), self._client_ended
+        )
 
     def spawn_agent(
         self, client: AnyClient | None = None, created: int | None = None, **options: Any
@@ -378,37 +406,16 @@ class _Node(Node):
         program._default = self
         raise MisuseError("a simulation runs; its node can't be stopped")
 
-    def deliver(self, receiver: Server | Agent, message: Any) -> None:
-        receiver.handle(message)
-
-    def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
-        if isinstance(sender, _Agent):
-            self.application.perform(sender.host, list(effects))
-            return
-        for effect in effects:
-            if isinstance(effect, ToAgent):
-                self.application.send(self.name, effect.agent, effect.message)
-            else:
-                self._view(effect)
-
     def statistics(self) -> NodeStatistics:
         reports = self.application.deadlocks
-        return NodeStatistics(
-            self.name,
-            self._transactions,
-            sum(report.action == "aborted" for report in reports),
-            len(reports),
-            len(self.agents),
-            self.application.sent["Knowledge"],
-            self.turn.ask(self.server.machine.statistics),
-        )
-
-    def _view(self, effect: Any) -> None:
-        self._perform_other(self.server, effect)
+        self.counters.deadlocks = len(reports)
+        self.counters.aborted = sum(report.action == "aborted" for report in reports)
+        self.counters.knowledge = self.application.sent["Knowledge"]
+        return super().statistics()
 
     def _client_ended(self, client: Client) -> None:
         for agent in list(self.clients.get(client, ())):
-            agent._end_with_client(Down(client, "killed" if client.killed else "normal"))
+            agent.client_ended(Down(client, "killed" if client.killed else "normal"))
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pykka
 
 from locks import Atom, InvalidOption, Node, RemoteError
-from locks.node.agent import check_timeout
+from locks.model import check_timeout
 from locks.program import default_node
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role

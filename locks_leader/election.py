@@ -13,7 +13,7 @@ import pykka
 
 import locks
 from locks import Down, MisuseError, Node, OperatingError
-from locks.node.agent import check_timeout
+from locks.model import check_timeout
 from locks.program import default_node
 from locks.runtime import Event
 from locks_leader.api import start

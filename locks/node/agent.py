@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gevent
 import pykka
@@ -29,14 +29,24 @@ from locks.errors import (
     NotClient,
     WaitsForItself,
 )
-from locks.model import AgentId, LockId, LockInfo, LockResult, Notification, related, show
+from locks.model import (
+    RIVALS,
+    AgentId,
+    LockId,
+    LockInfo,
+    LockResult,
+    Notification,
+    check_timeout,
+    related,
+    show,
+)
+from locks.node.ports import NodePort, PendingCall
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
     Client,
     Down,
     Event,
     Monitor,
-    Waiter,
     current_client,
     exit_client,
     monitor,
@@ -45,27 +55,9 @@ from locks.runtime import (
 from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
 
-if TYPE_CHECKING:
-    from locks.node.node import Node
-
-__all__ = ["Agent", "NotifyTarget", "PendingCall", "check_timeout", "name_of"]
+__all__ = ["Agent", "NotifyTarget", "name_of"]
 
 NotifyTarget = bool | Callable[[Notification], object]
-
-
-class PendingCall:
-    """One call of a client that waits for its answer."""
-
-    __slots__ = ("result", "waiter")
-
-    def __init__(self) -> None:
-        self.result: LockResult | int | Exception | None = None
-        self.waiter = Waiter()
-
-    def answer(self, result: LockResult | int | Exception) -> None:
-        """Give the answer and wake the client."""
-        self.result = result
-        self.waiter.wake()
 
 
 class TokenNotice(NamedTuple):
@@ -101,7 +93,7 @@ class Agent(InlineActor):
 
     def __init__(
         self,
-        node: Node,
+        node: NodePort,
         agent: AgentId,
         client: Client,
         *,
@@ -147,7 +139,7 @@ class Agent(InlineActor):
     def receive(self, message: Any) -> None:
         """Take in an `AgentMessage`."""
         if not isinstance(message, AgentMessage):
-            raise MisuseError(f"{message!r} is no message for an agent", value=repr(message))
+            raise MisuseError(f"{message!r} is not a message for an agent", value=repr(message))
         self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
@@ -167,7 +159,7 @@ class Agent(InlineActor):
         self.node.log("%s could not handle %r: %s", self, message, error)
 
     def stop_inline(self, reason: object) -> None:
-        """End the transaction, whoever wants it."""
+        """End the transaction, as any actor is stopped."""
         error = None
         if reason is not None:
             error = AgentEnded(f"transaction {self.id} was stopped: {reason}", agent=self.id)
@@ -201,9 +193,10 @@ class Agent(InlineActor):
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
     def _client_down(self, down: Down) -> None:
-        self.turn.post(self._end_with_client, down)
+        self.turn.post(self.client_ended, down)
 
-    def _end_with_client(self, down: Down) -> None:
+    def client_ended(self, down: Down) -> None:
+        """The client has ended, and the transaction ends with it; in a turn."""
         text = f"transaction {self.id} has ended with its client {self.machine.client}"
         self.event(self.machine.end, AgentEnded(f"{text} ({down.reason})", agent=self.id))
 
@@ -235,12 +228,12 @@ class Agent(InlineActor):
 
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
-        call = PendingCall()
+        call = self.node.new_call()
         return self._wait(call, timeout, self.machine.ask_all, objects, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
-        call = PendingCall()
+        call = self.node.new_call()
         return self._wait(call, timeout, self.machine.await_all, call)
 
     def unlock(self, lock_id: LockId) -> None:
@@ -250,12 +243,12 @@ class Agent(InlineActor):
 
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
-        if self.node.cluster is not None:
-            self.node.cluster.original_peers.check_unlock(self, lock_id)
+        if self.node.guard is not None:
+            self.node.guard.check_unlock(self.machine, lock_id)
         self.event(self.machine.unlock, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
-        """Give up a lock to somebody who waits for it, and stand last."""
+        """Give up a lock to an agent that waits for it, and stand last."""
         self.check_client()
         self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
 
@@ -288,7 +281,7 @@ class Agent(InlineActor):
         """The fencing token of a lock that is held; on several nodes they are asked first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
-            call = PendingCall()
+            call = self.node.new_call()
             token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
             if token is None:
                 raise LockTimeout(
@@ -321,8 +314,8 @@ class Agent(InlineActor):
 
     def known_token(self, lock_id: LockId) -> int | None:
         """The fencing token if it is known without asking, in the turn."""
-        if self.node.cluster is not None:
-            self.node.cluster.original_peers.check_token(self, lock_id)
+        if self.node.guard is not None:
+            self.node.guard.check_token(self.machine, lock_id)
         return self.machine.token(lock_id)
 
     def ensure_held(self, lock_id: LockId | None = None) -> None:
@@ -399,7 +392,7 @@ class Agent(InlineActor):
                     if (
                         held.granted
                         and related(held.lock_id, info.lock_id)
-                        and "write" in (held.mode, info.mode)
+                        and held.mode in RIVALS[info.mode]
                     ):
                         raise WaitsForItself(
                             f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
@@ -447,15 +440,6 @@ class Agent(InlineActor):
                 "pass notify=function",
                 notify=notify,
             )
-
-
-def check_timeout(timeout: float | None) -> None:
-    """Raise `InvalidOption` unless it is a time to wait."""
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
-        raise InvalidOption(
-            f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
-            timeout=repr(timeout),
-        )
 
 
 def name_of(client: Client) -> str:

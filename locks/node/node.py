@@ -1,11 +1,8 @@
 """A node: one running instance of `locks`, with its lock server and its agents.
 
-The node carries messages between its actors. All of them take one turn (`locks.runtime.inline`):
-whoever calls runs what follows from the call at once, in its own thread or greenlet, until every
-message is delivered; then agents that learned something look for deadlocks (so that an agent has
-taken in all that there is before it does), and what that brings about is delivered in turn.
-Messages between two actors keep their order. Foreign code (notifications, watchers, monitors)
-never runs within a turn; it is handed to the node's `Executor`.
+It puts them together: the actors (`locks.node.agent`, `locks.node.server`), the queue between them
+(`locks.node.dispatch`), and what it has to do with other nodes (`locks.node.cluster`). What it stands on,
+threads and clocks, is handed in as `Surroundings`; `locks.testing` has simulated ones.
 """
 
 from __future__ import annotations
@@ -13,68 +10,75 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Protocol
 
 import pykka
 
-from locks.core.agent.machine import AgentMachine
-from locks.core.messages import (
-    AnswerWait,
-    Ended,
-    Knowledge,
-    Lost,
-    Notify,
-    Surrendered,
-    ToAgent,
-    ToServer,
-    ToWatcher,
-)
-from locks.core.server.table import TableStatistics
 from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NodeNotRunning
-from locks.model import AgentId, LockId, View, show
-from locks.node.agent import Agent, check_timeout
+from locks.model import LockId, View, check_timeout, show
+from locks.node.agent import Agent
 from locks.node.cluster import Cluster, NodeDown, NodeUp
+from locks.node.dispatch import Dispatch, Trace
+from locks.node.ports import Background, Guard, PendingCall
 from locks.node.server import Server
+from locks.node.statistics import Counters, NodeStatistics
 from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
-from locks.runtime import Client, Executor, current_client, end_all, interrupts, tell
+from locks.runtime import Client, Executor, current_client, end_all, interrupts
 from locks.runtime.inline import Turn
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
-if TYPE_CHECKING:
-    from locks.groups.scope import Scope
-
-__all__ = ["Node", "NodeStatistics", "Trace"]
+__all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
 
 logger = logging.getLogger("locks")
 
-Trace = Callable[[Any, Any, Any], object]
+
+class Service(Protocol):
+    """What else lives on a node, and ends with it."""
+
+    def end(self) -> None:
+        """The node has stopped; in the turn."""
 
 
-class NodeStatistics(NamedTuple):
-    """Counters of a node since it was started, and its size now.
+class Surroundings:
+    """What a node stands on: threads and clocks as they are.
 
     Attributes:
-        name: The node's name.
-        transactions: Transactions begun.
-        aborted: Transactions that were aborted to resolve a deadlock.
-        deadlocks: Deadlocks resolved on this node, by surrender or abort.
-        agents: Agents alive now.
-        knowledge: Messages by which agents passed knowledge on.
-        table: Counters of the lock table.
+        agent_class: What its agents are.
+        dispatch_class: What carries messages between its actors.
+        has_services: Whether other things than locks can live on the node.
     """
 
-    name: str
-    transactions: int
-    aborted: int
-    deadlocks: int
-    agents: int
-    knowledge: int
-    table: TableStatistics
+    agent_class: ClassVar[type[Agent]] = Agent
+    dispatch_class: ClassVar[type[Dispatch]] = Dispatch
+    has_services: ClassVar[bool] = True
+
+    def executor(self) -> Background:
+        """Where the node calls foreign code."""
+        return Executor.choose()
+
+    def turn(self, finish: Callable[[], object]) -> Turn:
+        """The turn that the node's actors take."""
+        return Turn(finish)
+
+    def new_call(self) -> PendingCall:
+        """What a client waits with that calls."""
+        return PendingCall()
+
+    def now(self) -> int:
+        """The time, in nanoseconds since 1970."""
+        return time.time_ns()
+
+    def first_version(self) -> int:
+        """Where the versions of the lock table start; they go on rising across restarts."""
+        return self.now() // 1000  # nothing makes a million changes a second
+
+    def shield(self) -> bool:
+        """See to it that Ctrl-C tears no turn; returns whether that is to be undone."""
+        return interrupts.install()
 
 
 class Node:
@@ -85,48 +89,53 @@ class Node:
         trace: Called with sender, receiver and message for each message between actors, within
             the turn: it must be quick, and must not call `locks`.
         options: How it takes part in a cluster; `None` if it stays alone.
+        surroundings: What it stands on.
 
     Attributes:
-        agent_class: What its agents are.
-        now: Says the time of creation of an agent, in nanoseconds since 1970.
         alive: The nodes whose lock servers can be asked, its own among them.
         cluster: What it has to do with other nodes, if it has.
         dependents: Actors that are stopped with it.
-        scopes: Its process groups, by scope; `None` if it can have none.
     """
 
-    agent_class: ClassVar[type[Agent]] = Agent
-    now: Callable[[], int] = staticmethod(time.time_ns)
     cluster: Cluster | None = None
-    scopes: dict[str, Scope] | None = None
 
     def __init__(
-        self, name: str, trace: Trace | None = None, options: Options | None = None
+        self,
+        name: str,
+        trace: Trace | None = None,
+        options: Options | None = None,
+        surroundings: Surroundings | None = None,
     ) -> None:
         self.name = check_node_name(name)
         self.alive = frozenset((name,))
         self.running = True
-        self.trace = trace
-        self.executor = Executor.choose()
-        self.turn = Turn(self._finish)
-        # Versions go on rising across restarts: nothing makes a million changes a second.
-        self.server = Server(self, time.time_ns() // 1000)
-        self.agents: dict[AgentId, Agent] = {}
+        self._surroundings = around = Surroundings() if surroundings is None else surroundings
+        self.new_call = around.new_call
+        self.now = around.now
+        self.executor = around.executor()
+        self.counters = Counters()
+        self._dispatch = around.dispatch_class(
+            name, self.executor, self.counters, trace, self._forget, self._broken
+        )
+        self.agents = self._dispatch.agents
+        self.deliver = self._dispatch.deliver
+        self.perform = self._dispatch.perform
+        self.turn = around.turn(self._dispatch.finish)
+        self.server = self._dispatch.server = Server(self, around.first_version())
         self.clients: dict[Client, dict[Agent, None]] = {}  # the transactions of each client
         self.holders: dict[Client, Agent] = {}  # the transactions of `locks.Lock`s
-        self.scopes = {}
-        self._queue: deque[tuple[Server | Agent, Any]] = deque()
-        self._unsettled: dict[Agent, None] = {}
+        self._services: dict[tuple[str, str], Any] = {}
         self._serial = itertools.count(1)
-        self._transactions = self._aborted = self._deadlocks = self._knowledge = 0
         if options is not None:
+            assert isinstance(self.executor, Executor)
             try:
-                self.cluster = Cluster(self, options)
+                self.cluster = Cluster(self, self.executor, options)
+                self._dispatch.elsewhere = self.cluster
             except BaseException:
                 self.executor.stop(timeout=5)
                 raise
         self.dependents: set[pykka.ActorRef[Any]] = set()
-        self._shielded = interrupts.install()
+        self._shielded = around.shield()
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
@@ -155,7 +164,7 @@ class Node:
             )
         number = self.new_number(created)
         ref = agent_numbered(number, self.name)
-        agent = self.agent_class(self, ref, client, **options)
+        agent = self._surroundings.agent_class(self, ref, client, **options)
         self.agents[ref] = agent
         self.clients.setdefault(client, {})[agent] = None
         try:
@@ -166,8 +175,19 @@ class Node:
             raise InvalidOption(
                 f"client {client!r} can't have a transaction: {error}", client=repr(client)
             ) from error
-        self._transactions += 1
+        self.counters.transactions += 1
         return agent
+
+    def _forget(self, agent: Agent) -> None:
+        """An agent has ended."""
+        client = agent.client
+        own = self.clients.get(client)
+        if own is not None:
+            own.pop(agent, None)
+            if not own:
+                self.clients.pop(client, None)
+        if self.holders.get(client) is agent:
+            del self.holders[client]
 
     def new_number(self, created: int | None = None) -> int:
         """The number of a new agent or process: when it was made, and a serial number below."""
@@ -186,39 +206,35 @@ class Node:
             watch = self.server.ended()
             if watch is not None:
                 self.executor.run_soon(watch.fire, self.server, "normal")
-            self.turn.run(self._end_scopes)
+            self.turn.run(self._end_services)
             self.executor.stop(timeout=5)
 
     def _leave(self) -> None:
-        # In one turn: what is released here is granted to nobody of another node any more.
-        self._end_agents()
+        # In one turn: what is released here is not granted to agents of other nodes.
+        self._dispatch.end_agents("was stopped")
         if self.cluster is not None:
             self.cluster.stop("the node was stopped")
 
-    def _end_scopes(self) -> None:
-        for scope in (self.scopes or {}).values():
-            scope.end()
+    def _broken(self) -> None:
+        """The lock server has crashed: the node can vouch for nothing."""
+        self.running = False
+        self._dispatch.end_agents("has lost its lock server")
+        if self.cluster is not None:
+            self.cluster.stop("the lock server has crashed")
 
-    def _end_agents(self, why: str = "was stopped") -> None:
+    def abandon(self) -> None:
+        """In a forked child: the node lives in the parent, and so do its agents' clients."""
+        self.running = False
+        self.turn.reset()
+        for ref in self.dependents:
+            ref.actor_stopped.set()
+            pykka.ActorRegistry.unregister(ref)
+        if self.cluster is not None:
+            self.cluster.distribution.abandon()
         for agent in list(self.agents.values()):
-            text = f"node {self.name} {why}; transaction {agent.id} has ended"
-            agent.event(agent.machine.end, AgentEnded(text, agent=agent.id))
-
-    def _crashed(self, actor: Server | Agent, error: Exception) -> None:
-        """An actor broke down in the middle of a message; what it knows can't be trusted any more.
-
-        An agent goes alone. Without its lock server, a node can vouch for nothing.
-        """
-        self.executor.run_soon(partial(logger.error, "%s has crashed", actor, exc_info=error))
-        if isinstance(actor, Agent):
-            text = f"transaction {actor.id} has crashed: {error!r}"
-            actor.event(actor.machine.end, AgentEnded(text, agent=actor.id))
-        else:
-            self.running = False
-            self._queue.clear()
-            self._end_agents("has lost its lock server")
-            if self.cluster is not None:
-                self.cluster.stop("the lock server has crashed")
+            text = f"transaction {agent.id} lives in the parent process"
+            agent.machine.end(AgentEnded(text, agent=agent.id))
+            agent.ended()
 
     def check_running(self) -> None:
         """Raise `NodeNotRunning` when the node was stopped."""
@@ -227,119 +243,54 @@ class Node:
                 f"node {self.name} was stopped; start one with locks.start()", node=self.name
             )
 
-    # --- Messages, in a turn --------------------------------------------------------------------
+    def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
+        """What else lives on the node under a name; made when it is first asked for. In the turn.
 
-    def deliver(self, receiver: Server | Agent, message: Any) -> None:
-        """Put a message into the queue."""
-        self._queue.append((receiver, message))
+        Raises:
+            MisuseError: The node is simulated.
+            NodeNotRunning: The node was stopped.
+        """
+        self.check_running()
+        if not self._surroundings.has_services:
+            raise MisuseError(f"{self.name} is simulated: a simulation has no {kind}")
+        found = self._services.get((kind, name))
+        if found is None:
+            found = self._services[kind, name] = make()
+        return found
 
-    def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
-        """Do what a machine wants done."""
-        for effect in effects:
-            kind = type(effect)
-            receiver: Server | Agent | None
-            if kind is ToServer:
-                if effect.node != self.name:
-                    self._send(sender, effect.node, effect.message)
-                    continue
-                receiver = self.server
-            elif kind is ToAgent:
-                if effect.agent.node != self.name:
-                    self._send(sender, effect.agent, effect.message)
-                    continue
-                receiver = self.agents.get(effect.agent)
-            else:
-                self._perform_other(sender, effect)
-                continue
-            if receiver is not None:
-                self._queue.append((receiver, effect.message))
-                if self.trace is not None:
-                    self.trace(sender, receiver, effect.message)
+    def _end_services(self) -> None:
+        for service in self._services.values():
+            service.end()
 
-    def _send(self, sender: Any, receiver: str | AgentId, message: Any) -> None:
-        """Send a message to a lock server, or an agent, of another node."""
-        if self.trace is not None:
-            self.trace(sender, receiver, message)
-        if self.cluster is None:
-            return  # an agent that has never been here: the simulator's
-        if isinstance(receiver, str):
-            self.cluster.to_server(receiver, sender, message)
-        else:
-            self.cluster.to_agent(receiver, message)
+    @property
+    def trace(self) -> Trace | None:
+        """What is called for each message between actors, if anything is."""
+        return self._dispatch.trace
 
-    def _perform_other(self, sender: Any, effect: Any) -> None:
-        kind = type(effect)
-        if kind is AnswerWait:
-            effect.wait.answer(effect.result)
-        elif kind is Ended:
-            self.agents.pop(sender.id, None)
-            self._forget(sender)
-            self._unsettled.pop(sender, None)
-            sender.has_ended(effect)
-        elif kind is Notify:
-            sender.notify(effect.notification)
-        elif kind is Lost:
-            sender.has_lost(effect)
-        elif kind is ToWatcher:
-            watcher = effect.watcher
-            if self.cluster is not None and self.cluster.tell_watcher(watcher, effect.view):
-                return
-            told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
-            self.executor.run_soon(told, effect.view)
-        else:
-            raise AssertionError(f"unknown effect {effect!r}")
+    @trace.setter
+    def trace(self, trace: Trace | None) -> None:
+        self._dispatch.trace = trace
 
-    def _forget(self, agent: Agent) -> None:
-        client = agent.client
-        own = self.clients.get(client)
-        if own is not None:
-            own.pop(agent, None)
-            if not own:
-                self.clients.pop(client, None)
-        if self.holders.get(client) is agent:
-            del self.holders[client]
+    # --- What its actors need -------------------------------------------------------------------
 
-    def _finish(self) -> None:
-        queue = self._queue
-        unsettled = self._unsettled
-        while True:
-            while queue:
-                receiver, message = queue.popleft()
-                try:
-                    receiver.handle(message)
-                except Exception as error:
-                    self._crashed(receiver, error)
-                    continue
-                if type(receiver) is Agent:
-                    kind = type(message)
-                    if kind is Knowledge:
-                        self._knowledge += 1
-                    elif kind is Surrendered and message.done and message.message.report:
-                        self._deadlocks += 1
-                        self._aborted += message.message.report.action == "aborted"
-                    if receiver.machine.unsettled:
-                        unsettled[receiver] = None
-            if unsettled:
-                agent = next(iter(unsettled))
-                del unsettled[agent]
-                try:
-                    agent.settle()
-                except Exception as error:
-                    self._crashed(agent, error)
-            elif self.cluster is not None and self.cluster.distribution.unsent:
-                self.cluster.distribution.flush()  # a link that is lost here is news
-            else:
-                return
+    @property
+    def guard(self) -> Guard | None:
+        """What refuses calls, if nodes that run the original may be asked."""
+        return None if self.cluster is None else self.cluster.original_peers
 
-    def tell_agents(self, event: Callable[[AgentMachine, str], list[Any]], node: str) -> None:
+    @property
+    def is_clustered(self) -> bool:
+        """Whether other nodes may hear of its locks."""
+        return self.cluster is not None
+
+    def watcher_down(self, watcher: Any) -> None:
+        """An actor that watched lock ids has ended."""
+        if self.cluster is not None:
+            self.cluster.watcher_down(watcher)
+
+    def tell_agents(self, event: Callable[..., list[Any]], node: str) -> None:
         """Another node's lock server is there, or gone: tell all agents. In a turn."""
-        for agent in list(self.agents.values()):
-            try:
-                agent.event(event, agent.machine, node)
-            except Exception as error:
-                self._crashed(agent, error)
-            if agent.machine.unsettled:
-                self._unsettled[agent] = None
+        self._dispatch.tell_agents(event, node)
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
@@ -381,7 +332,7 @@ class Node:
             Whether it is connected, and its lock server can be asked if it has one.
 
         Raises:
-            InvalidOption: That is no peer, or its address is not allowed (see `start`).
+            InvalidOption: That is not a peer, or its address is not allowed (see `start`).
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
@@ -429,7 +380,7 @@ class Node:
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True
     ) -> None:
-        """Have somebody told of nodes that are connected, and of those that are lost.
+        """Tell a watcher of nodes that are connected, and of those that are lost.
 
         Args:
             watcher: An actor's reference, which gets `NodeUp` and `NodeDown` as messages, or a
@@ -492,15 +443,8 @@ class Node:
 
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""
-        return NodeStatistics(
-            self.name,
-            self._transactions,
-            self._aborted,
-            self._deadlocks,
-            len(self.agents),
-            self._knowledge,
-            self.turn.ask(self.server.machine.statistics),
-        )
+        table = self.turn.ask(self.server.machine.statistics)
+        return self.counters.statistics(self.name, len(self.agents), table)
 
 
 def _can_be_linked(client: Client) -> bool:

@@ -7,32 +7,46 @@ happens in the node's turn.
 
 Agents of the original do not tell all that matters. So each of our agents that waits, and is entangled
 with some of them, has them asked what they know, and has our lock servers asked what they do there;
-again and again, until it waits no more.
+again and again, for as long as it waits.
 
-The lock server of the original is monitored: it may end without its node. Then its node is no member
-any more until it answers a greeting again.
+The lock server of the original is monitored: it may end without its node. Then its node is not
+a member until it answers a greeting again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import gevent
 
+from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, View, show
+from locks.node.agent import Agent
+from locks.node.ports import NodePort
+from locks.node.server import Server
 from locks.otp import etf
 from locks.otp.control import SpawnRequest
-from locks.otp.processes import CAST
-from locks.otp.remote import RemoteRef
+from locks.otp.distribution import Distribution
+from locks.otp.link import Link
+from locks.otp.processes import CAST, Processes
+from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid, Reference
-from locks.runtime import Client
+from locks.runtime import Client, Executor
 from locks.runtime.waiter import run_in_hub
-from locks.wire import LOCK_SERVER, OURS, BadMessage, pid_of
-from locks.wire.forms import Context, check, parts, records_term, to_agent, to_records
+from locks.wire import (
+    AGENTS,
+    LOCK_SERVER,
+    OURS,
+    About,
+    BadMessage,
+    pack_about,
+    pid_of,
+    unpack_about,
+)
 from locks.wire.original import (
     CastServer,
     Command,
@@ -49,14 +63,56 @@ from locks.wire.original import (
     watcher_request,
 )
 
-if TYPE_CHECKING:
-    from locks.node.agent import Agent
-    from locks.node.cluster import Cluster
-
-__all__ = ["ABOUT", "OriginalPeers"]
+__all__ = ["ABOUT", "Connections", "LocalNode", "OriginalPeers"]
 
 ABOUT = Atom("about")
 PAUSE = 0.25  # seconds between two interviews
+
+
+class LocalNode(NodePort, Protocol):
+    """What connections with other nodes need of the node whose they are.
+
+    Attributes:
+        running: Whether it was not stopped.
+        server: Its lock server.
+        agents: Its agents.
+    """
+
+    running: bool
+    server: Server
+    agents: dict[AgentId, Agent]
+
+    def new_number(self) -> int:
+        """The number of a new process."""
+
+    def tell_agents(self, event: Callable[..., list[Any]], node: str) -> None:
+        """Another node's lock server is there, or gone: tell all agents."""
+
+
+class Connections(Protocol):
+    """What this module needs of `locks.node.cluster.Cluster`.
+
+    Attributes:
+        node: The node.
+        executor: Where its background work is done.
+        members: The nodes with a lock server that can be asked, and whether it is the original's.
+        distribution: The connections.
+        processes: Who can be reached over them.
+        remotes: References to those.
+    """
+
+    node: LocalNode
+    executor: Executor
+    members: dict[str, bool]
+    distribution: Distribution
+    processes: Processes
+    remotes: Remotes
+
+    def left(self, name: str) -> None:
+        """A node's lock server is gone."""
+
+    def greet_again(self, link: Link) -> None:
+        """Greet a lock server that is not there, in a while."""
 
 
 class OriginalPeers:
@@ -66,7 +122,7 @@ class OriginalPeers:
         cluster: What it has to do with others.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Connections) -> None:
         self._cluster = cluster
         self._node = cluster.node
         self._processes = cluster.processes
@@ -102,7 +158,7 @@ class OriginalPeers:
         self._lock_servers[name] = self._processes.monitor(name, LOCK_SERVER, told)
         if not self._interviewing:
             self._interviewing = True
-            run_in_hub(self._node.executor.hub, gevent.spawn_later, PAUSE, self._interview)
+            run_in_hub(self._cluster.executor.hub, gevent.spawn_later, PAUSE, self._interview)
 
     def _server_down(self, name: str, reason: Any) -> None:
         """A lock server of the original has ended; if its node is lost, that is told as well."""
@@ -123,10 +179,10 @@ class OriginalPeers:
 
     # --- What ours say --------------------------------------------------------------------------
 
-    def to_server(self, name: str, agent: Agent, message: ServerMessage) -> None:
+    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
         """An agent of ours says something to a lock server of the original."""
-        client = self._client_of(agent.id)
-        self._perform(self._servers.send(agent.id, name, message, client), agent.id)
+        client = self._client_of(agent)
+        self._perform(self._servers.send(agent, name, message, client), agent)
 
     def to_agent(self, agent: AgentId, message: Any) -> None:
         """Our lock server, or an agent of ours, says something to an agent of the original.
@@ -175,12 +231,12 @@ class OriginalPeers:
 
     # --- What is refused ------------------------------------------------------------------------
 
-    def check_unlock(self, agent: Agent, lock_id: LockId) -> None:
+    def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
         """Raise `MisuseError` if a lock is held or asked for on a node that runs the original."""
         for name in self._originals(agent, lock_id):
             raise cannot_unlock(lock_id, name)
 
-    def check_token(self, agent: Agent, lock_id: LockId) -> None:
+    def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
         """Raise `InvalidOption` if a lock is asked for on a node that runs the original.
 
         Unless it is the lock of an election, whose token is for Python candidates only.
@@ -193,10 +249,10 @@ class OriginalPeers:
                 node=name,
             )
 
-    def _originals(self, agent: Agent, lock_id: LockId) -> list[str]:
+    def _originals(self, agent: AgentMachine, lock_id: LockId) -> list[str]:
         if True not in self._cluster.members.values():
             return []
-        found = [info for info in agent.machine.lock_info() if info.lock_id == lock_id]
+        found = [info for info in agent.lock_info() if info.lock_id == lock_id]
         return [name for info in found for name in info.nodes if self._is_original(name)]
 
     # --- Carrying out ---------------------------------------------------------------------------
@@ -225,6 +281,8 @@ class OriginalPeers:
                 reference = self._monitors.pop(command.pid, None)
                 if reference is not None:
                     self._processes.demonitor(reference)
+            else:
+                assert_never(command)
 
     def _process_down(self, pid: Pid, reason: Any) -> None:
         """A process of the original that had to do with our lock server has ended."""
@@ -256,32 +314,28 @@ class OriginalPeers:
         machine = self._node.server.machine
         known = around(machine.table, machine.node, entangled, self._is_original)
         self._perform(self._servers.informed(agent, machine.node, machine.version, *known))
-        question = (OURS, ABOUT, [pid_of(each) for each in entangled])
+        question = (OURS, ABOUT, AGENTS.pack(entangled))
         for name, original in self._cluster.members.items():
             if not original:
                 answered = partial(self._informed, agent, name)
                 self._processes.call(name, LOCK_SERVER, question, answered)
 
-    def about(self, pids: Any) -> Any:
+    def about(self, agents: Any) -> Any:
         """What our lock server knows about agents of the original, for an agent of another node."""
         machine = self._node.server.machine
-        agents = [to_agent(pid) for pid in check(pids, list)]
-        found, records = around(machine.table, machine.node, agents, self._is_original)
-        terms = records_term(tuple(records), machine.node, None)
-        return (machine.version, [pid_of(each) for each in found], terms)
+        asked = AGENTS.unpack(agents)
+        found, records = around(machine.table, machine.node, asked, self._is_original)
+        return pack_about(About(machine.version, tuple(found), tuple(records)), machine.node)
 
     def _informed(self, agent: AgentId, name: str, answered: bool, answer: Any) -> None:
         if not answered or agent not in self._node.agents:
             return
         try:
-            version, pids, terms = parts(answer, 3)
-            check(version, int)
-            about = [to_agent(pid) for pid in check(pids, list)]
-            records = to_records(terms, Context(name, None, ""))
+            about = unpack_about(answer, name)
         except BadMessage as error:
             self._node.log("what %s answers is ignored: %s", name, error)
             return
-        self._perform(self._servers.informed(agent, name, version, about, records))
+        self._perform(self._servers.informed(agent, name, *about))
 
 
 def _is_name(client: Client) -> bool:

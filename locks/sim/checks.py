@@ -34,7 +34,18 @@ from locks.core.messages import (
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
 from locks.errors import assert_never
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestKey, blocks, related, show
+from locks.model import (
+    RIVALS,
+    AgentId,
+    Deadlock,
+    Edge,
+    LockId,
+    RequestKey,
+    blocks,
+    covers,
+    related,
+    show,
+)
 from locks.sim.client import ScriptedClient, TokenKey
 from locks.sim.host import Host, Violation, needed
 
@@ -71,7 +82,7 @@ def check_told(host: Host, server: ServerMachine) -> None:
     for (node, lock_id), mode in host.told.items():
         if node == server.node:
             own = server.table.own(host.ref, lock_id)
-            if not any(e.granted and (e.write or mode == "read") for e in own):
+            if not any(e.granted and covers(e.mode, mode) for e in own):
                 raise Violation(
                     f"{host.agent.client} was told that it has {mode} {show(lock_id)} on {node}; "
                     "the lock table does not know"
@@ -83,7 +94,7 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
     theirs = [(lock_id, mode) for (where, lock_id), mode in other.told.items() if where == node]
     for (where, lock_id), mode in one.told.items():
         for other_id, other_mode in theirs if where == node else ():
-            if "write" in (mode, other_mode) and related(lock_id, other_id):
+            if mode in RIVALS[other_mode] and related(lock_id, other_id):
                 raise Violation(
                     f"on {node} {one.agent.client} has {mode} {show(lock_id)} "
                     f"and {other.agent.client} has {other_mode} {show(other_id)}"
@@ -116,7 +127,7 @@ def check_token(
             if earlier.agent == key.agent:
                 falls = earlier.lock_id == key.lock_id and token < its
             else:
-                falls = "write" in (earlier.mode, key.mode) and token <= its
+                falls = earlier.mode in RIVALS[key.mode] and token <= its
             if falls:
                 raise Violation(
                     f"fencing tokens of {show(key.lock_id)} fall: {client.agent.client} gets "
@@ -285,8 +296,8 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
             if not any(blocks(other, mine) for other in records.values()):
                 raise Violation(f"{mine} waits for nothing")
         elif any(blocks(other, mine._replace(state="waiting")) for other in records.values()):
-            covers = [o for o in entry.owner.all() if o is not entry and o.granted]
-            if not any(o.write or not entry.write for o in covers if _is_above(o, entry)):
+            own = [o for o in entry.owner.all() if o is not entry and o.granted]
+            if not any(covers(o.mode, entry.mode) for o in own if _is_above(o, entry)):
                 raise Violation(f"{mine} is granted too early")
 
 
@@ -318,8 +329,7 @@ def check_clean(server: ServerMachine) -> None:
         "requests": table.ids(),
         "owners": list(table.owners),
         "slots": list(root.children),
-        "below": root.below,
-        "writes below": root.writes_below,
+        "below": sum(root.below),
         "waiting": table.statistics().waiting,
         "entries": table.statistics().entries,
     }

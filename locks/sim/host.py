@@ -24,7 +24,17 @@ from locks.core.messages import (
     ToServer,
 )
 from locks.errors import LockLost, NotHeld
-from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, Require, related, show
+from locks.model import (
+    AgentId,
+    Deadlock,
+    LockId,
+    Mode,
+    RequestRecord,
+    Require,
+    covers,
+    related,
+    show,
+)
 from locks.sim.network import Party
 
 __all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Violation", "needed"]
@@ -257,10 +267,7 @@ class Host:
 
 def _serves(records: Iterable[RequestRecord], mode: Mode) -> bool:
     """Whether one of the own requests on a node is granted that is good for a mode."""
-    return any(
-        record.state == "granted" and (record.mode == "write" or mode == "read")
-        for record in records
-    )
+    return any(record.state == "granted" and covers(record.mode, mode) for record in records)
 
 
 def needed(require: Require, asked: Collection[str], alive: Collection[str]) -> int:

@@ -136,7 +136,7 @@ class _TellAllInformer(Notifier):
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
                 for about in self._what_to_tell(entry):
-                    self._tell(other.owner, about, news)
+                    self._notify(other.owner, about, news)
         self._look_for_cycles(news)
         return news
 
@@ -144,7 +144,7 @@ class _TellAllInformer(Notifier):
         for owner in self._closers:
             for entry in owner.all():
                 for other in self._table.related(entry.slot.lock_id):
-                    self._tell(owner, other, news)
+                    self._notify(owner, other, news)
         self._closers.clear()
 
     def _what_to_tell(self, entry: Entry) -> Iterable[Entry]:
@@ -369,8 +369,8 @@ class _FewInformer(Notifier):
     So nobody knows both who reaches it and whom it reaches.
     """
 
-    def _tell_edge(self, edge: _Edge, news: News) -> None:
-        super()._tell_edge(edge._replace(to=edge.by), news)
+    def _notify_edge(self, edge: _Edge, news: News) -> None:
+        super()._notify_edge(edge._replace(to=edge.by), news)
 
 
 class _FewServer(ServerMachine):
@@ -384,7 +384,7 @@ class _ConstantInformer(Notifier):
     does not see that it is waited for.
     """
 
-    def _tell_change(self, entry: Entry, news: News) -> None:
+    def _notify_change(self, entry: Entry, news: News) -> None:
         pass
 
 

@@ -16,6 +16,7 @@ import pytest
 
 import locks
 from locks import groups
+from locks.groups.scope import scope_of
 from locks.otp import etf
 from locks.otp.frames import pack_reg_send, pack_send
 from locks.otp.terms import Atom, Pid
@@ -229,8 +230,7 @@ def test_a_monitor_ends_with_its_actor(alone: locks.Node) -> None:
     """Who has ended is told nothing, and nothing is kept for it."""
     watcher, member = Member.start(), Member.start()
     groups.monitor("g", watcher)
-    assert alone.scopes is not None
-    monitors = alone.scopes[groups.SCOPE]._table._monitors
+    monitors = scope_of(alone, groups.SCOPE)._table._monitors
     assert len(monitors) == 1
     watcher.stop()
     eventually(lambda: not monitors)
@@ -393,7 +393,7 @@ def test_a_node_that_never_used_groups(nodes: Nodes, caplog: pytest.LogCaptureFi
     a, b = nodes.meet(A, B)
     mine = Member.start()
     groups.join("g", mine, node=a)
-    assert b.scopes == {}
+    assert b._services == {}
     assert a.nodes() == [B]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     mine.stop()
@@ -430,7 +430,7 @@ def test_what_others_may_not_say(nodes: Nodes, caplog: pytest.LogCaptureFixture)
     assert groups.members("g", node=a) == [mine]
     stranger.frame(
         pack_send(
-            a.scopes[groups.SCOPE]._me,  # type: ignore[index, arg-type]
+            scope_of(a, groups.SCOPE)._me,  # type: ignore[arg-type]
             etf.encode((Atom("leave"), bad, member, ["h"])),
         )
     )
@@ -454,10 +454,8 @@ def test_nothing_is_left_of_what_is_over(nodes: Nodes) -> None:
         eventually(lambda: groups.members("g", node=a) == [])
     a.disconnect(B)
     until_connected(b)
-    assert a.scopes is not None
-    assert b.scopes is not None
     for node in (a, b):
-        scope = node.scopes[groups.SCOPE]  # type: ignore[index]
+        scope = scope_of(node, groups.SCOPE)
         assert scope._table.peers() == ()
         eventually(lambda scope=scope: not (scope._pids or scope._watches))  # type: ignore[misc]
         processes = node.cluster.processes  # type: ignore[union-attr]

@@ -210,7 +210,7 @@ def test_wrong_rules_are_found_by_both(name: str) -> None:
 
 def test_a_violation_is_one_in_the_world_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found is told as a case; replayed, that goes wrong in the same way."""
-    monkeypatch.setattr(Notifier, "_tell_edge", lambda *args: None)
+    monkeypatch.setattr(Notifier, "_notify_edge", lambda *args: None)
     plan = scripted("write a; write b", "write c; again; write b; write a")
     for reduce in (True, False):
         with pytest.raises(Violation, match="stuck") as caught:

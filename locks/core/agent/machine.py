@@ -41,6 +41,7 @@ from locks.errors import (
     LockLost,
     LocksError,
     NotHeld,
+    assert_never,
 )
 from locks.model import (
     AgentId,
@@ -73,7 +74,7 @@ class Asked(NamedTuple):
 
     mode: Mode
     require: Require
-    records: dict[str, list[RequestRecord]]
+    records: dict[str, tuple[RequestRecord, ...]]
 
 
 class AgentMachine:
@@ -212,7 +213,7 @@ class AgentMachine:
     def surrender(
         self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]
     ) -> list[AgentEffect]:
-        """Give up a lock because the client itself wants to, and stand last behind all who wait for it.
+        """Give up a lock because the client wants to, and stand last behind all that wait for it.
 
         Raises:
             NotHeld: The transaction doesn't hold it on all of these nodes.
@@ -251,7 +252,7 @@ class AgentMachine:
         return self._conclude()
 
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
-        """End the transaction; everything is released, and whoever waits is told the reason."""
+        """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
             if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
@@ -269,19 +270,22 @@ class AgentMachine:
     def receive(self, message: AgentMessage) -> list[AgentEffect]:
         """Take in a message from a lock server or an agent; `settle` is to follow."""
         if self.ended is None:
-            if type(message) is RequestStates:
-                self._told(message.records)
-            elif type(message) is Knowledge:
+            # The frequent ones first; `match` would take longer.
+            if isinstance(message, RequestStates):
+                self._take_in(message.records)
+            elif isinstance(message, Knowledge):
                 self._resolver.learn_from(message)
-            elif type(message) is Surrendered:
+            elif isinstance(message, Surrendered):
                 self._surrendered(message)
-            elif type(message) is Resolved:
+            elif isinstance(message, Resolved):
                 self._resolved(message.report)
-                self._told(message.records)
-            elif type(message) is Released:
+                self._take_in(message.records)
+            elif isinstance(message, Released):
                 self._ledger.released(message)
-            elif type(message) is VersionRaised:
+            elif isinstance(message, VersionRaised):
                 self._tokens.raised(message)
+            else:
+                assert_never(message)
         return self._conclude()
 
     def node_up(self, node: str) -> list[AgentEffect]:
@@ -345,7 +349,7 @@ class AgentMachine:
         return LockResult(self.status(), self._reports())
 
     def tell_status(self) -> LockResult:
-        """The same for the client; when it is told that it has all locks, it node requests them."""
+        """The same for the client; if that says that it has all locks, they are acknowledged."""
         result = self.result()
         if result.status == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
@@ -441,7 +445,9 @@ class AgentMachine:
         request = self._ledger.requests.get(lock_id)
         if request is None:
             return None
-        records = {node: each.records for node, each in request.node_requests.items()}
+        records = {
+            node: tuple(each.records.values()) for node, each in request.node_requests.items()
+        }
         return Asked(request.mode, request.require, records)
 
     @property
@@ -462,7 +468,7 @@ class AgentMachine:
 
     # --- Taking in ------------------------------------------------------------------------------
 
-    def _told(self, records: tuple[RequestRecord, ...]) -> None:
+    def _take_in(self, records: tuple[RequestRecord, ...]) -> None:
         me = self.id
         others = False
         for record in records:
@@ -476,7 +482,7 @@ class AgentMachine:
             self._resolver.learn(record)
 
     def _resolved(self, report: Deadlock) -> None:
-        """A deadlock is resolved; the lock server that did so tells by itself what still matters."""
+        """A deadlock is resolved; the lock server that did so says by itself what still matters."""
         self.deadlocks.append(report)
         self._resolver.forget(node for node in self._ledger.nodes if node != report.node)
 
@@ -484,7 +490,7 @@ class AgentMachine:
         report = message.message.report
         if message.done and report is not None:
             self._resolved(report)
-        self._told(message.records)
+        self._take_in(message.records)
         self._resolver.surrendered(message)
         if message.done and report is not None and message.message.aborts:
             text = (

@@ -1,0 +1,111 @@
+"""What the actors of a node need of it, as protocols.
+
+A node makes its lock server and its agents, and carries what they say to each other. They know it by
+these protocols only, so imports go one way: the ports, then `agent` and `server`, then what has to do
+with other nodes, then `dispatch`, then `node`. Whatever keeps a port can stand in for a node:
+`locks.testing` runs the same agents and the same lock server in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
+from locks.model import LockId, LockResult, View
+from locks.node.statistics import Counters
+from locks.runtime import Client, Waiter
+from locks.runtime.inline import Turn
+
+__all__ = ["Background", "Guard", "NodePort", "PendingCall"]
+
+T = TypeVar("T")
+
+
+class PendingCall:
+    """One call of a client that waits for its answer.
+
+    Args:
+        waiter: What it waits with; a new one by default.
+    """
+
+    __slots__ = ("result", "waiter")
+
+    def __init__(self, waiter: Waiter | None = None) -> None:
+        self.result: LockResult | int | Exception | None = None
+        self.waiter = Waiter() if waiter is None else waiter
+
+    def answer(self, result: LockResult | int | Exception) -> None:
+        """Give the answer and wake the client."""
+        self.result = result
+        self.waiter.wake()
+
+
+class Background(Protocol):
+    """Where foreign code is called, outside of the turn; `locks.runtime.Executor` is the real one."""
+
+    def run_soon(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function soon, after all that was given before."""
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function there, and wait for what it returns."""
+
+    def stop(self, timeout: float | None = None) -> object:
+        """End it, after the work that it was given."""
+
+
+class Guard(Protocol):
+    """Refuses what can't be promised for locks on nodes that run the original."""
+
+    def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
+        """Raise `MisuseError` if the lock can't be released before the transaction ends."""
+
+    def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
+        """Raise `InvalidOption` if the lock has no fencing token."""
+
+
+class NodePort(Protocol):
+    """What an agent, or a lock server, needs of its node. All but `log` and `stop` is for the turn."""
+
+    name: str
+    alive: frozenset[str]  # the nodes whose lock servers can be asked
+    turn: Turn
+    counters: Counters
+
+    @property
+    def executor(self) -> Background:
+        """Where foreign code is called."""
+
+    @property
+    def clients(self) -> Mapping[Client, Mapping[Any, None]]:
+        """The agents of each client that has transactions here."""
+
+    @property
+    def guard(self) -> Guard | None:
+        """What refuses calls, if nodes that run the original may be asked."""
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether other nodes may hear of its locks."""
+
+    def new_call(self) -> PendingCall:
+        """A wait for a client that calls."""
+
+    def deliver(self, receiver: Any, message: ServerMessage | AgentMessage) -> None:
+        """Put a message for the lock server, or an agent of this node, into the queue."""
+
+    def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
+        """Do what a machine wants done."""
+
+    def watcher_down(self, watcher: Any) -> None:
+        """An actor that watched lock ids has ended."""
+
+    def view(self, lock_id: LockId) -> View:
+        """What is known of a lock id on this node."""
+
+    def log(self, text: str, *args: Any) -> None:
+        """Log an error, outside of the turn."""
+
+    def stop(self) -> None:
+        """Stop the node."""

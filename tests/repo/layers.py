@@ -1,0 +1,282 @@
+"""The layers of the library: which module is in which, who may import whom, and a picture of it.
+
+`python -m tests.repo.layers` prints the picture in `docs/architecture.md`, made from the imports as they
+are. `test_layers.py` checks the imports against the table. Imports for type checking count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+
+
+class Layer(NamedTuple):
+    """One layer.
+
+    Attributes:
+        name: Its name.
+        modules: Patterns of the modules in it; the first layer with one that fits has the module.
+        may: The layers that it may import, besides itself.
+        says: What it is, for the picture.
+    """
+
+    name: str
+    modules: tuple[str, ...]
+    may: tuple[str, ...] = ()
+    says: str = ""
+
+
+SANS_IO = ("terms", "etf", "etf_decode", "control", "frames", "challenges", "handshake", "epmd")
+NODES = ("ground", "core", "wire", "runtime", "otp bytes", "otp")
+LIBRARY = [
+    Layer("ground", ("locks.errors", "locks.model"), (), "errors.py, model.py: words, ids, errors"),
+    Layer("core", ("locks.core*",), ("ground",), "core/: the machines, pure"),
+    Layer("runtime", ("locks.runtime*",), (), "runtime/: actors on gevent"),
+    Layer(
+        "otp bytes",
+        tuple(f"locks.otp.{name}" for name in SANS_IO),
+        ("ground",),
+        "otp/: Erlang's protocol, bytes in, bytes out",
+    ),
+    Layer(
+        "otp", ("locks.otp*",), ("ground", "runtime", "otp bytes"), "otp/: connections, processes"
+    ),
+    Layer("wire", ("locks.wire*",), ("ground", "core", "otp bytes"), "wire/: messages as terms"),
+    Layer("node", ("locks.node*",), NODES, "node/: the actors"),
+    Layer("program", ("locks.program",), (*NODES, "node"), "program.py: the program's node"),
+    Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
+    Layer("mvcc", ("locks.mvcc*",), ("ground", "runtime"), "mvcc/: a multi-version lock table"),
+    Layer("sim", ("locks.sim*",), ("ground", "core"), "sim/: the simulator"),
+    Layer("testing", ("locks.testing",), (*NODES, "node", "program", "sim"), "testing.py"),
+    Layer(
+        "face",
+        ("locks", "locks.api", "locks.transactions", "locks.primitives"),
+        (*NODES, "node", "program", "groups", "mvcc"),
+        "api.py, transactions.py, primitives.py: what users call",
+    ),
+    Layer(
+        "ownership",
+        ("locks.ownership*",),
+        ("ground", "runtime", "node", "program", "face"),
+        "ownership/: who owns what",
+    ),
+    Layer(
+        "cli",
+        ("locks.cli*", "locks.__main__"),
+        ("ground", "core", "runtime", "otp", "program", "sim", "face"),
+        "cli/: the command line",
+    ),
+]
+PUBLIC = ("ground", "runtime", "program", "groups", "ownership", "face")  # for locks_leader
+LEADER = [
+    Layer(
+        "leader ground",
+        ("locks_leader.errors", "locks_leader.policy"),
+        ("ground",),
+        "errors.py, policy.py",
+    ),
+    Layer(
+        "leader core",
+        ("locks_leader.core*",),
+        ("ground", "leader ground"),
+        "core/: the election, pure",
+    ),
+    Layer(
+        "leader wire",
+        ("locks_leader.wire*",),
+        (*PUBLIC, "otp", "wire", "leader ground", "leader core"),
+        "wire/: messages as terms",
+    ),
+    Layer(
+        "leader terms",
+        ("locks_leader.behaviour", "locks_leader.state"),
+        (*PUBLIC, "leader ground", "leader core"),
+        "behaviour.py, state.py: what callbacks see",
+    ),
+    Layer(
+        "leader shell",
+        ("locks_leader.shell*",),
+        (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms"),
+        "shell/: the actor",
+    ),
+    Layer(
+        "leader sim",
+        ("locks_leader.sim*",),
+        ("ground", "core", "sim", "leader ground", "leader core"),
+        "sim/: simulated elections",
+    ),
+    Layer(
+        "leader face",
+        ("locks_leader*",),
+        (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms", "leader shell"),
+        "api.py, election.py, ownership.py: what users call",
+    ),
+]
+LAYERS = [*LIBRARY, *LEADER]
+
+# Modules outside of `core` that are as pure as it is.
+PURE = (
+    "locks.errors",
+    "locks.model",
+    "locks.core*",
+    "locks.groups.table",
+    "locks.ownership.errors",
+    "locks.ownership.spread",
+    "locks.ownership.coordinator",
+    "locks.ownership.member",
+    "locks.mvcc.errors",
+    "locks.mvcc.model",
+    "locks.mvcc.records",
+    "locks.mvcc.waiting",
+    "locks.mvcc.table",
+    "locks_leader.errors",
+    "locks_leader.policy",
+    "locks_leader.core*",
+)
+# All that pure modules import from outside: nothing with a clock, chance, threads or sockets.
+PURE_OUTSIDE = {
+    "__future__",
+    "abc",
+    "bisect",
+    "collections",
+    "collections.abc",
+    "dataclasses",
+    "enum",
+    "fractions",
+    "functools",
+    "heapq",
+    "itertools",
+    "operator",
+    "sys",
+    "typing",
+}
+
+
+def layer_of(module: str) -> Layer | None:
+    """The layer that a module is in, if it is in one."""
+    for layer in LAYERS:
+        if any(fnmatchcase(module, pattern) for pattern in layer.modules):
+            return layer
+    return None
+
+
+def is_pure(module: str) -> bool:
+    """Whether it may import nothing with a clock, chance, threads or sockets."""
+    return any(fnmatchcase(module, pattern) for pattern in PURE)
+
+
+def name_of(path: Path) -> str:
+    """The name of the module in a file below `ROOT`."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if path.stem == "__init__" else parts)
+
+
+SOURCES = {
+    name_of(path): path
+    for top in ("locks", "locks_leader")
+    for path in sorted((ROOT / top).rglob("*.py"))
+}
+
+
+class Import(NamedTuple):
+    """One import: the line, and the full name of what is imported."""
+
+    line: int
+    name: str
+
+
+def imports(module: str, source: str, is_package: bool = False) -> list[Import]:
+    """What a module imports; `from a import b` is `a.b` if that is a module."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [Import(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parts = module.split(".")
+            up = len(parts) - node.level + is_package if node.level else 0
+            base = ".".join(parts[:up] + ([node.module] if node.module else []))
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                is_module = name in SOURCES or name in PURE_OUTSIDE
+                found.append(Import(node.lineno, name if is_module else base))
+    return list(dict.fromkeys(found))
+
+
+def graph() -> dict[str, set[str]]:
+    """Which modules of the project each one imports."""
+    return {
+        module: {
+            each.name
+            for each in imports(module, path.read_text("utf-8"), path.stem == "__init__")
+            if each.name in SOURCES and each.name != module
+        }
+        for module, path in SOURCES.items()
+    }
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """The circles of a graph: each set of modules that import each other, in a row or by turns."""
+    reach = {module: set(_reached(edges, module)) for module in edges}
+    found = {
+        tuple(sorted(other for other in reach[module] if module in reach[other]))
+        for module in edges
+        if module in reach[module]
+    }
+    return sorted(list(circle) for circle in found)
+
+
+def _reached(edges: dict[str, set[str]], start: str) -> Iterator[str]:
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        for other in edges.get(todo.pop(), ()):
+            if other not in seen:
+                seen.add(other)
+                todo.append(other)
+                yield other
+
+
+def picture(layers: Sequence[Layer], edges: dict[str, set[str]]) -> str:
+    """The layers as a diagram (Mermaid): an arrow for each import that is not also a longer way."""
+    names = [layer.name for layer in layers]
+    arrows: dict[str, set[str]] = {name: set() for name in names}
+    used = set()
+    for module, others in edges.items():
+        own = layer_of(module)
+        for other in others:
+            below = layer_of(other)
+            if own and below and own != below and own.name in arrows:
+                arrows[own.name].add(below.name)
+                used.add(below.name)
+    shown = [*layers, *(each for each in LAYERS if each.name in used and each.name not in names)]
+    lines = ["flowchart TB"]
+    lines += [f'    {_id(each.name)}["{each.says or each.name}"]' for each in reversed(shown)]
+    for name in reversed(names):
+        longer = {far for near in arrows[name] for far in _reached(arrows, near)}
+        lines += [f"    {_id(name)} --> {_id(other)}" for other in sorted(arrows[name] - longer)]
+    return "\n".join(lines) + "\n"
+
+
+def _id(name: str) -> str:
+    return name.replace(" ", "_")
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Print a picture: of `locks`, or with `leader` of `locks_leader`."""
+    print(picture(LEADER if "leader" in arguments else LIBRARY, graph()), end="")
+    return 0
+
+
+def matching(modules: Iterable[str], pattern: str) -> list[str]:
+    """The modules that fit a pattern."""
+    return [module for module in modules if fnmatchcase(module, pattern)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
