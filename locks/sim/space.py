@@ -75,6 +75,24 @@ class Transition(NamedTuple):
     alone: bool = False
 
 
+class _Surroundings(NamedTuple):
+    """What there is around the parties in a state; parties by their places.
+
+    Attributes:
+        busy: Those that can do something.
+        idle: Those that live, and can't.
+        woken: Those of these that others may send something.
+        coming: For each party from whom messages are on their way to it; -1 if that one has ended.
+        spoken_of: The agents that somebody else knows, or will.
+    """
+
+    busy: list[int]
+    idle: list[int]
+    woken: list[int]
+    coming: list[set[int]]
+    spoken_of: set[AgentId]
+
+
 class Space(Reactions):
     """The states of a world, and what leads from one to another.
 
@@ -190,32 +208,53 @@ class Space(Reactions):
         That is so when each party that can do anything before it, and may then send it a message,
         has one on its way to it already: what comes after that one does not add to what can happen.
         """
-        parties, queues, _ = state
-        servers, refs, mentions = self.servers, self.refs, self.mentions
-        count = len(parties)
-        coming: list[set[int]] = [set() for _ in range(count)]  # from whom messages come
-        spoken_of: set[AgentId] = set()  # by others than themselves
-        for party in parties:
-            spoken_of |= mentions[party]
-        for link, queue in queues:
-            sender, receiver = self.link_from[link], self.link_to[link]
-            if sender < servers or refs[parties[sender]] == self.links[link][0]:
-                coming[receiver].add(sender)
-            else:
-                coming[receiver].add(-1)  # an agent that has ended
-            for message in queue:
-                spoken_of |= self.mentioned[message] - {self.links[link][1]}
-        live = [n for n in range(count) if n < servers or refs[parties[n]] is not None]
-        busy = [n for n in live if coming[n] or self.own[parties[n]]]
-        for me in busy:
+        parties = state[0]
+        there = self._look_around(state)
+        for me in there.busy:
             # One that may die is not: that it lives on must be tried as well.
             if (
                 DIE not in self.own[parties[me]]
-                and self._is_first(me, parties, coming, spoken_of, live, busy)
+                and self._is_first(me, parties, there)
                 and not self._lets_go(state, me)
             ):
                 return me
         return None
+
+    def _look_around(self, state: State) -> _Surroundings:
+        parties, queues, _ = state
+        servers, refs = self.servers, self.refs
+        coming: list[set[int]] = [set() for _ in parties]
+        spoken_of: set[AgentId] = set()
+        for party in parties:
+            spoken_of |= self.mentions[party]
+        for link, queue in queues:
+            sender, receiver = self.link_from[link], self.link_to[link]
+            lives = sender < servers or refs[parties[sender]] == self.links[link][0]
+            coming[receiver].add(sender if lives else -1)
+            for message in queue:
+                spoken_of |= self.mentioned[message] - {self.links[link][1]}
+        busy: list[int] = []
+        idle: list[int] = []
+        for number, party in enumerate(parties):
+            if number < servers or refs[party] is not None:
+                (busy if coming[number] or self.own[party] else idle).append(number)
+        woken = [n for n in idle if n < servers or refs[parties[n]] in spoken_of]
+        return _Surroundings(busy, idle, woken, coming, spoken_of)
+
+    def _is_first(self, me: int, parties: tuple[int, ...], there: _Surroundings) -> bool:
+        """Whether nobody that may act before a party can send it what is not announced already."""
+        servers, coming = self.servers, there.coming
+        active = [n for n in there.busy if n != me]
+        if me < servers:  # agents may ask it; if they can be other agents then, on another link
+            asking = [n for n in (*active, *there.woken) if n >= servers] if active else []
+            return not self.reborn and all(n in coming[me] for n in asking)
+        if self.refs[parties[me]] in there.spoken_of:  # any party may tell it something
+            if self.reborn and any(n >= servers for n in active):
+                return False
+            return not active or (not there.idle and all(n in coming[me] for n in active))
+        # Only lock servers may: they answer what is on its way to them.
+        asked = [n for n in (*active, *there.woken) if n < servers and me in coming[n]]
+        return all(n in coming[me] for n in asked)
 
     def _lets_go(self, state: State, me: int) -> bool:
         """Whether a client gives something up, whatever happens to it next.
@@ -228,36 +267,6 @@ class Space(Reactions):
             told <= self.live[self.react(old, move.what, move.settle).after].told.items()
             for move in self._moves_of(state, me)
         )
-
-    def _is_first(
-        self,
-        me: int,
-        parties: tuple[int, ...],
-        coming: list[set[int]],
-        spoken_of: set[AgentId],
-        live: list[int],
-        busy: list[int],
-    ) -> bool:
-        servers = self.servers
-        active = [n for n in busy if n != me]
-        idle = [n for n in live if n != me and n not in active]
-        if me < servers and self.reborn:
-            return False
-        if me >= servers and self.refs[parties[me]] in spoken_of:
-            if self.reborn and any(n >= servers for n in active):
-                return False  # its next agent's messages come on another link
-            return all(n in coming[me] for n in active) and not (idle and active)
-        for n in active:  # it grows
-            for other in list(idle):
-                if other < servers or self.refs[parties[other]] in spoken_of:
-                    idle.remove(other)
-                    active.append(other)
-            if me < servers:
-                if n >= servers and n not in coming[me]:
-                    return False
-            elif n < servers and n not in coming[me] and me in coming[n]:
-                return False
-        return True
 
     def _may_arrive(self, link: int, network: int) -> bool:
         net: Network = self.outages.at(network).network
