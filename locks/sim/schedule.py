@@ -28,6 +28,7 @@ from locks.sim.world import Choice, World
 
 __all__ = [
     "POLICIES",
+    "AnyChoice",
     "Chooser",
     "Policy",
     "Simulated",
@@ -56,7 +57,8 @@ DELAYS = {
     "settle": 0.0,
 }
 
-C = TypeVar("C", bound=tuple[str, Any])  # a choice: what happens, and to whom
+AnyChoice = tuple[str, Any]  # what happens, and to whom, in any world
+C = TypeVar("C", bound=AnyChoice)
 
 
 class Simulated(Protocol[C]):
