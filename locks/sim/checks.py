@@ -11,24 +11,16 @@ from typing import NamedTuple
 
 from locks.core.messages import (
     AgentMessage,
-    Inquire,
-    Knowledge,
-    RaiseVersion,
     Release,
-    Released,
     Remove,
-    Request,
-    RequestStates,
     Resolved,
     ServerEffect,
     ServerMessage,
-    StandingElsewhere,
     Surrender,
     Surrendered,
     ToAgent,
     ToWatcher,
     Unwatch,
-    VersionRaised,
     Watch,
 )
 from locks.core.server.machine import ServerMachine
@@ -138,15 +130,10 @@ def check_token(
 def check_heard(host: Host, message: AgentMessage) -> None:
     """An agent that is told of a deadlock keeps the report for its client."""
     report = None
-    match message:
-        case Resolved():
-            report = message.report
-        case Surrendered():
-            report = message.message.report if message.done else None
-        case RequestStates() | Released() | VersionRaised() | Knowledge():
-            pass
-        case _:
-            assert_never(message)
+    if isinstance(message, Resolved):
+        report = message.report
+    elif isinstance(message, Surrendered) and message.done:
+        report = message.message.report
     if report is not None and report not in host.agent.deadlocks:
         raise Violation(f"{host.agent.client} will not hear of a deadlock: {report}")
 
@@ -182,21 +169,7 @@ class Served(NamedTuple):
 
 def requester(message: ServerMessage) -> AgentId | None:
     """The agent that a lock server takes a message to be of; those who watch are no agents."""
-    match message:
-        case Watch() | Unwatch():
-            return None
-        case (
-            Request()
-            | Release()
-            | Surrender()
-            | Remove()
-            | StandingElsewhere()
-            | Inquire()
-            | RaiseVersion()
-        ):
-            return message.agent
-        case _:
-            assert_never(message)
+    return None if isinstance(message, (Watch, Unwatch)) else message.agent
 
 
 def to_agents(effects: Iterable[ServerEffect]) -> list[ToAgent]:
@@ -262,20 +235,14 @@ def _check_answers(message: Surrender, stood: bool, mail: list[ToAgent]) -> None
 
 
 def _takes(message: ServerMessage, agent: AgentId, lock_id: LockId) -> bool:
-    """Whether a message may take a grant from an agent."""
+    """Whether a message may take a grant from an agent; all others must not."""
     if requester(message) != agent:
         return False
-    match message:
-        case Remove():
-            return True
-        case Release():
-            return message.lock_id == lock_id
-        case Surrender():
-            return message.aborts or related(message.lock_id, lock_id)
-        case Request() | StandingElsewhere() | Inquire() | RaiseVersion() | Watch() | Unwatch():
-            return False
-        case _:
-            assert_never(message)
+    if isinstance(message, Surrender):
+        return message.aborts or related(message.lock_id, lock_id)
+    return isinstance(message, Remove) or (
+        isinstance(message, Release) and message.lock_id == lock_id
+    )
 
 
 def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -> None:

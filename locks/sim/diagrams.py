@@ -13,28 +13,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from locks.core.messages import (
-    Inquire,
     Knowledge,
-    RaiseVersion,
-    Release,
-    Released,
-    Remove,
-    Request,
-    RequestStates,
-    Resolved,
-    StandingElsewhere,
     Surrender,
     Surrendered,
-    Unwatch,
-    VersionRaised,
-    Watch,
 )
 from locks.errors import assert_never
-from locks.model import AgentId, Edge, RequestRecord, show
+from locks.model import AgentId, Edge, show
 from locks.sim.checks import reached
 from locks.sim.client import SERIALS
 from locks.sim.formatter import Formatter, listed, name_of
-from locks.sim.host import Mail, Message
+from locks.sim.host import Mail
 from locks.sim.network import Party
 from locks.sim.story import teller_for
 from locks.sim.trace import Post, agents_of, neighbours, nodes_of
@@ -107,57 +95,9 @@ class _Sequence:
                 number += 1
 
     def _arrow(self, arrow: str, mail: Mail) -> Iterator[str]:
-        label = self._label(*mail)
+        label = self.formatter.label(*mail)
         if label:
             yield f"    {self.ids[mail[0]]}{arrow}{self.ids[mail[1]]}: {_folded(label)}"
-
-    def _label(self, sender: Party, receiver: Party, message: Message) -> str:
-        """What is said, as short as possible."""
-        match message:
-            case Request():
-                to = f"to {message.mode} " if self.formatter.reads else ""
-                wish = f"wants {to}{show(message.lock_id)}"
-                if message.waits_elsewhere:
-                    return f"{wish}, waits elsewhere"
-                return f"{wish}, has requests elsewhere" if message.requests_elsewhere else wish
-            case Release():
-                return f"releases {show(message.lock_id)}"
-            case Remove():
-                return "lets go of everything"
-            case RaiseVersion():
-                return f"token {message.version} of {show(message.lock_id)}?"
-            case VersionRaised():
-                answer = "yes" if message.done else "no"
-                return f"token {message.version} of {show(message.lock_id)}: {answer}"
-            case StandingElsewhere():
-                if message.waits_elsewhere:
-                    return "waits elsewhere"
-                return "has requests elsewhere" if message.requests_elsewhere else "is here alone"
-            case Surrender():
-                return "aborts" if message.aborts else f"surrenders {show(message.lock_id)}"
-            case Surrendered():
-                result = "done" if message.done else "refused"
-                return self._facts(sender, receiver, message.records, result)
-            case Resolved():
-                what = "the deadlock is resolved"
-                return self._facts(sender, receiver, message.records, what)
-            case RequestStates() | Knowledge():
-                return self._facts(sender, receiver, message.records)
-            case Released() | Inquire() | Watch() | Unwatch():
-                return ""  # it says nothing new
-            case _:
-                assert_never(message)
-
-    def _facts(
-        self, sender: Party, receiver: Party, records: Sequence[RequestRecord], *before: str
-    ) -> str:
-        """What is told of requests, after something else."""
-        subjects = {sender: "I", receiver: "you"}
-        facts = [
-            self.formatter.fact(record, known, subjects.get(record.agent, ""), sender)
-            for record, known in self.formatter.news(sender, receiver, records)
-        ]
-        return ", ".join([*before, *facts])
 
     def _notes(self, event: Event) -> Iterator[str]:
         text, parties = self._remark(event)

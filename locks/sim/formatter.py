@@ -42,7 +42,7 @@ from locks.model import (
 )
 from locks.sim.client import SERIALS
 from locks.sim.host import Mail, Message
-from locks.sim.network import Party
+from locks.sim.network import Party, home_of
 
 __all__ = ["Formatter", "News", "capital", "listed", "name_of"]
 
@@ -217,13 +217,58 @@ class Formatter:
 
     # --- Messages
 
+    def label(self, sender: Party, receiver: Party, message: Message) -> str:
+        """What is said, as short as possible; empty if it says nothing new."""
+        match message:
+            case Request():
+                to = f"to {message.mode} " if self.reads else ""
+                wish = f"wants {to}{show(message.lock_id)}"
+                if message.waits_elsewhere:
+                    return f"{wish}, waits elsewhere"
+                return f"{wish}, has requests elsewhere" if message.requests_elsewhere else wish
+            case Release():
+                return f"releases {show(message.lock_id)}"
+            case Remove():
+                return "lets go of everything"
+            case RaiseVersion():
+                return f"token {message.version} of {show(message.lock_id)}?"
+            case VersionRaised():
+                answer = "yes" if message.done else "no"
+                return f"token {message.version} of {show(message.lock_id)}: {answer}"
+            case StandingElsewhere():
+                if message.waits_elsewhere:
+                    return "waits elsewhere"
+                return "has requests elsewhere" if message.requests_elsewhere else "is here alone"
+            case Surrender():
+                return "aborts" if message.aborts else f"surrenders {show(message.lock_id)}"
+            case Surrendered():
+                result = "done" if message.done else "refused"
+                return self._facts(sender, receiver, message.records, result)
+            case Resolved():
+                what = "the deadlock is resolved"
+                return self._facts(sender, receiver, message.records, what)
+            case RequestStates() | Knowledge():
+                return self._facts(sender, receiver, message.records)
+            case Released() | Inquire() | Watch() | Unwatch():
+                return ""
+            case _:
+                assert_never(message)
+
+    def _facts(
+        self, sender: Party, receiver: Party, records: Sequence[RequestRecord], *before: str
+    ) -> str:
+        """What is told of requests, after something else."""
+        subjects = {sender: "I", receiver: "you"}
+        facts = [
+            self.fact(record, known, subjects.get(record.agent, ""), sender)
+            for record, known in self.news(sender, receiver, records)
+        ]
+        return ", ".join([*before, *facts])
+
     def _lines(
         self, sender: Party, receiver: Party, message: Message, same: Sequence[Mail]
     ) -> Iterator[str]:
-        if isinstance(sender, str):
-            yield from self._answers(sender, message, same)
-            return
-        who = self.name(sender)
+        who = self._name(sender)
         where = self.at(*dict.fromkeys(str(each[1]) for each in same))
         match message:
             case Request():
@@ -244,56 +289,46 @@ class Formatter:
                     f"{message.version} of {show(message.lock_id)}."
                 )
             case Remove():
-                if sender not in self.gone:
-                    self.gone.add(sender)
-                    because = f"{self.reasons[sender]} and " if sender in self.reasons else ""
-                    yield f"{who} {because}lets go of everything."
+                if message.agent not in self.gone:
+                    self.gone.add(message.agent)
+                    reason = self.reasons.get(message.agent)
+                    yield f"{who} {reason + ' and ' if reason else ''}lets go of everything."
             case StandingElsewhere():
-                what = self._elsewhere(sender, message)
+                what = self._elsewhere(message.agent, message)
                 yield f"{who} lets {self._names(same)} know that {what}."
-            case Watch() | Unwatch():
-                pass  # not what agents say
-            case RequestStates() | Released() | VersionRaised() | Surrendered() | Resolved():
-                pass  # nor is this
-            case _:
-                assert_never(message)
-
-    def _answers(self, node: str, message: Message, same: Sequence[Mail]) -> Iterator[str]:
-        """What a lock server says."""
-        match message:
+            case RequestStates():
+                yield from self._tell_all(same)
             case Resolved():
-                yield self._resolves(node, message.report)
+                yield self._resolves(message.report)
                 names = listed([self.name(agent) for agent in message.report.agents])
                 yield (
                     f"{names} are told how the deadlock is resolved, and forget what they knew of "
                     "others."
                 )
-                yield from self._tell_all(node, same)
+                yield from self._tell_all(same)
             case Surrendered() if message.message.report and not message.done:
                 self._learn(message.records)
-                yield f"{self.server(node)} refuses: {self._refusal(message)}"
-            case Surrendered() | RequestStates():
-                yield from self._tell_all(node, same)
+                yield f"{who} refuses: {self._refusal(message)}"
+            case Surrendered():
+                yield from self._tell_all(same)
             case Released():
                 self._learn(message.records)
             case VersionRaised():
                 confirms = "confirms" if message.done else "does not confirm"
                 yield (
-                    f"{self.server(node)} {confirms} the fencing token {message.version} of "
+                    f"{who} {confirms} the fencing token {message.version} of "
                     f"{show(message.lock_id)}."
                 )
-            case Knowledge() | Request() | Release() | Surrender() | Remove():
-                pass  # not what lock servers say
-            case StandingElsewhere() | Inquire() | RaiseVersion() | Watch() | Unwatch():
-                pass  # nor is this
+            case Watch() | Unwatch():
+                pass  # it makes no difference to anybody else
             case _:
                 assert_never(message)
 
-    def _tell_all(self, node: str, same: Sequence[Mail]) -> Iterator[str]:
+    def _tell_all(self, same: Sequence[Mail]) -> Iterator[str]:
         """A lock server tells agents the present state of requests."""
-        for _, agent, message in same:
+        for node, agent, message in same:
             if isinstance(message, (RequestStates, Resolved, Surrendered)):
-                yield from self._tells(node, agent, message.records)
+                yield from self._tells(home_of(node), agent, message.records)
 
     def _tells(self, node: str, agent: Party, records: Sequence[RequestRecord]) -> Iterator[str]:
         """A lock server tells an agent the present state of requests."""
@@ -317,7 +352,8 @@ class Formatter:
         if facts:
             yield f"{server} tells {who}: {', '.join(facts)}."
 
-    def _resolves(self, node: str, report: Deadlock) -> str:
+    def _resolves(self, report: Deadlock) -> str:
+        node = report.node
         who, lock = self.name(report.agent), show(report.lock_id)
         finds = f"{self.server(node)} finds it as it was: {self.arrow(report.cycle[0])}."
         if report.action == "aborted":
@@ -422,29 +458,21 @@ def capital(sentence: str) -> str:
 
 
 def _kind(mail: Mail) -> tuple[object, ...]:
-    """What messages of one kind, told in one sentence, have in common."""
+    """What messages that are told in one sentence have in common; others are told by themselves."""
     sender, receiver, message = mail
-    match message:
-        case Request():
-            return ("asks", sender, message.lock_id, message.mode)
-        case Inquire():
-            return ("forgets", sender)
-        case Knowledge() if not message.records:
-            return ("forgets", sender)
-        case Surrender() if message.report is None:
-            return ("gives up", message)
-        case Resolved():
-            return ("resolved", message.report)
-        case RaiseVersion():
-            return (RaiseVersion, message._replace(since=0))
-        case Release() | Remove() | StandingElsewhere():
-            return (type(message), message)
-        case Knowledge() | Surrender() | Watch() | Unwatch():
-            return (sender, receiver, id(message))
-        case RequestStates() | Released() | VersionRaised() | Surrendered():
-            return (sender, receiver, id(message))
-        case _:
-            assert_never(message)
+    if isinstance(message, Request):
+        return ("asks", sender, message.lock_id, message.mode)
+    if isinstance(message, Inquire) or (isinstance(message, Knowledge) and not message.records):
+        return ("forgets", sender)
+    if isinstance(message, Surrender) and message.report is None:
+        return ("gives up", message)
+    if isinstance(message, Resolved):
+        return ("resolved", message.report)
+    if isinstance(message, RaiseVersion):
+        return (RaiseVersion, message._replace(since=0))
+    if isinstance(message, (Release, Remove, StandingElsewhere)):
+        return (type(message), message)
+    return (sender, receiver, id(message))
 
 
 def _is_of(record: RequestRecord, message: Release) -> bool:

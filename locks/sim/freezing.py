@@ -26,27 +26,21 @@ from typing import Any
 
 from locks.core.messages import (
     AgentMessage,
-    Inquire,
     Knowledge,
-    RaiseVersion,
-    Release,
     Released,
     Remove,
     Request,
     RequestStates,
     Resolved,
     ServerMessage,
-    StandingElsewhere,
     Surrender,
     Surrendered,
-    Unwatch,
     VersionRaised,
-    Watch,
 )
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry, EntryOwner
 from locks.errors import assert_never
-from locks.model import AgentId, LockId, RequestRecord
+from locks.model import AgentId, RequestRecord
 
 __all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
@@ -67,6 +61,7 @@ UNORDERED = frozenset(
     }
 )
 SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
+PLACING = (Request, Surrender)  # the messages by which requests get a place
 LATER = 10**15  # later than each renamed version
 ROOM = 10**9  # for the versions of one agent
 LIFE = 10**6  # for those of one life of a lock server
@@ -146,18 +141,18 @@ class Labels:
 
     def begin(self, machine: ServerMachine, message: ServerMessage) -> None:
         """Before a step: the place counter is that of the id."""
-        lock_id = _placed(message)
-        if lock_id is not None:
-            machine.table.last_place = self.places.get(lock_id[0], self.first)
+        if isinstance(message, PLACING):
+            machine.table.last_place = self.places.get(message.lock_id[0], self.first)
 
     def end(
         self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage]
     ) -> list[AgentMessage]:
         """After a step: rename what is new, in the server and in what it sends."""
         table = machine.table
-        lock_id = _placed(message)
-        if lock_id is not None:
-            self.places[lock_id[0]] = table.last_place
+        if isinstance(message, PLACING):
+            self.places[message.lock_id[0]] = table.last_place
+        elif table.last_place:
+            raise AssertionError(f"{message} gives a place, and is not known to")
         table.last_place = 0
         table.version = LATER
         entries = list(table._entries.values())
@@ -224,16 +219,3 @@ class Labels:
             since=names.get(record.since, record.since),
             version=names.get(record.version, record.version),
         )
-
-
-def _placed(message: ServerMessage) -> LockId | None:
-    """The id on which a message gives requests a place, if it does."""
-    match message:
-        case Request() | Surrender():
-            return message.lock_id
-        case Release() | Remove() | StandingElsewhere() | Inquire():
-            return None
-        case RaiseVersion() | Watch() | Unwatch():
-            return None
-        case _:
-            assert_never(message)

@@ -75,8 +75,8 @@ class Transition(NamedTuple):
     alone: bool = False
 
 
-class _Surroundings(NamedTuple):
-    """What there is around the parties in a state; parties by their places.
+class _Overview(NamedTuple):
+    """What can be seen of the parties of a state from outside; parties by their places.
 
     Attributes:
         busy: Those that can do something.
@@ -209,7 +209,7 @@ class Space(Reactions):
         has one on its way to it already: what comes after that one does not add to what can happen.
         """
         parties = state[0]
-        there = self._look_around(state)
+        there = self._overview(state)
         for me in there.busy:
             # One that may die is not: that it lives on must be tried as well.
             if (
@@ -220,7 +220,7 @@ class Space(Reactions):
                 return me
         return None
 
-    def _look_around(self, state: State) -> _Surroundings:
+    def _overview(self, state: State) -> _Overview:
         parties, queues, _ = state
         servers, refs = self.servers, self.refs
         coming: list[set[int]] = [set() for _ in parties]
@@ -239,9 +239,9 @@ class Space(Reactions):
             if number < servers or refs[party] is not None:
                 (busy if coming[number] or self.own[party] else idle).append(number)
         woken = [n for n in idle if n < servers or refs[parties[n]] in spoken_of]
-        return _Surroundings(busy, idle, woken, coming, spoken_of)
+        return _Overview(busy, idle, woken, coming, spoken_of)
 
-    def _is_first(self, me: int, parties: tuple[int, ...], there: _Surroundings) -> bool:
+    def _is_first(self, me: int, parties: tuple[int, ...], there: _Overview) -> bool:
         """Whether nobody that may act before a party can send it what is not announced already."""
         servers, coming = self.servers, there.coming
         active = [n for n in there.busy if n != me]

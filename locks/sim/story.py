@@ -20,21 +20,13 @@ from typing import Any
 
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
-    Inquire,
     Knowledge,
-    RaiseVersion,
     Release,
-    Released,
     Remove,
     Request,
     RequestStates,
     Resolved,
-    StandingElsewhere,
-    Surrender,
     Surrendered,
-    Unwatch,
-    VersionRaised,
-    Watch,
 )
 from locks.errors import assert_never
 from locks.model import AgentId, Edge, Require, show
@@ -348,25 +340,18 @@ class _Narrator:
         yield from self.formatter.lines(event.sent)
 
     def _late(self, sender: Party, receiver: Party, message: Message) -> Iterator[str]:
-        """A message comes later than one would think."""
+        """A message comes later than one would think: say so if somebody may have missed it."""
         one, other = self._name(sender), self._name(receiver)
-        match message:
-            case RequestStates() | Resolved() | Surrendered() | Knowledge():
-                others = [record for record in message.records if record.agent != receiver]
-                records = others or message.records
-                facts = ", ".join(self.formatter.fact(record, here=sender) for record in records)
-                if facts:
-                    yield f"Only now {other} gets what {one} told it: {facts}."
-            case Remove():
-                yield f"Only now {other} hears that {one} lets go of everything."
-            case Release():
-                yield f"Only now {other} hears that {one} lets go of {_id(message)}."
-            case Request() | Surrender() | StandingElsewhere() | Inquire() | RaiseVersion():
-                pass  # what comes of it is told anyway
-            case Released() | VersionRaised() | Watch() | Unwatch():
-                pass
-            case _:
-                assert_never(message)
+        if isinstance(message, (RequestStates, Resolved, Surrendered, Knowledge)):
+            others = [record for record in message.records if record.agent != receiver]
+            records = others or message.records
+            facts = ", ".join(self.formatter.fact(record, here=sender) for record in records)
+            if facts:
+                yield f"Only now {other} gets what {one} told it: {facts}."
+        elif isinstance(message, Remove):
+            yield f"Only now {other} hears that {one} lets go of everything."
+        elif isinstance(message, Release):
+            yield f"Only now {other} hears that {one} lets go of {_id(message)}."
 
     def _name(self, party: Party) -> str:
         return self.formatter.server(party) if isinstance(party, str) else self.name(party)

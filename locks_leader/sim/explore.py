@@ -311,7 +311,7 @@ class _Space:
         return found
 
 
-class _Search(DepthFirst[State, tuple[Any, ...], bool]):
+class _ElectionSearch(DepthFirst[State, tuple[Any, ...], bool]):
     """Counts the states in which nothing needs to happen any more."""
 
     def __init__(self, space: _Space, limit: int) -> None:
@@ -348,7 +348,7 @@ def explore(world: World, limit: int = 1_000_000, reduce: bool = True) -> Explor
     """
     begun = time.perf_counter()
     space = _Space(world, reduce)
-    search = _Search(space, limit)
+    search = _ElectionSearch(space, limit)
     search.run()
     return ExploredElections(
         len(search.known),
