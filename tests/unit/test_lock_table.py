@@ -593,7 +593,7 @@ def test_a_granted_lock_is_never_lost_silently(seed: int) -> None:
     for _ in range(200):
         who = agent(chance.randrange(4))
         lock_id = tuple(chance.choices("ab", k=chance.randint(1, 3)))
-        own = {n for n, entry in held.items() if entry.asker.id == who}
+        own = {n for n, entry in held.items() if entry.owner.id == who}
         what = chance.choice(["request"] * 8 + ["release", "remove", "surrender"])
         if what == "request":
             changed = table.request(who, "c", lock_id, chance.choice(["read", "write"]))
