@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 
 from locks.core.messages import ServerMessage, ToAgent
 from locks.errors import LocksError
-from locks.model import AgentId, Contender, LockId, Mode, RequestRecord, State
+from locks.model import COVERING, AgentId, Contender, LockId, Mode, RequestRecord, State
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
 from locks.wire import BadMessage, agent_of
-from locks.wire.forms import mode_term, place_term, to_place
+from locks.wire.forms import mode_term, place_term, to_mode, to_place
 
 __all__ = [
     "CastServer",
@@ -40,6 +40,7 @@ __all__ = [
     "id_term",
     "info_term",
     "is_atom",
+    "known_mode",
     "lock_id_of",
     "mode_of",
     "pack_request",
@@ -118,8 +119,14 @@ def pid_in(term: Any, node: str | None = None) -> Pid:
     return term
 
 
+def known_mode(mode: Mode) -> Mode:
+    """The weakest mode that the original knows and that covers this one."""
+    known = MODES.values()
+    return next(each for each in reversed(COVERING[mode]) if each in known)
+
+
 def mode_of(term: Any) -> Mode:
-    """A mode; raises `BadMessage` if it is none."""
+    """A mode of the original; raises `BadMessage` if it is none."""
     mode = MODES.get(term) if type(term) is Atom else None
     if mode is None:
         raise BadMessage(f"{term!r} should be the atom read or write")
@@ -188,7 +195,7 @@ def unpack_request(number: int, agent: AgentId, node: str, version: int) -> Requ
         own, client, lock_id, mode, granted, place, since = packed
         place = to_place(place)
         lock_id = lock_id_of(lock_id)
-        mode = mode_of(mode)
+        mode = to_mode(mode)
     except (LocksError, ValueError, TypeError):
         return None
     for value, kind in ((own, int), (client, str), (granted, bool), (since, int)):

@@ -52,7 +52,7 @@ from locks.core.messages import (
     VersionRaised,
 )
 from locks.errors import MisuseError
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, show
+from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, show
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
 from locks.wire.original.forms import (
@@ -61,6 +61,7 @@ from locks.wire.original.forms import (
     OriginalInfo,
     SendTerm,
     is_atom,
+    known_mode,
     read_info,
     read_lock,
 )
@@ -129,10 +130,10 @@ class OriginalServers:
         commands = self._waits_elsewhere(ours, node, message.waits_elsewhere)
         return [*commands, self._ask(ours, node, message.lock_id, message.mode)]
 
-    def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: str) -> Command:
+    def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: Mode) -> Command:
         pid = self._pid(ours.id)
         client = pid if ours.client is None else ours.client
-        return CastServer(node, (Atom("lock"), list(lock_id), pid, client, Atom(mode)))
+        return CastServer(node, (Atom("lock"), list(lock_id), pid, client, Atom(known_mode(mode))))
 
     def _release(self, ours: Ours, node: str, message: Release) -> list[Command]:
         left = tuple(ours.at(node).own(message.lock_id))
