@@ -19,6 +19,7 @@ from locks.errors import InvalidLockId, InvalidOption, assert_never
 
 LockId = tuple[Hashable, ...]
 Mode = Literal["read", "write"]
+"""How to lock: who has it to write excludes all others; who has it to read, only writers."""
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 State = Literal["granted", "waiting", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
@@ -378,7 +379,7 @@ def check_mode(value: Any) -> Mode:
     """Return `value` if it is a mode; raise `InvalidOption` otherwise."""
     if value in MODES:
         return value  # type: ignore[no-any-return]
-    known = " or ".join(f'"{mode}"' for mode in get_args(Mode))
+    known = " or ".join(f'"{mode}"' for mode in reversed(MODES))
     raise InvalidOption(f"mode {value!r} is unknown; use {known}", value=repr(value))
 
 

@@ -67,7 +67,7 @@ class Lockstep:
             assert self.table.version == before, "a repeated request has changed the version"
             known = self.wishes[entry.number]
             same = (who, lock_id, mode)
-            assert known.key == (same if same in self._keys() else (who, lock_id, "write"))
+            assert known.key == same if same in self._keys() else known is wish
             assert known.turn == self.turns[known]
             changed = []
         else:
@@ -114,7 +114,7 @@ class Lockstep:
             number, verb, *rest = line.split()
             who = agent(int(number))
             lock_id = tuple(rest[0].split("/")) if rest else ()
-            if verb in ("read", "write"):
+            if verb in MODES:
                 changed = [self.request(who, lock_id, cast(Mode, verb))]
             elif verb == "release":
                 changed = self.release(who, lock_id, cast(Mode, rest[1]) if rest[1:] else None)
@@ -349,7 +349,7 @@ def walk(lockstep: Lockstep, random: Random, steps: int) -> None:
     for _ in range(steps):
         who = random.choice(agents)
         lock_id = tuple(random.choices(alphabet, k=random.randint(1, depth)))
-        mode: Mode = random.choice(["read", "write"])
+        mode = random.choice(MODES)
         verb = random.choices(["request", "release", "end", "surrender"], [20, 4, 1, 7])[0]
         if verb == "request":
             lockstep.request(who, lock_id, mode)

@@ -130,7 +130,7 @@ class Node:
             assert isinstance(self.executor, Executor)
             try:
                 self.cluster = Cluster(self, self.executor, options)
-                self._dispatch.elsewhere = self.cluster
+                self._dispatch.cluster = self.cluster
             except BaseException:
                 self.executor.stop(timeout=5)
                 raise

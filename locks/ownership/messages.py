@@ -10,19 +10,22 @@ session says names the participant that it is for, so these messages are effects
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 __all__ = [
     "Agree",
     "AgreementFailed",
+    "AnyWorker",
     "Closed",
     "Effect",
     "FromWorker",
     "Gone",
     "Grant",
+    "Group",
     "GroupsReleased",
     "Idle",
     "Leaving",
+    "Owned",
     "Renew",
     "Report",
     "Revoke",
@@ -31,6 +34,11 @@ __all__ = [
     "ToSession",
     "Welcome",
 ]
+
+
+AnyWorker = Annotated[Any, "worker"]  # told apart for the wire, which knows what they are
+Group = Annotated[int, "group"]
+Owned = Annotated[Mapping[int, int], "the token of each group"]
 
 
 # --- From the worker's threads to its participant -------------------------------------------------
@@ -62,14 +70,14 @@ class Report(NamedTuple):
         agreements: How many agreements it was told of.
     """
 
-    owned: Mapping[int, int]
+    owned: Owned
     agreements: int
 
 
 class GroupsReleased(NamedTuple):
     """Groups that were asked back are let go."""
 
-    groups: tuple[int, ...]
+    groups: tuple[Group, ...]
 
 
 ToSession = Report | GroupsReleased | Leaving
@@ -81,36 +89,36 @@ ToSession = Report | GroupsReleased | Leaving
 class Welcome(NamedTuple):
     """Go on with what you have reported."""
 
-    worker: Any
+    worker: AnyWorker
 
 
 class Grant(NamedTuple):
     """These groups are your own from now on."""
 
-    worker: Any
-    groups: tuple[int, ...]
+    worker: AnyWorker
+    groups: tuple[Group, ...]
     token: int
 
 
 class Revoke(NamedTuple):
     """Release these groups, after the tasks at hand."""
 
-    worker: Any
-    groups: tuple[int, ...]
+    worker: AnyWorker
+    groups: tuple[Group, ...]
 
 
 class Renew(NamedTuple):
     """These groups stay your own; their token is larger from now on."""
 
-    worker: Any
-    groups: tuple[int, ...]
+    worker: AnyWorker
+    groups: tuple[Group, ...]
     token: int
 
 
 class Closed(NamedTuple):
     """The session is over: begin nothing until another one welcomes you."""
 
-    worker: Any
+    worker: AnyWorker
 
 
 ToParticipant = Welcome | Grant | Revoke | Renew | Closed

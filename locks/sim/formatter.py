@@ -30,6 +30,7 @@ from locks.core.messages import (
 )
 from locks.errors import assert_never
 from locks.model import (
+    MODES,
     AgentId,
     Deadlock,
     Edge,
@@ -188,7 +189,8 @@ class Formatter:
         """Who stands in the way of a request that waits; empty if that is not known."""
         there = [other for other in self._table.values() if blocks(other, record)]
         what: dict[AgentId, tuple[str, str]] = {}
-        for other in sorted(there, key=lambda each: each.mode):  # what it writes counts more
+        # Of one agent's requests, the one in the strongest mode counts.
+        for other in sorted(there, key=lambda each: MODES.index(each.mode), reverse=True):
             if other.state == "granted":
                 lock = "it" if other.lock_id == record.lock_id else show(other.lock_id)
                 what[other.agent] = (self.has(other), lock)

@@ -1,35 +1,26 @@
 """Messages between the participants of an ownership, as tuples that Erlang has terms for.
 
-    to the session         (what, id of the session, participant, *fields)
-    from the session       (what, id of the session, agreements, *fields)
+    to the session         (tag, id of the session, participant, *fields)
+    from the session       (tag, id of the session, agreements, *fields)
 
-Each of them is a cast to an instance. What has arrived is checked field by field.
+Each of them is a cast to an instance. `KNOWN` stands for the participant that a message is for.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple, get_args
 
 from pykka import ActorRef
 
 from locks import MisuseError
-from locks.errors import assert_never
-from locks.ownership.messages import (
-    Closed,
-    Grant,
-    GroupsReleased,
-    Leaving,
-    Renew,
-    Report,
-    Revoke,
-    ToParticipant,
-    ToSession,
-    Welcome,
-)
+from locks.ownership.messages import AnyWorker, Group, Owned, ToParticipant, ToSession
+from locks.wire.fields import BadMessage, Form, Forms, tag_of
 
 __all__ = ["FromParticipant", "FromSession", "SessionId", "pack", "unpack"]
 
 SessionId = tuple[int, str]  # the leader's term when it was elected, and its node
+KNOWN = 0
 
 
 class FromParticipant(NamedTuple):
@@ -48,28 +39,40 @@ class FromSession(NamedTuple):
     message: ToParticipant
 
 
+class _Receiver(NamedTuple):
+    me: ActorRef[Any]
+    groups: int
+
+
+def _to_group(term: Any, receiver: _Receiver) -> int:
+    if type(term) is not int or not 0 <= term < receiver.groups:
+        raise BadMessage(f"{term!r:.200} is not a group")
+    return term
+
+
+def _to_owned(term: Any, receiver: _Receiver) -> dict[int, int]:
+    if type(term) is not dict or not all(type(each) is int and each > 0 for each in term.values()):
+        raise BadMessage(f"{term!r:.200} are not the tokens of groups")
+    return {_to_group(group, receiver): token for group, token in term.items()}
+
+
+_FORMS = Forms(
+    {
+        AnyWorker: Form(lambda worker, _: KNOWN, lambda term, receiver: receiver.me, True),
+        Group: Form(lambda group, _: group, _to_group, True),
+        Owned: Form(lambda owned, _: dict(owned), _to_owned, True),
+    }
+)
+_TAGS = {kind: tag_of(kind) for kind in (*get_args(ToSession), *get_args(ToParticipant))}
+_PACK = {kind: _FORMS.message(kind).pack for kind in _TAGS}
+_UNPACK = {tag: _FORMS.message(kind).unpack for kind, tag in _TAGS.items()}
+
+
 def pack(sent: FromParticipant | FromSession) -> tuple[Any, ...]:
-    """The tuple that stands for a message; the receiver's own name is left out."""
+    """The tuple that stands for a message."""
     id, about, message = sent
-    match message:
-        case Report(owned, agreements):
-            return ("report", id, about, dict(owned), agreements)
-        case GroupsReleased(groups):
-            return ("released", id, about, list(groups))
-        case Leaving():
-            return ("leaving", id, about)
-        case Welcome():
-            return ("welcome", id, about)
-        case Grant(_, groups, token):
-            return ("granted", id, about, list(groups), token)
-        case Renew(_, groups, token):
-            return ("renewed", id, about, list(groups), token)
-        case Revoke(_, groups):
-            return ("revoked", id, about, list(groups))
-        case Closed():
-            return ("closed", id, about)
-        case _:
-            return assert_never(message)
+    kind = type(message)
+    return (_TAGS[kind], id, about, *_PACK[kind](message))
 
 
 def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromSession:
@@ -83,27 +86,12 @@ def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromS
     Raises:
         MisuseError: It stands for none.
     """
-
-    def are_groups(values: list[Any]) -> bool:
-        return all(type(value) is int and 0 <= value < groups for value in values)
-
-    match term:
-        case ("report", id, ActorRef() as worker, dict(owned), int(agreements)):
-            tokens = owned.values()
-            if are_groups(list(owned)) and all(type(each) is int and each > 0 for each in tokens):
-                return FromParticipant(id, worker, Report(owned, agreements))
-        case ("released", id, ActorRef() as worker, list(released)) if are_groups(released):
-            return FromParticipant(id, worker, GroupsReleased(tuple(released)))
-        case ("leaving", id, ActorRef() as worker):
-            return FromParticipant(id, worker, Leaving())
-        case ("welcome", id, int(agreements)):
-            return FromSession(id, agreements, Welcome(me))
-        case ("granted", id, int(agreements), list(granted), int(token)) if are_groups(granted):
-            return FromSession(id, agreements, Grant(me, tuple(granted), token))
-        case ("renewed", id, int(agreements), list(renewed), int(token)) if are_groups(renewed):
-            return FromSession(id, agreements, Renew(me, tuple(renewed), token))
-        case ("revoked", id, int(agreements), list(revoked)) if are_groups(revoked):
-            return FromSession(id, agreements, Revoke(me, tuple(revoked)))
-        case ("closed", id, int(agreements)):
-            return FromSession(id, agreements, Closed(me))
+    if type(term) is tuple and len(term) > 2 and type(term[0]) is str and term[0] in _UNPACK:
+        tag, id, about, *_ = term
+        with suppress(BadMessage):
+            message = _UNPACK[tag](term[3:], _Receiver(me, groups))
+            if isinstance(message, ToParticipant) and type(about) is int:
+                return FromSession(id, about, message)
+            if isinstance(message, ToSession) and isinstance(about, ActorRef):
+                return FromParticipant(id, about, message)
     raise MisuseError(f"{term!r:.200} is no message of an ownership", value=f"{term!r:.200}")

@@ -139,7 +139,7 @@ def test_a_release_on_its_way_to_a_leader_that_dies() -> None:
     (asked_back,) = second.part.member.leaving
     world.end(second, asked_back)
     world.take_in(second)
-    assert [what[1][0] for what in world.on_the_way("w1", "w0")] == ["released"]
+    assert [what[1][0] for what in world.on_the_way("w1", "w0")] == ["groups_released"]
     world.kill("w0")
     world.elect("w2")
     arrive(world)
@@ -158,12 +158,12 @@ def test_what_an_older_session_says_is_ignored(caplog: pytest.LogCaptureFixture)
     arrive(world)
     before = world.owned()
     participant, election = second.participant, second.election
-    participant.handle_cast(("granted", old, 9, [0, 1], 999), election)
-    participant.handle_cast(("revoked", old, 9, list(second.part.member.owned)), election)
-    participant.handle_cast(("closed", old, 9), election)
+    participant.handle_cast(("grant", old, 9, 0, [0, 1], 999), election)
+    participant.handle_cast(("revoke", old, 9, 0, list(second.part.member.owned)), election)
+    participant.handle_cast(("closed", old, 9, 0), election)
     third = world.places["w2"]
     third.participant.handle_cast(
-        ("released", old, second.name, list(second.part.member.owned)), third.election
+        ("groups_released", old, second.name, list(second.part.member.owned)), third.election
     )
     third.participant.handle_cast(("report", old, second.name, {0: 999}, 9), third.election)
     arrive(world)
@@ -178,9 +178,9 @@ def test_a_strange_message_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     before = world.owned()
     session = leader.term, leader.name
     for place, message in (
-        (leader, ("released", session, other.name, [99])),
+        (leader, ("groups_released", session, other.name, [99])),
         (leader, ("report", session, "somebody", {0: 999}, 1)),
-        (other, ("granted", session, 9, "all", 999)),
+        (other, ("grant", session, 9, 0, "all", 999)),
         (other, None),
     ):
         place.participant.handle_cast(message, place.election)
@@ -194,8 +194,8 @@ def test_without_a_session_no_message_is_acted_on() -> None:
     world = World()
     world.join()
     (place,) = world.places.values()
-    place.participant.handle_cast(("granted", None, 1, [0], 7), place.election)
-    place.participant.handle_cast(("welcome", None, 1), place.election)
+    place.participant.handle_cast(("grant", None, 1, 0, [0], 7), place.election)
+    place.participant.handle_cast(("welcome", None, 1, 0), place.election)
     assert world.owned() == {"w0": []}
 
 
@@ -245,7 +245,7 @@ def test_a_callback_of_the_leader_that_fails() -> None:
     with pytest.raises(ValueError, match="as it was asked to"):
         world.take_in(leader)
     sent = [message[1][0] for other in ("w1", "w2") for message in world.on_the_way("w0", other)]
-    assert "revoked" in sent
+    assert "revoke" in sent
 
 
 def test_who_loses_sight_of_the_leader_begins_nothing() -> None:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from locks.agent_machine import AgentMachine
-from locks.messages import Inquire, Knowledge, Surrender, Surrendered, ToAgent, ToServer
+from locks.core.agent.deadlocks import Resolver
+from locks.core.agent.machine import AgentMachine
+from locks.core.agent.wait_graph import WaitGraph
+from locks.core.messages import Inquire, Knowledge, Surrender, Surrendered, ToAgent, ToServer
 from locks.model import AgentId, Edge, Mode, RequestRecord, State
-from locks.resolver import Resolver
-from locks.wait_graph import WaitGraph
 from tests.unit.net import N1, A, B, Net
 
 C = ("c",)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.messages import Remove, Request, ToWatcher, Unwatch, Watch
-from locks.server_machine import ServerMachine
+from locks.core.messages import Remove, Request, ToWatcher, Unwatch, Watch
+from locks.core.server.machine import ServerMachine
 from tests.lockstep import agent
 
 A, ROW, OTHER = ("a",), ("a", 1), ("b",)

@@ -294,7 +294,7 @@ class OriginalAgents:
         queue = []
         if granted:
             agents = {c.agent for c in granted}
-            writes = any(c.mode == "write" for c in granted)
+            writes = any(c.mode != "read" for c in granted)
             as_readers = not writes or (len(agents) > 1 and me is not None)
             queue.append(self._group("read" if as_readers else "write", granted, view, client))
         readers: list[Contender] = []
@@ -349,7 +349,7 @@ def _in_the_way(one: Contender, other: Contender) -> bool:
 
 
 def _strength(contender: Contender, view: View) -> tuple[bool, bool]:
-    return (contender.mode == "write", contender.lock_id == view.lock_id)
+    return (contender.mode != "read", contender.lock_id == view.lock_id)
 
 
 def around(

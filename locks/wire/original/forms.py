@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from locks.core.messages import ServerMessage, ToAgent
 from locks.errors import LocksError
-from locks.model import AgentId, Contender, LockId, Mode, Place, RequestRecord, State
+from locks.model import COVERING, AgentId, Contender, LockId, Mode, Place, RequestRecord, State
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
 from locks.wire import BadMessage, agent_of
@@ -40,6 +40,7 @@ __all__ = [
     "ToLockServer",
     "info_term",
     "is_atom",
+    "known_mode",
     "lock_id_of",
     "pack_request",
     "pid_in",
@@ -90,7 +91,7 @@ Command = ToLockServer | CastServer | SendTerm | MonitorPid | DemonitorPid | ToA
 
 LOCKS_INFO = Atom("locks_info")
 LOCK = Atom("lock")
-GROUPS: dict[Mode, Atom] = {"read": Atom("r"), "write": Atom("w")}
+GROUPS: dict[Mode, Atom] = {"read": Atom("r"), "write": Atom("w")}  # the modes that it knows
 ENTRY = Atom("entry")
 DIRECT = Atom("direct")
 INDIRECT = Atom("indirect")
@@ -111,6 +112,11 @@ def pid_in(term: Any, node: str | None = None) -> Pid:
     if type(term) is not Pid or (node is not None and term.node != node):
         raise BadMessage(f"{term!r} should be a pid" + (f" of {node}" if node else ""))
     return term
+
+
+def known_mode(mode: Mode) -> Mode:
+    """The weakest mode that the original knows and that covers this one."""
+    return next(each for each in reversed(COVERING[mode]) if each in GROUPS)
 
 
 def lock_id_of(term: Any) -> LockId:

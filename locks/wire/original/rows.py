@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from locks.core.messages import Surrender
-from locks.model import AgentId, LockId, Mode, RequestKey, RequestRecord, State, related
+from locks.model import COVERING, AgentId, LockId, Mode, RequestKey, RequestRecord, State, related
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid
 from locks.wire import agent_of
@@ -157,7 +157,7 @@ class Rows:
             if entry.agent == self._me and entry.direct
         }
         asked = self.asked.get(info.lock_id, set())
-        return sorted(mode for mode in asked - there if mode == "write" or "write" not in there)
+        return sorted(mode for mode in asked if there.isdisjoint(COVERING[mode]))
 
     def _read(self, info: OriginalInfo) -> Iterator[RequestRecord]:
         """The records that a queue stands for."""
@@ -170,10 +170,12 @@ class Rows:
                 if record.agent == self._me and record.lock_id == info.lock_id:
                     own[record.mode] = record
                 yield record
-        if "read" in self.asked.get(info.lock_id, ()) and "read" not in own and "write" in own:
-            # It may make a write lock of what was asked for to read.
-            number = number_of(info.lock_id, self._me, "read")
-            yield own["write"]._replace(number=number, mode="read")
+        for mode in sorted(self.asked.get(info.lock_id, ())):
+            stronger = next((own[each] for each in COVERING[mode] if each in own), None)
+            if mode not in own and stronger is not None:
+                # It may make a write lock of what was asked for to read.
+                number = number_of(info.lock_id, self._me, mode)
+                yield stronger._replace(number=number, mode=mode)
         if info.surrender is not None and agent_of(info.surrender[0]) == self._me:
             for mode in self.missing(info):
                 yield self._asked_again(info, mode, place + 1)

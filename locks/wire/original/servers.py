@@ -54,7 +54,7 @@ from locks.core.messages import (
     Watch,
 )
 from locks.errors import MisuseError, assert_never
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, show
+from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, show
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
 from locks.wire.original.forms import (
@@ -63,6 +63,7 @@ from locks.wire.original.forms import (
     OriginalInfo,
     SendTerm,
     is_atom,
+    known_mode,
     read_info,
     read_lock,
 )
@@ -142,10 +143,10 @@ class OriginalServers:
         commands = self._waits_elsewhere(ours, node, message.waits_elsewhere)
         return [*commands, self._ask(ours, node, message.lock_id, message.mode)]
 
-    def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: str) -> Command:
+    def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: Mode) -> Command:
         pid = self._pid(ours.id)
         client = pid if ours.client is None else ours.client
-        return CastServer(node, (Atom("lock"), list(lock_id), pid, client, Atom(mode)))
+        return CastServer(node, (Atom("lock"), list(lock_id), pid, client, Atom(known_mode(mode))))
 
     def _surrender(self, ours: Ours, node: str, message: Surrender) -> list[Command]:
         rows = ours.at(node)
