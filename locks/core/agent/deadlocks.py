@@ -143,9 +143,10 @@ class Resolver:
 
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
-        self._passed_on.clear()
-        self._graph = None
-        self.unsettled = False
+        if self._graph is not None:
+            self._passed_on.clear()
+            self._graph = None
+            self.unsettled = False
 
     def forget(self, nodes: Iterable[str]) -> None:
         """A deadlock is resolved: what was known served it; be told again what still matters."""
