@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from locks.sim.explore import Outcome, explore
+from locks.sim.explore import Explored, explore
 from locks.sim.plan import Plan, Shape, plan
-from locks.sim.runs import Failure, Tally, run_plan
+from locks.sim.runs import FailedRun, Tally, run_plan
 from locks.sim.story import tell
 from locks.sim.world import Faults, World
 
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     world: Callable[[], World]
 
 
-def explore_part(part: Part, limit: int = 5_000_000) -> Outcome:
+def explore_part(part: Part, limit: int = 5_000_000) -> Explored:
     """Visit every order; at each end both workers have finished, unless they wait for nodes.
 
     Raises:
@@ -113,7 +113,7 @@ MORE = (
 )
 
 
-def at_random(runs: int = 1000, seed: int = 0) -> tuple[Tally, Failure | None]:
+def at_random(runs: int = 1000, seed: int = 0) -> tuple[Tally, FailedRun | None]:
     """Two workers on three nodes that crash and lose connections, under random schedules."""
     shape = Shape(
         agents=2,

@@ -7,21 +7,38 @@ just these, so that the explorer can remember what it has checked.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from locks.core.messages import (
+    AgentMessage,
     Release,
     Remove,
     Resolved,
     ServerEffect,
+    ServerMessage,
     Surrender,
     Surrendered,
     ToAgent,
+    ToWatcher,
+    Unwatch,
+    Watch,
 )
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
-from locks.model import RIVALS, AgentId, Deadlock, Edge, LockId, blocks, covers, related, show
-from locks.sim.client import Client, TokenKey
+from locks.errors import assert_never
+from locks.model import (
+    RIVALS,
+    AgentId,
+    Deadlock,
+    Edge,
+    LockId,
+    RequestKey,
+    blocks,
+    covers,
+    related,
+    show,
+)
+from locks.sim.client import ScriptedClient, TokenKey
 from locks.sim.host import Host, Violation, needed
 
 __all__ = [
@@ -41,7 +58,9 @@ __all__ = [
     "is_deadlock",
     "keys",
     "reached",
+    "requester",
     "serve",
+    "to_agents",
 ]
 
 Granted = dict[tuple[int, int], Entry]
@@ -75,7 +94,10 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
 
 
 def check_token(
-    client: Client, key: TokenKey, others: Iterable[Client], servers: Iterable[ServerMachine | None]
+    client: ScriptedClient,
+    key: TokenKey,
+    others: Iterable[ScriptedClient],
+    servers: Iterable[ServerMachine | None],
 ) -> None:
     """Who gets a fencing token gets a larger one than all that were got before, if they exclude it.
 
@@ -84,7 +106,8 @@ def check_token(
     """
     host, token = client.host, client.tokens[key]
     running = {server.node: server for server in servers if server is not None}
-    for node, since in host.agent._ledger.requests[key.lock_id].grants().items():
+    (info,) = (info for info in host.agent.lock_info() if info.lock_id == key.lock_id)
+    for node, since in zip(info.granted, info.versions, strict=True):
         server = running.get(node)
         own = server.table.own(host.ref, key.lock_id) if server is not None else []
         if not any(entry.granted and entry.since == since for entry in own):
@@ -104,7 +127,7 @@ def check_token(
                 )
 
 
-def check_heard(host: Host, message: Any) -> None:
+def check_heard(host: Host, message: AgentMessage) -> None:
     """An agent that is told of a deadlock keeps the report for its client."""
     report = None
     if isinstance(message, Resolved):
@@ -144,23 +167,43 @@ class Served(NamedTuple):
     resolved: Deadlock | None
 
 
-def serve(server: ServerMachine, message: Any) -> Served:
+def requester(message: ServerMessage) -> AgentId | None:
+    """The agent that a lock server takes a message to be of; those who watch are no agents."""
+    return None if isinstance(message, (Watch, Unwatch)) else message.agent
+
+
+def to_agents(effects: Iterable[ServerEffect]) -> list[ToAgent]:
+    """What a lock server wants done that nobody watches: it sends messages to agents."""
+    found = []
+    for effect in effects:
+        match effect:
+            case ToAgent():
+                found.append(effect)
+            case ToWatcher():
+                raise Violation(f"nobody watches: {effect}")
+            case _:
+                assert_never(effect)
+    return found
+
+
+def serve(server: ServerMachine, message: ServerMessage) -> Served:
     """Have a lock server take in a message; it must do no more and no less than it should.
 
     Grants end by release, removal or surrender alone. Deadlocks are resolved for edges that are
     there, and are reported to all.
     """
     before = granted(server)
-    resolves = isinstance(message, Surrender) and message.report is not None
-    stood = resolves and _edge_stands(server, message)
+    surrender = message if isinstance(message, Surrender) and message.report is not None else None
+    stood = surrender is not None and _edge_stands(server, surrender)
     effects = server.handle(message)
     after = granted(server)
     for key, entry in before.items():
         if key not in after and not _takes(message, entry.owner.id, entry.slot.lock_id):
             raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.owner.id}")
-    if resolves:
-        _check_answers(message, stood, [e for e in effects if isinstance(e, ToAgent)])
-    return Served(effects, before, after, message.report if stood else None)
+    if surrender is None:
+        return Served(effects, before, after, None)
+    _check_answers(surrender, stood, [e for e in effects if isinstance(e, ToAgent)])
+    return Served(effects, before, after, surrender.report if stood else None)
 
 
 def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
@@ -191,9 +234,9 @@ def _check_answers(message: Surrender, stood: bool, mail: list[ToAgent]) -> None
         raise Violation(f"{message} is reported to {reported}")
 
 
-def _takes(message: Any, agent: AgentId, lock_id: LockId) -> bool:
-    """Whether a message may take a grant from an agent."""
-    if getattr(message, "agent", None) != agent:
+def _takes(message: ServerMessage, agent: AgentId, lock_id: LockId) -> bool:
+    """Whether a message may take a grant from an agent; all others must not."""
+    if requester(message) != agent:
         return False
     if isinstance(message, Surrender):
         return message.aborts or related(message.lock_id, lock_id)
@@ -261,21 +304,13 @@ def check_clean(server: ServerMachine) -> None:
         raise Violation(f"left in {server.node}: { ({k: v for k, v in left.items() if v}) }")
 
 
-def check_done(client: Client) -> None:
+def check_done(client: ScriptedClient) -> None:
     """Nothing is left in an agent that has ended."""
     agent = client.agent
     if agent.ended is None:  # it has crashed
         return
-    node_requests, resolver = agent._ledger, agent._resolver
-    kept = (
-        node_requests.requests,
-        node_requests.open,
-        node_requests.waiting,
-        node_requests._unanswered,
-        resolver._knows,
-    )
-    if any(kept) or resolver.active or agent._tokens.waits:
-        raise Violation(f"left in {agent.client}: {kept}")
+    if agent.remains:
+        raise Violation(f"left in {agent.client}: {', '.join(agent.remains)}")
 
 
 # --- The wait-for graph -------------------------------------------------------------------------
@@ -295,7 +330,7 @@ def edges_of(server: ServerMachine) -> list[Edge]:
     return found
 
 
-def keys(edge: Edge) -> tuple[Any, Any]:
+def keys(edge: Edge) -> tuple[RequestKey, RequestKey]:
     """What identifies an edge: its waiting request and the one it waits for."""
     return (edge.waiter.key, edge.holder.key)
 

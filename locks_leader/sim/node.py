@@ -22,7 +22,7 @@ from locks.core.messages import Remove, ToAgent
 from locks.model import AgentId
 from locks.sim.host import Violation
 from locks.sim.network import Link, Pair, Party, home_of
-from locks.sim.world import Choice
+from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.core.membership import Kind
 from locks_leader.policy import Policy
 from locks_leader.sim.member import Instance

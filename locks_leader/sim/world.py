@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from locks.sim.network import Link, Network, Pair, home_of
-from locks.sim.world import Choice
+from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.core.membership import Kind
 from locks_leader.policy import Policy
 from locks_leader.sim.checks import (

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import pytest
 
 from locks.cli.sim_explore import Search, explore_all, searches
-from locks.sim.explore import Outcome, TooManyStates, explore
+from locks.sim.explore import Explored, TooManyStates, explore
 from locks.sim.host import Violation
 from locks.sim.network import Network, Party
 from locks.sim.schedule import run
@@ -34,7 +34,7 @@ CRASH = Faults(crashes=1, nodes=("n2",), restarts=False)
 explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")
 
 
-def report(name: str, outcome: Outcome) -> Outcome:
+def report(name: str, outcome: Explored) -> Explored:
     """Print a line of the table."""
     print(f"\n{name:42} {outcome}", end="")
     return outcome

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from locks.sim.plan import Shape, plan, transactions
-from locks.sim.runs import Failure, Tally, run_seeds
+from locks.sim.runs import FailedRun, Tally, run_seeds
 from locks.sim.schedule import run
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
@@ -29,7 +29,7 @@ SHAPES = {
 }
 
 
-def replay_command(failure: Failure, shape: Shape) -> str:
+def replay_command(failure: FailedRun, shape: Shape) -> str:
     """How to see a failure again."""
     given = {name: value for name, value in shape._asdict().items() if value is not None}
     return f"python -m locks sim run --runs 1 --seed {failure.seed} with {given}: {failure.error}"

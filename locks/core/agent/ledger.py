@@ -177,7 +177,6 @@ class Ledger:
 
     def end(self) -> None:
         """Forget and release everything."""
-        self._resolver.gone(self.waiting)
         self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
         for requests in (self.requests, self.open, self.needless, self._unacknowledged):
             requests.clear()
@@ -307,6 +306,17 @@ class Ledger:
     def idle(self) -> bool:
         """Whether no request waits, or may turn out to wait."""
         return not (self.waiting or self._unanswered)
+
+    @property
+    def remains(self) -> list[str]:
+        """For study: names of what is kept that is not empty."""
+        kept = {
+            "requests": self.requests,
+            "open": self.open,
+            "waiting": self.waiting,
+            "unanswered": self._unanswered,
+        }
+        return [name for name, what in kept.items() if what]
 
     def request(self, lock_id: LockId) -> LockRequest:
         """What was asked for on this id; raises `NotHeld` when nothing was."""

@@ -11,8 +11,8 @@ in `locks.core.agent.deadlocks`, and how it gets fencing tokens in `locks.core.a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import ClassVar, Literal
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import ClassVar, Literal, NamedTuple
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
@@ -57,10 +57,24 @@ from locks.model import (
     show,
 )
 
-__all__ = ["AgentMachine", "Flag", "Object"]
+__all__ = ["AgentMachine", "Asked", "Flag", "Object"]
 
 Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
 FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
+
+
+class Asked(NamedTuple):
+    """What an agent has asked for on one lock id, for study.
+
+    Attributes:
+        mode: The strongest mode asked for.
+        require: How many of the nodes are needed.
+        records: What is known of the own requests, by node.
+    """
+
+    mode: Mode
+    require: Require
+    records: dict[str, tuple[RequestRecord, ...]]
 
 
 class AgentMachine:
@@ -330,10 +344,6 @@ class AgentMachine:
         """The nodes whose lock servers are up."""
         return frozenset(self._ledger.alive)
 
-    def outlook(self) -> Exploration | None:
-        """For study: what it would find if it looked now; nothing if it does not wait."""
-        return self._resolver.look()
-
     def result(self) -> LockResult:
         """Status and deadlocks so far."""
         return LockResult(self.status(), self._reports())
@@ -423,6 +433,38 @@ class AgentMachine:
                 + (f": {reason}" if reason is not None else "; begin a new one"),
                 agent=self.id,
             ) from reason
+
+    # --- For study: what simulators look at, and nothing else does --------------------------------
+
+    def outlook(self) -> Exploration | None:
+        """What it would find if it looked now; nothing if it does not wait."""
+        return self._resolver.look()
+
+    def asked(self, lock_id: LockId) -> Asked | None:
+        """What was asked for on this very id, and what is known of it; nothing if nothing was."""
+        request = self._ledger.requests.get(lock_id)
+        if request is None:
+            return None
+        records = {
+            node: tuple(each.records.values()) for node, each in request.node_requests.items()
+        }
+        return Asked(request.mode, request.require, records)
+
+    @property
+    def giving_up(self) -> Mapping[str, Sequence[LockId | None]]:
+        """What is given up by surrenders without an answer, by node: ids, or everything (`None`)."""
+        return self._resolver.giving_up
+
+    @property
+    def acquaintances(self) -> set[AgentId]:
+        """The agents that it may tell something from now on, or tell others of."""
+        return self._resolver.acquaintances
+
+    @property
+    def remains(self) -> list[str]:
+        """Names of what it still keeps; once it has ended there is nothing."""
+        tokens = ["waits for tokens"] if self._tokens.waits else []
+        return self._ledger.remains + self._resolver.remains + tokens
 
     # --- Taking in ------------------------------------------------------------------------------
 

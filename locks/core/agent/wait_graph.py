@@ -65,14 +65,9 @@ class Exploration(NamedTuple):
 
 
 class WaitGraph:
-    """The newest known record of each request, and questions about them.
-
-    Attributes:
-        news: What was learned since whoever uses it last cleared this.
-    """
+    """The newest known record of each request, and questions about them."""
 
     def __init__(self) -> None:
-        self.news: dict[RequestKey, None] = {}
         self._records: dict[RequestKey, RequestRecord] = {}
         self._by_agent: dict[AgentId, dict[RequestKey, RequestRecord]] = {}
         self._by_id: dict[_SlotKey, dict[RequestKey, RequestRecord]] = {}
@@ -91,10 +86,14 @@ class WaitGraph:
                 return False
             self._take_out(known)
         self._records[key] = record
-        self.news[key] = None
         if record.state != "gone":
             self._put_in(record)
         return True
+
+    @property
+    def agents(self) -> set[AgentId]:
+        """The agents whose requests are known, or were."""
+        return {record.agent for record in self._records.values()}
 
     def get(self, key: RequestKey) -> RequestRecord | None:
         """What is known of a request."""

@@ -34,7 +34,7 @@ from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable, TableStatistics
 from locks.core.server.tree import Entry, EntryOwner
 from locks.errors import assert_never
-from locks.model import Contender, LockId, View
+from locks.model import AgentId, Contender, LockId, View
 
 __all__ = ["ServerMachine"]
 
@@ -133,6 +133,11 @@ class ServerMachine:
     def statistics(self) -> TableStatistics:
         """Counters of the lock table."""
         return self.table.statistics()
+
+    @property
+    def subjects(self) -> set[AgentId]:
+        """For study: the agents of which it may tell others, whatever happens to them next."""
+        return self._notifier.subjects
 
     # --- Messages -------------------------------------------------------------------------------
 

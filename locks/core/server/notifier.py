@@ -112,6 +112,19 @@ class Notifier:
                 owner.turned = self._table.version
                 self._closers[owner] = None
 
+    @property
+    def subjects(self) -> set[AgentId]:
+        """For study: the agents of which it may tell others, whatever happens to them next."""
+        found = {owner.id for owner in self._closers}
+        for owner in self._table.owners.values():
+            if owner.waits or owner.waited:
+                found.add(owner.id)
+            for entry in owner.all():
+                if entry.notified:
+                    found.add(owner.id)
+                    found |= {other.id for other in entry.notified}
+        return found
+
     def _note_turns(self, changed: list[Entry], owner: EntryOwner | None, news: News) -> None:
         """Owners may have begun or ceased to wait."""
         owners: dict[EntryOwner, None] = {} if owner is None else {owner: None}
