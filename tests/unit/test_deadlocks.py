@@ -198,13 +198,39 @@ def test_passing_on_sends_nothing_twice() -> None:
     assert out == []
 
 
-def test_knowledge_of_a_partner_is_not_sent_back() -> None:
-    """What another agent has told is known to it."""
-    has, third_waits, others_lock, waits = chain(3, 1, 2)
-    made, out = resolver(1, [has, others_lock, waits])
-    made.learn_from(Knowledge(ref(2), (third_waits,)))
+def test_what_was_passed_on_is_passed_on_anew_when_it_has_changed() -> None:
+    """As long as it is part of what is found; so nobody who needs it keeps an old record."""
+    records = chain(3, 1, 2)
+    made, out = resolver(1, records)
     settle(made)
-    assert [(each.agent, set(each.message.records)) for each in out] == [(ref(2), {has, waits})]
+    out.clear()
+    (waits,) = (each for each in records if each.agent == ref(3))
+    made.learn(newer := waits._replace(version=waits.version + 1))
+    settle(made)
+    assert out == [ToAgent(ref(2), Knowledge(ref(1), (newer,)))]
+
+
+def test_what_was_passed_on_is_not_taken_back() -> None:
+    """When an edge is gone nobody is told: neither when it is learned nor when one ceases to wait."""
+    records = chain(3, 1, 2)
+    made, out = resolver(1, records)
+    settle(made)
+    out.clear()
+    (waits,) = (each for each in records if each.agent == ref(3))
+    made.learn(waits._replace(state="gone", version=waits.version + 1))
+    settle(made)
+    made.cease()
+    assert out == []
+
+
+def test_who_gives_up_a_request_does_not_yield_for_it() -> None:
+    """An own request that is released is in no circle any more, before the lock server says so."""
+    records = chain(2, 1, 2)
+    for own in (each for each in records if each.agent == ref(2)):
+        made, out = resolver(2, records)
+        made.gone([own.key])
+        settle(made)
+        assert out == []
 
 
 def test_a_ring_is_found_with_one_message_less_than_it_has_agents() -> None:
