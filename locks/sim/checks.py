@@ -309,8 +309,8 @@ def check_done(client: ScriptedClient) -> None:
     agent = client.agent
     if agent.ended is None:  # it has crashed
         return
-    if agent.remains:
-        raise Violation(f"left in {agent.client}: {', '.join(agent.remains)}")
+    if agent.study.remains:
+        raise Violation(f"left in {agent.client}: {', '.join(agent.study.remains)}")
 
 
 # --- The wait-for graph -------------------------------------------------------------------------

@@ -111,7 +111,7 @@ class Host:
 
         What the client does not have any more by that is what it is told of, before all else.
         """
-        up = self.agent.alive
+        up = self.agent.study.alive
         rest = [lock_id for lock_id in self.had if lock_id not in self.lost]
         given_up = {lock_id: self._given_up(lock_id) for lock_id in rest}
         had = {lock_id for lock_id in rest if self._granted(lock_id, up)}
@@ -149,7 +149,7 @@ class Host:
     def has_all(self) -> None:
         """The client was told that it has all that it asked for."""
         infos = self.agent.lock_info()
-        alive = self.agent.alive
+        alive = self.agent.study.alive
         self.had = {}
         for info in infos:
             if not info.held or len(info.granted) < needed(info.require, info.nodes, alive):
@@ -213,8 +213,8 @@ class Host:
 
         More may have been granted since; with `since`, that counts, too.
         """
-        alive = self.agent.alive if alive is None else alive
-        asked = self.agent.asked(lock_id)
+        alive = self.agent.study.alive if alive is None else alive
+        asked = self.agent.study.asked(lock_id)
         if asked is None:
             return []
         mode, nodes, require = self.had[lock_id]
@@ -231,18 +231,18 @@ class Host:
 
     def _rely_on_what_came_since(self, lock_id: LockId) -> None:
         """What the client was told is gone, but more has been granted meanwhile."""
-        asked = self.agent.asked(lock_id)
+        asked = self.agent.study.asked(lock_id)
         assert asked is not None
         nodes = tuple(asked.records)
         if asked.require.endswith("_alive"):
-            nodes = tuple(node for node in nodes if node in self.agent.alive)
+            nodes = tuple(node for node in nodes if node in self.agent.study.alive)
         self.had[lock_id] = self.had[lock_id]._replace(nodes=nodes)
 
     def _given_up(self, lock_id: LockId) -> list[str]:
         """Where a lock is about to be surrendered, and may be already."""
         return [
             node
-            for node, ids in self.agent.giving_up.items()
+            for node, ids in self.agent.study.giving_up.items()
             if any(each is None or related(each, lock_id) for each in ids)
         ]
 

@@ -154,7 +154,7 @@ class Reactions:
         if isinstance(party, ScriptedClient):
             # While a surrender is not answered nothing is looked at; the answer is a message.
             unsettled = unsettled and not party.finished
-            unsettled = unsettled and not party.agent.giving_up
+            unsettled = unsettled and not party.agent.study.giving_up
             if not party.finished:
                 ref = party.ref
                 own = [SETTLE] if unsettled and (first or not self.fused) else []
@@ -233,5 +233,5 @@ def _mentions(party: ServerMachine | ScriptedClient | None) -> frozenset[AgentId
     if isinstance(party, ServerMachine):
         return frozenset(party.subjects)
     if isinstance(party, ScriptedClient) and not party.finished:
-        return frozenset(party.agent.acquaintances - {party.ref})
+        return frozenset(party.agent.study.acquaintances - {party.ref})
     return frozenset()

@@ -3,21 +3,20 @@
 An agent asks lock servers for the locks that its client wants, tells the client when it has them,
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
-no clock, no actor and no network; the actor around it is `locks.node.agent`.
-
-What the client wants, and what was asked for it, is in `locks.core.agent.ledger`. What it does about deadlocks is
-in `locks.core.agent.deadlocks`, and how it gets fencing tokens in `locks.core.agent.fencing`.
+no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
+`deadlocks` says what it does about deadlocks, and `fencing` how it gets fencing tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from collections.abc import Hashable, Iterable
+from typing import ClassVar, Literal
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.ledger import Ledger, Object
 from locks.core.agent.requests import ClientWait, LockRequest, cannot_serve, locks_lost
+from locks.core.agent.study import Study
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     AgentEffect,
@@ -57,24 +56,10 @@ from locks.model import (
     show,
 )
 
-__all__ = ["AgentMachine", "Asked", "Flag", "Object"]
+__all__ = ["AgentMachine", "Flag", "Object"]
 
 Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
 FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
-
-
-class Asked(NamedTuple):
-    """What an agent has asked for on one lock id, for study.
-
-    Attributes:
-        mode: The strongest mode asked for.
-        require: How many of the nodes are needed.
-        records: What is known of the own requests, by node.
-    """
-
-    mode: Mode
-    require: Require
-    records: dict[str, tuple[RequestRecord, ...]]
 
 
 class AgentMachine:
@@ -339,11 +324,6 @@ class AgentMachine:
             return "have_all_locks"
         return "waiting" if self._ledger.unservable() is None else "cannot_serve"
 
-    @property
-    def alive(self) -> frozenset[str]:
-        """The nodes whose lock servers are up."""
-        return frozenset(self._ledger.alive)
-
     def result(self) -> LockResult:
         """Status and deadlocks so far."""
         return LockResult(self.status(), self._reports())
@@ -403,11 +383,6 @@ class AgentMachine:
                 f"{show(lock_id)} is asked for by {self.id}, but not held yet", lock_id=lock_id
             )
 
-    @property
-    def lost(self) -> tuple[LockId, ...]:
-        """What was lost with a node, and the client was not told since that it has it again."""
-        return tuple(request.lock_id for request in self._ledger.requests.values() if request.lost)
-
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""
         return lock_id in self._ledger.requests
@@ -440,31 +415,10 @@ class AgentMachine:
         """What it would find if it looked now; nothing if it does not wait."""
         return self._resolver.look()
 
-    def asked(self, lock_id: LockId) -> Asked | None:
-        """What was asked for on this very id, and what is known of it; nothing if nothing was."""
-        request = self._ledger.requests.get(lock_id)
-        if request is None:
-            return None
-        records = {
-            node: tuple(each.records.values()) for node, each in request.node_requests.items()
-        }
-        return Asked(request.mode, request.require, records)
-
     @property
-    def giving_up(self) -> Mapping[str, Sequence[LockId | None]]:
-        """What is given up by surrenders without an answer, by node: ids, or everything (`None`)."""
-        return self._resolver.giving_up
-
-    @property
-    def acquaintances(self) -> set[AgentId]:
-        """The agents that it may tell something from now on, or tell others of."""
-        return self._resolver.acquaintances
-
-    @property
-    def remains(self) -> list[str]:
-        """Names of what it still keeps; once it has ended there is nothing."""
-        tokens = ["waits for tokens"] if self._tokens.waits else []
-        return self._ledger.remains + self._resolver.remains + tokens
+    def study(self) -> Study:
+        """What else it knows, for simulators and their checks."""
+        return Study(self._ledger, self._resolver, self._tokens)
 
     # --- Taking in ------------------------------------------------------------------------------
 
