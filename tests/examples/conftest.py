@@ -8,13 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from examples.kv_store import END, Store
-from tests.cluster.conftest import pytest_pyfunc_call as in_a_thread
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test with a node runs in a thread without a hub, whatever other tests have left in the main one."""
-    return in_a_thread(pyfuncitem) if "node" in pyfuncitem.fixturenames else None
 
 
 @pytest.fixture
