@@ -20,13 +20,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import Remove, ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId
+from locks.sim.by_hand import Act, ByHand, Choice
 from locks.sim.checks import (
     check_clean,
     check_done,
@@ -44,7 +45,7 @@ from locks.sim.checks import (
     serve,
     to_agents,
 )
-from locks.sim.client import SERIALS, Fate, ScriptedClient
+from locks.sim.client import Fate, ScriptedClient
 from locks.sim.host import Host, Mail, Message, Violation
 from locks.sim.network import Change, Link, Network, Pair, Party
 from locks.sim.rules import OURS, Rule
@@ -52,8 +53,6 @@ from locks.sim.script import Step, script
 
 __all__ = ["FAULTS", "Act", "Choice", "Event", "Faults", "World"]
 
-Act = tuple[Literal["settle", "step", "time out", "die"], int]
-Choice = tuple[Literal["deliver"], Link] | Act | Change
 FAULTS = ("cut", "mend", "crash", "restart")  # with their ends; none of them needs to happen
 
 
@@ -114,7 +113,7 @@ class Faults(NamedTuple):
 NO_FAULTS = Faults()
 
 
-class World:
+class World(ByHand):
     """Lock servers, clients, and messages on their way.
 
     Args:
@@ -416,50 +415,6 @@ class World:
             case _:
                 assert_never(change)
         self._note(change)
-
-    # --- By hand
-
-    def step(self, *numbers: int) -> None:
-        """Let clients take their next steps."""
-        for number in numbers:
-            self.do(("step", number))
-
-    def deliver(self, *parties: int | str) -> None:
-        """Deliver messages, the oldest first, as long as there are any to these parties.
-
-        Without any parties, to all; agents look at what they know when all has arrived. Parties
-        are nodes, or numbers of clients.
-        """
-        while True:
-            links = [link for link in self.network.deliverable() if self._is_one(link[1], parties)]
-            settling = [n for n in self.unsettled if not parties or n in parties]
-            if links:
-                self.do(("deliver", self.network.oldest(links)))
-            elif settling:
-                self.do(("settle", settling[0]))
-            else:
-                return
-
-    def deliver_one(self, sender: int | str, receiver: int | str) -> None:
-        """Deliver the next message of one party to another; parties as for `deliver`."""
-        (link,) = self._between(sender, receiver)
-        self.do(("deliver", link))
-
-    def deliver_between(self, sender: int | str, receiver: int | str) -> None:
-        """Deliver all that is on its way from one party to another; parties as for `deliver`."""
-        while self._between(sender, receiver):
-            self.deliver_one(sender, receiver)
-
-    def _between(self, sender: int | str, receiver: int | str) -> list[Link]:
-        return [
-            link
-            for link in self.network.deliverable()
-            if self._is_one(link[0], (sender,)) and self._is_one(link[1], (receiver,))
-        ]
-
-    def _is_one(self, party: Party, parties: tuple[int | str, ...]) -> bool:
-        number = party if isinstance(party, str) else party.serial % SERIALS
-        return not parties or number in parties
 
     # --- What must always be true
 
