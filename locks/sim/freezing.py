@@ -39,7 +39,6 @@ DROPPED = {
         *("fresh", "gone"),
     },
     "Host": {"out", "client"},
-    "ServerMachine": {"_handlers"},
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
