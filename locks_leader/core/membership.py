@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from locks_leader.core.messages import Member
+from locks_leader.core.messages import Kind, Member
 
-__all__ = ["Kind", "MemberEntry", "Membership"]
-
-Kind = Literal["candidate", "worker"]
+__all__ = ["MemberEntry", "Membership"]
 
 
 class MemberEntry(NamedTuple):
