@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from locks.errors import assert_never
+from locks_leader.core.contest import nodes_of
 from locks_leader.core.events import (
     Answer,
     AskNodes,
@@ -45,6 +46,7 @@ from locks_leader.core.events import (
     ContestTold,
     Effect,
     Elected,
+    Grants,
     Incoming,
     LeaderCalled,
     MemberDown,
@@ -224,6 +226,29 @@ class InstanceCore:
                 raise error
             case _:
                 return assert_never(message)
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def objection(self, grants: Grants | Exception | None) -> object | None:
+        """Why one must not rely on its leading; `None` if one may. From any thread.
+
+        Args:
+            grants: What the contest's agent vouches for now, which knows of a loss before the
+                machine does; an error if it does not; `None` if there is none.
+        """
+        machine = self.machine
+        if machine.leader != machine.me:
+            return f"it is {machine.role}"
+        if grants is None:
+            return "it takes no part in the contest now"
+        if isinstance(grants, Exception):
+            return grants
+        now = dict(grants)
+        if any(now.get(node, version) != version for node, version in machine.ground):
+            return "the lock was lost, and regained since"
+        if not machine.policy.enough(nodes_of(machine.ground) & now.keys()):
+            return f"only {len(now)} of the nodes that count can be reached"
+        return None
 
     # --- Carrying out ---------------------------------------------------------------------------
 

@@ -345,26 +345,6 @@ class Machine:
         """The calls of the leader that were made here and have no answer yet."""
         return [*self._calls.open]
 
-    def objection(self, grants: Grants | Exception | None) -> object | None:
-        """Why one must not rely on its leading; `None` if one may. From any thread.
-
-        Args:
-            grants: What the contest's agent vouches for now, which knows of a loss before this
-                machine does; an error if it does not; `None` if there is none.
-        """
-        if self.leader != self.me:
-            return f"it is {self.role}"
-        if grants is None:
-            return "it takes no part in the contest now"
-        if isinstance(grants, Exception):
-            return grants
-        now = dict(grants)
-        if any(now.get(node, version) != version for node, version in self.ground):
-            return "the lock was lost, and regained since"
-        if not self.policy.enough(nodes_of(self.ground) & now.keys()):
-            return f"only {len(now)} of the nodes that count can be reached"
-        return None
-
     def unsynced(self) -> list[Member]:
         """Those on its ground whom it has not told that it leads them."""
         return self.membership.unsynced(self._is_ground)

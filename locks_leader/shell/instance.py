@@ -378,7 +378,7 @@ class Instance(GeventActor):
 
     def ensure_leading(self) -> None:
         """See `ElectionState.ensure_leading`."""
-        why = self.machine.objection(self.transactions.vouched())
+        why = self.core.objection(self.transactions.vouched())
         if why is not None:
             resource = self.transactions.lock_id[1]
             raise LeadershipLost(f"{self} does not lead {resource!r} any more: {why}")
