@@ -36,7 +36,7 @@ from locks_leader.core.machine import TRANSITIONS
 from locks_leader.core.messages import Affirm, Announce, FromLeader, Resign
 from locks_leader.sim.parties import Ask, Here, State
 from locks_leader.sim.schedule import in_order
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 __all__ = ["main", "roles", "story"]
 
@@ -98,7 +98,9 @@ class _Scene:
 
     def __init__(self, nodes: int) -> None:
         names = tuple(f"n{number}" for number in range(1, nodes + 1))
-        self.world: World = Plan(nodes=names, eager=frozenset({"settle", "take"})).world()
+        self.world: ElectionWorld = ElectionPlan(
+            nodes=names, eager=frozenset({"settle", "take"})
+        ).world()
         self.drawn: list[str] = []
         self._locks: dict[Party, str] = {}  # which lock an agent is about
         self._told: dict[tuple[Party, str, int], str] = {}  # what an agent knows of each request

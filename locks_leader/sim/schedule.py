@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from locks.sim.host import Violation
 from locks.sim.world import Choice
-from locks_leader.sim.world import World
+from locks_leader.sim.world import ElectionWorld
 
 __all__ = ["ORDERS", "Chooser", "Order", "in_order", "run", "settle"]
 
@@ -36,7 +36,7 @@ class Chooser:
         self.order = order
         self.pace: dict[Choice, float] = {}
 
-    def __call__(self, world: World, choices: list[Choice]) -> Choice:
+    def __call__(self, world: ElectionWorld, choices: list[Choice]) -> Choice:
         """One of the choices."""
         rng = self.rng
         if self.order == "skewed":
@@ -53,7 +53,7 @@ class Chooser:
         return self.pace[choice]
 
 
-def in_order(world: World, choices: list[Choice]) -> Choice:
+def in_order(world: ElectionWorld, choices: list[Choice]) -> Choice:
     """What happens within nodes first, then the oldest message, then the rest."""
     for choice in choices:
         if choice[0] in LOCAL:
@@ -63,8 +63,8 @@ def in_order(world: World, choices: list[Choice]) -> Choice:
 
 
 def settle(
-    world: World,
-    choose: Callable[[World, list[Choice]], Choice] = in_order,
+    world: ElectionWorld,
+    choose: Callable[[ElectionWorld, list[Choice]], Choice] = in_order,
     limit: int = 100_000,
     schedule: list[Choice] | None = None,
 ) -> int:
@@ -89,7 +89,7 @@ def settle(
 
 
 def run(
-    world: World,
+    world: ElectionWorld,
     rng: random.Random,
     order: Order = "any",
     limit: int = 100_000,

@@ -7,10 +7,11 @@ import random
 
 import pytest
 
+from locks_leader.sim.node import Uses
 from locks_leader.sim.plan import Grain, PolicyName, draw, node_names, policy_for
 from locks_leader.sim.runs import replay, run_seeds, storm
 from locks_leader.sim.schedule import run, settle
-from locks_leader.sim.world import Plan
+from locks_leader.sim.world import ElectionPlan
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 BASE = int(os.environ.get("LOCKS_SEED", "0"))
@@ -35,8 +36,8 @@ def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
     """The same for one candidate on each of three nodes, with a cut and a crash in most worlds."""
     names = node_names(3)
     for seed in range(BASE, BASE + 100 * MORE):
-        plan = Plan(
-            names, policy=policy_for(policy, names), eager=frozenset(), cuts=3, crashes=1, calls=4
+        plan = ElectionPlan(
+            names, policy=policy_for(policy, names), eager=frozenset(), cuts=3, crashes=1, uses=Uses(call=4)
         )
         try:
             run(plan.world(), random.Random(seed), fault_rate=0.05)
@@ -92,7 +93,7 @@ def test_a_seed_says_everything() -> None:
 def test_while_nobody_can_win_nothing_is_sent(policy: PolicyName) -> None:
     """Five nodes that are all cut off from each other: nobody leads, and all is quiet at once."""
     names = node_names(5)
-    world = Plan(names, policy=policy_for(policy, names)).world()
+    world = ElectionPlan(names, policy=policy_for(policy, names)).world()
     settle(world)
     world.split(*([name] for name in names))
     before = world.sent.total()
@@ -105,7 +106,7 @@ def test_while_nobody_can_win_nothing_is_sent(policy: PolicyName) -> None:
 @pytest.mark.parametrize("nodes", [2, 3, 5, 10])
 def test_messages_to_agree_at_the_start(nodes: int) -> None:
     """How many messages it takes when all nodes start at once: some for each pair of nodes."""
-    world = Plan(node_names(nodes)).world()
+    world = ElectionPlan(node_names(nodes)).world()
     settle(world)
     print(f"{nodes} nodes: {world.sent.total()} messages, {dict(world.sent)}")
     assert world.sent.total() < 10 * nodes**2

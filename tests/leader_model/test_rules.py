@@ -15,14 +15,14 @@ from locks_leader.sim.node import ONE_WIRE
 from locks_leader.sim.rules import RULES
 from locks_leader.sim.runs import replay, run_seeds
 from locks_leader.sim.schedule import in_order, settle
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 NODES = ("n1", "n2", "n3")
 
 
-def a_newcomer(rule: str) -> World:
+def a_newcomer(rule: str) -> ElectionWorld:
     """A second candidate has started when the first one leads."""
-    world = Plan(entries=((),), eager=ONE_WIRE, rule=rule).world()
+    world = ElectionPlan(entries=((),), eager=ONE_WIRE, rule=rule).world()
     world.start("n1")
     settle(world)
     world.start("n2")
@@ -41,7 +41,7 @@ def random_worlds(rule: str) -> None:
         raise failure.error
 
 
-def without(world: World, *links: Link) -> None:
+def without(world: ElectionWorld, *links: Link) -> None:
     """Carry on with all but the messages on some links."""
     while choices := [c for c in world.choices(free=False) if c[1] not in links]:
         world.do(in_order(world, choices))
@@ -54,7 +54,7 @@ def a_question_that_takes_long(rule: str) -> None:
     deadlocks are resolved to the debit of n1.1, whose agents are the youngest, and then of n3.1.
     So n2.1 gets the lock everywhere, and asks the others.
     """
-    world = Plan(NODES, entries=((),), rule=rule).world()
+    world = ElectionPlan(NODES, entries=((),), rule=rule).world()
     world.nodes["n1"].now, world.nodes["n3"].now = 2 << 40, 1 << 40
     world.split(["n3"])
     settle(world)
@@ -75,7 +75,7 @@ def a_question_that_takes_long(rule: str) -> None:
 
 def an_announcement_that_takes_long(rule: str) -> None:
     """n1.1 is elected, and dies; n3.1 hears of that long after n2.1 was elected."""
-    world = Plan(NODES, rule=rule).world()
+    world = ElectionPlan(NODES, rule=rule).world()
     old, _, follower = (each.ref for each in world.instances)
     while world.instance(old).machine.role != "leader":
         world.do(in_order(world, world.choices(free=False)))
@@ -89,7 +89,7 @@ def a_token_of_fewer_nodes(rule: str) -> None:
 
     n3 is to confirm the new term, and is cut off before. Then a candidate starts there.
     """
-    world = Plan(NODES, entries=((),), rule=rule).world()
+    world = ElectionPlan(NODES, entries=((),), rule=rule).world()
     world.split(["n1"], ["n2"])
     settle(world)
     leader = world.start("n1")
