@@ -202,9 +202,9 @@ class SimulatedNode:
                     del self.local[what]
                 self._arrives(what, message)
                 return
-            case "settle":
-                instance = self.instances[self.unsettled.pop(what)]
-                instance.settle(what)
+            case "settle":  # it may have to wait for something: then it looks again after that
+                self.instances[self.unsettled.pop(what)].settle(what)
+                return
             case "take":
                 instance = self.instances[what]
                 instance.take()
