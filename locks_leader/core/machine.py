@@ -170,7 +170,9 @@ class Machine:
 
     def resync(self, member: Member) -> list[Effect]:
         """A follower is not sure any more who leads it: if we do, it is to be told again."""
-        self.membership.synced.pop(member, None)
+        synced = self.membership.synced
+        if member in synced:
+            synced[member] = False
         return self._conclude()
 
     def nodes(self, alive: Iterable[str]) -> list[Effect]:
@@ -228,9 +230,10 @@ class Machine:
         else:
             new = [member for member in new if member == elect.newcomer]
             if stands and outcome.old is not NOTHING:
-                self._tell(self.membership.synced, FromLeader(self.term, outcome.old))
+                old = [member for member in self.membership.synced if member not in new]
+                self._tell(old, FromLeader(self.term, outcome.old))
         self._tell(new, Announce(self.term, outcome.new))
-        self.membership.synced.update(dict.fromkeys(new))
+        self.membership.synced.update(dict.fromkeys(new, True))
         if stands:
             self._serve_kept()
         return self._conclude()

@@ -209,7 +209,6 @@ class SimulatedInstance:
             self.put(MemberDown(member))
             if self.poll is not None and member in self.poll.waits:
                 self.poll.waits.remove(member)
-                self._go_on()
 
     def sees(self, node: str, there: bool) -> None:
         """Its node sees another one, or no more."""
@@ -434,9 +433,9 @@ class SimulatedInstance:
         if poll is not None and poll.number == state.number and sender in poll.waits:
             poll.waits.remove(sender)
             poll.states.append(state.data)
-            self._go_on()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Return from `elected`, if that waits for nobody any more."""
         elected = self._elected()
         if elected is not None:
             self.core.carry_out(self.core.answer(elected), self._do)

@@ -298,7 +298,8 @@ class SimulatedNode:
             here = tuple((each.ref, each.machine.kind) for each in instances)
             if here:
                 self.send(self.name, other, Here(here))
-            self._sees(instances, other, True)
+            for instance in instances:
+                instance.sees(other, True)
         else:
             del self.up[other]
             self.known.pop(other, None)
@@ -306,22 +307,20 @@ class SimulatedNode:
                 self.watchers[ref] = tuple(w for w in watchers if w.node != other)
             if self.downs_first:
                 self._downs(instances, other)
-            self._sees(instances, other, False)
+            for instance in instances:
+                instance.sees(other, False)
             if not self.downs_first:
                 self._downs(instances, other)
             for agent in [agent for agent in self.server.table.owners if agent.node == other]:
                 self._serve(Remove(agent))
+        for instance in instances:
+            self._note(instance)
         self._hurry()
 
     def _downs(self, instances: list[SimulatedInstance], other: str) -> None:
         for instance in instances:
             for member in [each for each in instance.monitored if each.node == other]:
                 instance.lost(member)
-
-    def _sees(self, instances: list[SimulatedInstance], other: str, there: bool) -> None:
-        for instance in instances:
-            instance.sees(other, there)
-            self._note(instance)
 
     # --- What instances want
 
@@ -417,7 +416,8 @@ class SimulatedNode:
         return None
 
     def _note(self, instance: SimulatedInstance) -> None:
-        """Something has happened to an instance: which of its agents have something to look at."""
+        """Something has happened to an instance: it goes on, and its agents may have to look."""
+        instance.go_on()
         for agent in instance.agents:
             if agent.unsettled and agent.id not in self.unsettled:
                 self.unsettled[agent.id] = instance.ref
