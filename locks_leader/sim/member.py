@@ -85,10 +85,12 @@ class NodePort(Protocol):
     """What an instance needs of its node.
 
     Attributes:
+        eager: What is done as soon as it can be.
         elections: Where it notes that it was elected: reference, term, ground, newcomer.
         written: Where it notes what it has carried out: key, reference, term.
     """
 
+    eager: frozenset[str]
     elections: list[tuple[Any, ...]]
     written: list[tuple[str, MemberId, int]]
 
@@ -133,6 +135,7 @@ class SimulatedInstance:
 
     Attributes:
         core: What it is about.
+        news: What its agents and its node have notified, and is not in the mailbox yet.
         poll: What `elected` waits for, if it does.
         leads: Whether `elected` was the last that it was told, and not that it leads no more.
         unsure: Whether it wants to be told again who leads it.
@@ -151,6 +154,7 @@ class SimulatedInstance:
         self.machine = RULES[rule].machine(ref, kind, policy, node.alive)
         self.core = RULES[rule].core(self.machine)
         self.app = Collection(ref, kind)
+        self.news: list[Incoming] = []
         self.contest: AgentMachine | None = None
         self.round = 0
         self.merge: AgentMachine | None = None
@@ -177,6 +181,17 @@ class SimulatedInstance:
     def put(self, event: Incoming) -> None:
         """Something comes in."""
         self.core.put(event)
+
+    def notify(self, event: Incoming) -> None:
+        """An agent or the node has news. As in the mailbox, one look is enough."""
+        if "news" in self.node.eager:
+            self.put(event)
+        elif not (type(event) is Noticed and self.news and type(self.news[-1]) is Noticed):
+            self.news.append(event)
+
+    def hear_news(self) -> None:
+        """The first of the news gets to the mailbox."""
+        self.core.put(self.news.pop(0))
 
     def take(self) -> None:
         """Take the first of what has come in."""
@@ -214,7 +229,7 @@ class SimulatedInstance:
         """Its node sees another one, or no more."""
         for agent in self.agents:
             self._obey(agent, (agent.node_up if there else agent.node_down)(node))
-        self.put(Noticed() if there else NodeLost(node))
+        self.notify(Noticed() if there else NodeLost(node))
 
     def die(self) -> None:
         """It ends, and its agents do."""
@@ -246,13 +261,18 @@ class SimulatedInstance:
 
     def broadcast(self, to: To) -> None:
         """It tells others something, as only a leader may."""
-        members = None if to == "all" else self.machine.membership.those("candidate")
-        payload = ("all", self.app.keys) if to == "all" else ("hint", "x")
+        if to == "all":
+            self._tell_followers(("all", self.app.keys))
+        else:
+            candidates = self.machine.membership.those("candidate")
+            self._tell_followers(("hint", "x"), candidates)
+
+    def _tell_followers(self, payload: Any, to: list[Any] | None = None) -> None:
         try:
-            effects = self.machine.broadcast(payload, members)
-        except NotLeader:
+            effects = self.machine.broadcast(payload, to)
+        except NotLeader as error:
             if self.leads:
-                raise
+                raise Violation(f"{self.ref} leads, and must not broadcast: {error}") from error
             return
         if not self.leads:
             raise Violation(f"{self.ref} broadcasts, and does not lead")
@@ -289,7 +309,7 @@ class SimulatedInstance:
                 case Notify():
                     self._notified(agent, effect.notification.kind)
                 case AnswerWait(wait=(int(round), _), result=result):
-                    self.put(TokenTold(round, result if isinstance(result, int) else None))
+                    self.notify(TokenTold(round, result if isinstance(result, int) else None))
                 case Ended():
                     if effect.reason is not None:
                         self._ended(agent)
@@ -302,17 +322,17 @@ class SimulatedInstance:
 
     def _notified(self, agent: AgentMachine, kind: str) -> None:
         if agent is self.contest:
-            self.put(Noticed())
+            self.notify(Noticed())
         elif agent is self.merge and kind == "have_all_locks":
-            self.put(MergeTold(self.merge_number, held=True))
+            self.notify(MergeTold(self.merge_number, held=True))
 
     def _ended(self, agent: AgentMachine) -> None:
         if agent is self.contest:
             self.contest = None
-            self.put(ContestGone(self.round))
+            self.notify(ContestGone(self.round))
         elif agent is self.merge:
             self.merge = None
-            self.put(MergeTold(self.merge_number, held=False))
+            self.notify(MergeTold(self.merge_number, held=False))
 
     # --- What the core wants done
 
@@ -389,7 +409,7 @@ class SimulatedInstance:
                     return
             except (NotHeld, LockLost):
                 pass
-        self.put(TokenTold(round, token))
+        self.notify(TokenTold(round, token))
 
     def _send(self, effect: SendToMember) -> NotSent | None:
         member: Any
@@ -489,6 +509,6 @@ class SimulatedInstance:
             raise Violation(f"{self.ref} carries out the call for {key}: it was answered")
         self.app.write(key)
         self.node.written.append((key, self.ref, self.machine.term))
-        self.core.carry_out(self.machine.broadcast(("add", key)), self._do)
+        self._tell_followers(("add", key))
         if origin is not None:
             self.core.carry_out(self.machine.reply(origin, answer_to(key)), self._do)

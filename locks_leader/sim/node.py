@@ -7,6 +7,7 @@ notices of its connections. So the explorer can run each step once (`locks_leade
     local   messages between parties of the node arrive at once, as they do in a program: agents
             and lock servers of one node share one turn (`locks.runtime.inline`)
     settle  agents look at what they know when nothing local is on its way
+    news    what agents notify gets to the mailbox of their instance
     take    instances take all that is in their mailboxes
     wire    messages from one node to another keep their order, whoever sends them to whom: they go
             over one connection
@@ -40,12 +41,12 @@ from locks_leader.sim.rules import RULES
 
 __all__ = ["EAGER", "ONE_WIRE", "Done", "Own", "SimulatedNode", "Use", "Uses"]
 
-EAGER = frozenset({"local", "settle", "take"})
+EAGER = frozenset({"local", "settle", "news", "take"})
 ONE_WIRE = EAGER | {"wire"}
 RESTLESS = 10_000  # more than happens at a node by itself at one time
 LIVES = 1000  # the number of a node's first instance is its life times this, and 1
 
-Own = Literal["local", "settle", "take"]  # what a node does by itself
+Own = Literal["local", "settle", "news", "take"]  # what a node does by itself
 # What users do at an instance. None of it needs to happen.
 Use = Literal["call", "cast", "odd", "cancel", "resync", "broadcast", "lose"]
 Done = Own | Use
@@ -148,11 +149,11 @@ class SimulatedNode:
 
     @property
     def kinds(self) -> tuple[tuple[str, ...], ...]:
-        """Of what kind all is that waits in mailboxes; different kinds of tuples may be equal."""
+        """Of what kind all is that waits at instances; different kinds of tuples may be equal."""
         return tuple(
             tuple(
                 type(event.message if isinstance(event, Received) else event).__name__
-                for event in each.core.mailbox
+                for event in (*each.news, *each.core.mailbox)
             )
             for each in self.instances.values()
         )
@@ -163,6 +164,7 @@ class SimulatedNode:
         """All that can happen here by itself."""
         found: list[Choice] = [("local", link) for link in self.local]
         found += [("settle", agent) for agent in self.unsettled]
+        found += [("news", each.ref) for each in self.instances.values() if each.news]
         found += [("take", each.ref) for each in self.instances.values() if each.core.ready]
         return found
 
@@ -205,6 +207,9 @@ class SimulatedNode:
             case "settle":  # it may have to wait for something: then it looks again after that
                 self.instances[self.unsettled.pop(what)].settle(what)
                 return
+            case "news":
+                self.instances[what].hear_news()
+                return
             case "take":
                 instance = self.instances[what]
                 instance.take()
@@ -238,17 +243,10 @@ class SimulatedNode:
     def _hurry(self) -> None:
         """Do what is done as soon as it can be."""
         for _ in range(RESTLESS):
-            if "local" in self.eager and self.local:
-                self._do(("local", next(iter(self.local))))
-            elif "settle" in self.eager and self.unsettled:
-                self._do(("settle", next(iter(self.unsettled))))
-            elif "take" in self.eager:
-                ready = next((each for each in self.instances.values() if each.core.ready), None)
-                if ready is None:
-                    return
-                self._do(("take", ready.ref))
-            else:
+            choice = next((each for each in self.choices() if each[0] in self.eager), None)
+            if choice is None:
                 return
+            self._do(choice)
         raise Violation(f"{self.name} does not come to rest")
 
     def arrives(self, link: Link, message: Any) -> None:

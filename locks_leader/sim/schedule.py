@@ -20,7 +20,7 @@ __all__ = ["ORDERS", "Chooser", "Order", "in_order", "run", "settle"]
 Order = Literal["any", "skewed", "oldest"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 FAULT_RATE = 0.02  # how likely the next event is one that never needs to happen
-LOCAL = ("local", "settle", "take")
+LOCAL = ("local", "settle", "news", "take")
 
 
 class Chooser:

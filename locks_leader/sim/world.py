@@ -6,7 +6,7 @@ what can happen next, `World.do` makes it happen and checks what must always be 
 
     ("deliver", link)                   the first message on a link between two nodes arrives
     ("local", link)                     the same within a node, if that is not done at once
-    ("settle", agent), ("take", ref)    see `locks_leader.sim.node`
+    ("settle", agent), ("news", ref), ("take", ref)    see `locks_leader.sim.node`
     ("notice", pair), ("connect", pair) as in `locks.sim.world`
     ("start", number)                   the next instance starts; its number in `plan.later`
     ("call", (ref, key)) ...            what users do at an instance: see `locks_leader.sim.node`
@@ -180,7 +180,7 @@ class ElectionWorld:
                 self._after(self.nodes[home_of(what[1])])
             case "local":
                 self._do_at(home_of(what[1]), choice)
-            case "settle" | "take" | "resync" | "lose":
+            case "settle" | "news" | "take" | "resync" | "lose":
                 self._do_at(home_of(what), choice)
             case "call" | "cast" | "odd" | "cancel" | "broadcast":
                 self._do_at(home_of(what[0]), choice)
