@@ -23,7 +23,7 @@ from locks_leader.sim.parties import MemberId, ToInstance
 
 __all__ = ["Collection", "Unsendable", "answer_to", "can_be_sent"]
 
-What = Literal["all", "add", "hint"]  # what the leader tells: all keys, one key, a hint
+Told = Literal["all", "add", "hint"]  # what the leader tells: all keys, one key, a hint
 ODD = "no term for this"  # an answer that can't be sent
 
 
@@ -78,7 +78,7 @@ class Collection:
         """Take in what a new leader has."""
         self._replace(keys)
 
-    def from_leader(self, message: tuple[What, Any]) -> None:
+    def from_leader(self, message: tuple[Told, Any]) -> None:
         """Take in what the leader tells."""
         what, value = message
         match what:

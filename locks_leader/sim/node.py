@@ -39,17 +39,17 @@ from locks_leader.sim.parties import (
 )
 from locks_leader.sim.rules import RULES
 
-__all__ = ["EAGER", "ONE_WIRE", "Done", "Own", "SimulatedNode", "Use", "Uses"]
+__all__ = ["EAGER", "ONE_WIRE", "NodeChoiceKind", "OwnKind", "SimulatedNode", "UseKind", "Uses"]
 
 EAGER = frozenset({"local", "settle", "news", "take"})
 ONE_WIRE = EAGER | {"wire"}
 RESTLESS = 10_000  # more than happens at a node by itself at one time
 LIVES = 1000  # the number of a node's first instance is its life times this, and 1
 
-Own = Literal["local", "settle", "news", "take"]  # what a node does by itself
+OwnKind = Literal["local", "settle", "news", "take"]  # what a node does by itself
 # What users do at an instance. None of it needs to happen.
-Use = Literal["call", "cast", "odd", "cancel", "resync", "broadcast", "lose"]
-Done = Own | Use
+UseKind = Literal["call", "cast", "odd", "cancel", "resync", "broadcast", "lose"]
+NodeChoiceKind = OwnKind | UseKind
 
 
 class Uses(NamedTuple):
@@ -195,7 +195,7 @@ class SimulatedNode:
         self._hurry()
 
     def _do(self, choice: Choice) -> None:
-        kind, what = cast(Done, choice[0]), choice[1]
+        kind, what = cast(NodeChoiceKind, choice[0]), choice[1]
         match kind:
             case "local":
                 queue = self.local[what]
@@ -243,11 +243,23 @@ class SimulatedNode:
     def _hurry(self) -> None:
         """Do what is done as soon as it can be."""
         for _ in range(RESTLESS):
-            choice = next((each for each in self.choices() if each[0] in self.eager), None)
+            choice = self._eager_choice()
             if choice is None:
                 return
             self._do(choice)
         raise Violation(f"{self.name} does not come to rest")
+
+    def _eager_choice(self) -> Choice | None:
+        eager = self.eager
+        if self.local and "local" in eager:
+            return ("local", next(iter(self.local)))
+        if self.unsettled and "settle" in eager:
+            return ("settle", next(iter(self.unsettled)))
+        if "take" in eager:
+            for each in self.instances.values():
+                if each.core.ready:
+                    return ("take", each.ref)
+        return None  # news does not wait if it is eager
 
     def arrives(self, link: Link, message: Any) -> None:
         """A message from another node arrives."""

@@ -25,7 +25,7 @@ GRAINS: dict[Grain, frozenset[str]] = {
     "mailboxes": EAGER - {"take"},
     "parties": frozenset(),
 }
-ENTRIES: tuple[tuple[tuple[Kind, ...], ...], ...] = (
+INSTANCES: tuple[tuple[tuple[Kind, ...], ...], ...] = (
     (("candidate",),),
     (("candidate",),),
     (("candidate", "candidate"), ("candidate",)),
@@ -88,7 +88,7 @@ def draw(
     )
     plan = ElectionPlan(
         names,
-        entries=rng.choice(ENTRIES),
+        instances=rng.choice(INSTANCES),
         later=later,
         policy=policy_for(policy or drawn_policy, names),
         rule=rule,

@@ -17,8 +17,6 @@ from locks_leader.core.events import (
     Effect,
     Elected,
     Grants,
-    NodeLost,
-    Noticed,
     NotSent,
     Reply,
     TokenTold,
@@ -198,13 +196,6 @@ class _RashCore(InstanceCore):
         return super().answer(answer)
 
 
-class _BlinkingCore(InstanceCore):
-    """It looks when a node was lost, and takes no notice if that is back already."""
-
-    def put(self, event: Any) -> None:
-        super().put(Noticed() if isinstance(event, NodeLost) else event)
-
-
 class _MuteCore(InstanceCore):
     """It does not notice that something can't be sent."""
 
@@ -348,7 +339,6 @@ RULES: dict[str, MachineRule] = {
         MachineRule("blind", "a term is taken for nodes that are lost since", core=_BlindCore),
         MachineRule("trusting", "a leader answers a call without looking", core=_TrustingCore),
         MachineRule("rash", "what is lost during `elected` is not looked at", core=_RashCore),
-        MachineRule("blinking", "a node that is lost and back was never lost", core=_BlinkingCore),
         MachineRule("mute", "what can't be sent is not noticed", core=_MuteCore),
     )
 }

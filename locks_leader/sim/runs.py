@@ -106,7 +106,7 @@ def storm(
     drawn = policy or rng.choice(("island", "majority", "quorum"))
     plan = ElectionPlan(
         names,
-        entries=((),),
+        instances=((),),
         policy=policy_for(drawn, names),  # type: ignore[arg-type]
         rule=rule,
         eager=GRAINS[rng.choice(("nodes", "mailboxes"))],

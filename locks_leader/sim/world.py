@@ -34,14 +34,14 @@ from locks_leader.sim.checks import (
     check_quiet,
 )
 from locks_leader.sim.member import SimulatedInstance
-from locks_leader.sim.node import EAGER, Own, Parcel, SimulatedNode, Use, Uses
+from locks_leader.sim.node import EAGER, OwnKind, Parcel, SimulatedNode, UseKind, Uses
 from locks_leader.sim.parties import MemberId
 
-__all__ = ["FREE", "ElectionPlan", "ElectionWorld", "What"]
+__all__ = ["FREE", "ChoiceKind", "ElectionPlan", "ElectionWorld"]
 
 Change = Literal["cut", "mend", "crash", "restart"]
-What = Literal["deliver", "notice", "connect", "start", "kill"] | Own | Use | Change
-FREE = ("kill", *get_args(Use), *get_args(Change))  # none of these needs to happen
+ChoiceKind = Literal["deliver", "notice", "connect", "start", "kill"] | OwnKind | UseKind | Change
+FREE = ("kill", *get_args(UseKind), *get_args(Change))  # none of these needs to happen
 
 
 class ElectionPlan(NamedTuple):
@@ -49,11 +49,11 @@ class ElectionPlan(NamedTuple):
 
     Attributes:
         nodes: The nodes.
-        entries: For each node in turn, the instances that run there from the beginning.
+        instances: For each node in turn, the instances that run there from the beginning.
         later: Nodes where an instance starts at any moment, in this order, and as what.
         policy: The election's policy.
         rule: Which machines it is made of.
-        eager: What is done as soon as it can be, at each node.
+        eager: ChoiceKind is done as soon as it can be, at each node.
         downs_first: Instances are told who is down before they look at what it means.
         uses: How often users may do what.
         cuts: How often connections may be cut.
@@ -64,7 +64,7 @@ class ElectionPlan(NamedTuple):
     """
 
     nodes: tuple[str, ...] = ("n1", "n2")
-    entries: tuple[tuple[Kind, ...], ...] = (("candidate",),)
+    instances: tuple[tuple[Kind, ...], ...] = (("candidate",),)
     later: tuple[tuple[str, Kind], ...] = ()
     policy: Policy = Policy()
     rule: str = "ours"
@@ -89,7 +89,7 @@ class ElectionWorld:
 
     Attributes:
         nodes: The nodes that run.
-        history: What has happened so far that counts for what may happen.
+        history: ChoiceKind has happened so far that counts for what may happen.
         uses: How often users may still do what.
         lossless: Whether no message can have been lost so far.
         sent: Number of messages between nodes, by kind.
@@ -113,7 +113,7 @@ class ElectionWorld:
             node = self._new_node(name)
             node.up = {other: None for other in plan.nodes if other != name}
         for number, name in enumerate(plan.nodes):
-            for kind in plan.entries[number % len(plan.entries)]:
+            for kind in plan.instances[number % len(plan.instances)]:
                 self.instance(self.start(name, kind)).yields = plan.yields
 
     def _new_node(self, name: str) -> SimulatedNode:
@@ -133,7 +133,7 @@ class ElectionWorld:
         """The instance of a reference."""
         return self.nodes[ref.node].instances[ref]
 
-    # --- What can happen, and making it happen
+    # --- ChoiceKind can happen, and making it happen
 
     def choices(self, free: bool = True) -> list[Choice]:
         """All that can happen next.
@@ -155,7 +155,7 @@ class ElectionWorld:
         return found + self.free_choices() if free else found
 
     def free_choices(self) -> list[Choice]:
-        """What may happen next, and never needs to."""
+        """ChoiceKind may happen next, and never needs to."""
         network = self.network
         found: list[Choice] = []
         for node in self.nodes.values():
@@ -169,7 +169,7 @@ class ElectionWorld:
 
     def do(self, choice: Choice) -> None:
         """Make one of the choices happen, and check all that must be true."""
-        kind, what = cast(What, choice[0]), choice[1]
+        kind, what = cast(ChoiceKind, choice[0]), choice[1]
         self.events += 1
         for node in self.nodes.values():
             node.now = max(node.now, self.events << 10)
@@ -263,8 +263,8 @@ class ElectionWorld:
                 self.restarts += 1
                 self._new_node(what)
                 plan = self.plan
-                for entry in plan.entries[plan.nodes.index(what) % len(plan.entries)]:
-                    self.start(what, entry)
+                for role in plan.instances[plan.nodes.index(what) % len(plan.instances)]:
+                    self.start(what, role)
             case _:
                 assert_never(kind)
 
@@ -277,7 +277,7 @@ class ElectionWorld:
         node.out.clear()
         self.history.note(node, self.nodes)
 
-    # --- What must be true
+    # --- ChoiceKind must be true
 
     def _check(self) -> None:
         check_polls(self.instances, self.network.seen, self._waits_in_vain)

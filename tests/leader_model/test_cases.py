@@ -33,11 +33,11 @@ class Cluster:
         self,
         nodes: int,
         order: Order,
-        entries: tuple[str, ...] = ("candidate",),
+        instances: tuple[str, ...] = ("candidate",),
         policy: PolicyName = "island",
     ) -> None:
         names = node_names(nodes)
-        plan = ElectionPlan(names, (entries,), policy=policy_for(policy, names))  # type: ignore[arg-type]
+        plan = ElectionPlan(names, (instances,), policy=policy_for(policy, names))  # type: ignore[arg-type]
         self.names = names
         self.world: ElectionWorld = plan.world()
         self.choose = Chooser(random.Random(nodes), order)

@@ -30,7 +30,9 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
 
     Whatever the order, what must always be true is, it comes to an end, and both agree then.
     """
-    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls))
+    plan = ElectionPlan(
+        NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls)
+    )
     outcome = explore(plan.world())
     print(f"{policy}, {calls} calls: {outcome}")
     assert outcome.quiet > 3
@@ -41,7 +43,9 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
 @pytest.mark.parametrize("calls", [0, 2])
 def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int) -> None:
     """The same when both have agreed before anything happens."""
-    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls))
+    plan = ElectionPlan(
+        NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls)
+    )
     world = plan.world()
     settle(world)
     outcome = explore(world)
@@ -71,10 +75,10 @@ def test_start_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None
     assert outcome.elections == 1
 
 
-@pytest.mark.parametrize("entries", [(("candidate", "candidate"),), (("candidate", "worker"),)])
-def test_several_on_a_node(entries: tuple[tuple[str, ...], ...]) -> None:
+@pytest.mark.parametrize("instances", [(("candidate", "candidate"),), (("candidate", "worker"),)])
+def test_several_on_a_node(instances: tuple[tuple[str, ...], ...]) -> None:
     """Two instances on each node, a cut and a mend at any moment."""
-    world = ElectionPlan(NODES, entries=entries, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
+    world = ElectionPlan(NODES, instances=instances, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
     settle(world)
     print(explore(world))
 

@@ -37,7 +37,12 @@ def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
     names = node_names(3)
     for seed in range(BASE, BASE + 100 * MORE):
         plan = ElectionPlan(
-            names, policy=policy_for(policy, names), eager=frozenset(), cuts=3, crashes=1, uses=Uses(call=4)
+            names,
+            policy=policy_for(policy, names),
+            eager=frozenset(),
+            cuts=3,
+            crashes=1,
+            uses=Uses(call=4),
         )
         try:
             run(plan.world(), random.Random(seed), fault_rate=0.05)

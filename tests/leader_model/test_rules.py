@@ -22,7 +22,7 @@ NODES = ("n1", "n2", "n3")
 
 def a_newcomer(rule: str) -> ElectionWorld:
     """A second candidate has started when the first one leads."""
-    world = ElectionPlan(entries=((),), eager=ONE_WIRE, rule=rule).world()
+    world = ElectionPlan(instances=((),), eager=ONE_WIRE, rule=rule).world()
     world.start("n1")
     settle(world)
     world.start("n2")
@@ -54,7 +54,7 @@ def a_question_that_takes_long(rule: str) -> None:
     deadlocks are resolved to the debit of n1.1, whose agents are the youngest, and then of n3.1.
     So n2.1 gets the lock everywhere, and asks the others.
     """
-    world = ElectionPlan(NODES, entries=((),), rule=rule).world()
+    world = ElectionPlan(NODES, instances=((),), rule=rule).world()
     world.nodes["n1"].now, world.nodes["n3"].now = 2 << 40, 1 << 40
     world.split(["n3"])
     settle(world)
@@ -89,7 +89,7 @@ def a_token_of_fewer_nodes(rule: str) -> None:
 
     n3 is to confirm the new term, and is cut off before. Then a candidate starts there.
     """
-    world = ElectionPlan(NODES, entries=((),), rule=rule).world()
+    world = ElectionPlan(NODES, instances=((),), rule=rule).world()
     world.split(["n1"], ["n2"])
     settle(world)
     leader = world.start("n1")
