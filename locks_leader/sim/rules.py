@@ -196,6 +196,14 @@ class _RashCore(InstanceCore):
         return super().answer(answer)
 
 
+class _ImpatientCore(InstanceCore):
+    """It takes what comes in while `elected` runs."""
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.mailbox)
+
+
 class _MuteCore(InstanceCore):
     """It does not notice that something can't be sent."""
 
@@ -339,6 +347,9 @@ RULES: dict[str, MachineRule] = {
         MachineRule("blind", "a term is taken for nodes that are lost since", core=_BlindCore),
         MachineRule("trusting", "a leader answers a call without looking", core=_TrustingCore),
         MachineRule("rash", "what is lost during `elected` is not looked at", core=_RashCore),
+        MachineRule(
+            "impatient", "what comes in is taken while `elected` runs", core=_ImpatientCore
+        ),
         MachineRule("mute", "what can't be sent is not noticed", core=_MuteCore),
     )
 }
