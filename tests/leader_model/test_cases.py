@@ -9,7 +9,7 @@ import pytest
 from locks_leader.sim.parties import MemberId
 from locks_leader.sim.plan import PolicyName, node_names, policy_for
 from locks_leader.sim.schedule import ORDERS, Order, chooser, settle
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 
 @pytest.fixture(params=ORDERS)
@@ -33,13 +33,13 @@ class Cluster:
         self,
         nodes: int,
         order: Order,
-        entries: tuple[str, ...] = ("candidate",),
+        instances: tuple[str, ...] = ("candidate",),
         policy: PolicyName = "island",
     ) -> None:
         names = node_names(nodes)
-        plan = Plan(names, (entries,), policy=policy_for(policy, names))  # type: ignore[arg-type]
+        plan = ElectionPlan(names, (instances,), policy=policy_for(policy, names))  # type: ignore[arg-type]
         self.names = names
-        self.world: World = plan.world()
+        self.world: ElectionWorld = plan.world()
         self.choose = chooser(random.Random(nodes), order)
         self.settle()
 

@@ -11,10 +11,10 @@ import os
 import pytest
 
 from locks_leader.sim.explore import TooManyStates, explore
-from locks_leader.sim.node import EAGER, ONE_WIRE
+from locks_leader.sim.node import EAGER, ONE_WIRE, Uses
 from locks_leader.sim.plan import PolicyName, policy_for
 from locks_leader.sim.schedule import settle
-from locks_leader.sim.world import Plan
+from locks_leader.sim.world import ElectionPlan
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")
@@ -30,7 +30,9 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
 
     Whatever the order, what must always be true is, it comes to an end, and both agree then.
     """
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, calls=calls)
+    plan = ElectionPlan(
+        NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls)
+    )
     outcome = explore(plan.world())
     print(f"{policy}, {calls} calls: {outcome}")
     assert outcome.quiet > 3
@@ -41,7 +43,9 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
 @pytest.mark.parametrize("calls", [0, 2])
 def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int) -> None:
     """The same when both have agreed before anything happens."""
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, calls=calls)
+    plan = ElectionPlan(
+        NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls)
+    )
     world = plan.world()
     settle(world)
     outcome = explore(world)
@@ -52,7 +56,7 @@ def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int
 @pytest.mark.parametrize("policy", POLICIES)
 def test_two_splits(policy: PolicyName) -> None:
     """The connection is cut twice."""
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=2)
+    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=2)
     world = plan.world()
     settle(world)
     print(f"{policy}: {explore(world)}")
@@ -64,17 +68,17 @@ def test_two_splits(policy: PolicyName) -> None:
 )
 def test_start_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
     """Two candidates start, in finer steps: mailboxes, links or parties take their time, too."""
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=eager)
+    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=eager)
     outcome = explore(plan.world())
     print(f"{policy}, {sorted(eager)}: {outcome}")
     assert outcome.ends
     assert outcome.elections == 1
 
 
-@pytest.mark.parametrize("seats", [(("candidate", "candidate"),), (("candidate", "worker"),)])
-def test_several_on_a_node(entries: tuple[tuple[str, ...], ...]) -> None:
+@pytest.mark.parametrize("instances", [(("candidate", "candidate"),), (("candidate", "worker"),)])
+def test_several_on_a_node(instances: tuple[tuple[str, ...], ...]) -> None:
     """Two instances on each node, a cut and a mend at any moment."""
-    world = Plan(NODES, entries=entries, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
+    world = ElectionPlan(NODES, instances=instances, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
     settle(world)
     print(explore(world))
 
@@ -87,7 +91,7 @@ def test_several_on_a_node(entries: tuple[tuple[str, ...], ...]) -> None:
 )
 def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
     """Settled candidates are cut off, and connected again at any moment, in finer steps."""
-    world = Plan(NODES, policy=policy_for(policy, NODES), eager=eager).world()
+    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=eager).world()
     settle(world)
     world.split(["n1"])
     print(f"{policy}, {sorted(eager)}: {explore(world)}")
@@ -96,7 +100,7 @@ def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
     """Candidates that have been parted are connected again, and instances take their time."""
-    world = Plan(NODES, policy=policy_for(policy, NODES), eager=MAILBOXES).world()
+    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=MAILBOXES).world()
     world.split(["n1"])
     settle(world)
     world.heal()
@@ -107,7 +111,7 @@ def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
 @pytest.mark.parametrize("policy", ["majority", "quorum"])
 def test_a_split_and_a_heal_while_all_take_their_time(policy: PolicyName) -> None:
     """The same in the finest steps, with one connection for each pair of nodes."""
-    world = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE - EAGER).world()
+    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE - EAGER).world()
     settle(world)
     world.split(["n1"])
     print(f"{policy}: {explore(world, limit=3_000_000)}")
@@ -116,4 +120,4 @@ def test_a_split_and_a_heal_while_all_take_their_time(policy: PolicyName) -> Non
 def test_too_many_states() -> None:
     """A world with more states than allowed proves nothing, and says so."""
     with pytest.raises(TooManyStates, match="nothing is proven"):
-        explore(Plan(NODES, eager=ONE_WIRE, cuts=1).world(), limit=100)
+        explore(ElectionPlan(NODES, eager=ONE_WIRE, cuts=1).world(), limit=100)
