@@ -1,5 +1,5 @@
 # Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
-#   make run | test | bench | docs | check | clean
+#   make run | test | explore | bench | docs | check | clean
 # What else there is to run:                                      make run ARGS=--help
 # ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
 # PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
@@ -13,14 +13,23 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
 SOURCES := $(wildcard locks locks_leader examples)
 
-.PHONY: run test bench docs check clean
+.PHONY: run test explore bench docs check clean
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
 	$(if $(filter -h --help,$(ARGS)),,$(PY) -m locks_leader demo)
 
+# Tests run side by side, those that share processes one after the other (tests/README.md). They start
+# many processes: what these import is compiled once.
+PYTEST := $(PY) -m pytest -n auto --dist loadgroup
+test explore: export PYTHONDONTWRITEBYTECODE =
+test explore: export PYTHONPYCACHEPREFIX = $(CURDIR)/.venv/compiled
+
 test: .venv/installed-test
-	$(PY) -m pytest $(ARGS)
+	$(PYTEST) -m "not explore" $(ARGS)
+
+explore: .venv/installed-test
+	$(PYTEST) -m explore $(ARGS)
 
 bench: .venv/installed-bench
 	$(PY) -m benchmarks $(ARGS)

@@ -1,7 +1,7 @@
 """The command line: `python -m benchmarks [--only NAME ...] [--quick] [--json FILE]`.
 
 Each figure runs in processes of its own, one for each context, so that none of them finds a hub,
-garbage or threads that another one has left, and none can take all the memory.
+garbage or threads left by another one, and none can take all the memory.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _work(name: str, context: str, quick: bool) -> Report:
 
 
 def _in_thread(function: Callable[[Report], None], report: Report) -> None:
-    """Run it in a thread that is not the main one, as the threads of a program are."""
+    """Run it in a thread other than the main one, like most threads of a program."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -153,7 +153,7 @@ def _in_thread(function: Callable[[Report], None], report: Report) -> None:
 
 
 def _processors() -> int | None:
-    """How many this process may use."""
+    """How many processors this process may use."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count()

@@ -1,8 +1,8 @@
 """Figure of a bank: clients transfer money, each locks two accounts in any order.
 
 So there are deadlocks, and `run_transaction` runs again what was aborted. The yardstick has a plain
-lock for each account and takes the two in sorted order, which no deadlock survives, but which a
-program can do only if it knows all its locks beforehand.
+lock for each account and takes the two in sorted order. That rules deadlocks out, but a program can do
+it only if it knows all its locks beforehand.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Bank:
         green: Whether the clients are greenlets; else threads.
         clients: How many.
         accounts: How many.
-        transfers: How many there are in all.
+        transfers: How many in all.
     """
 
     def __init__(self, green: bool, clients: int, accounts: int, transfers: int) -> None:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.candidate NAME COOKIE [PEER ...]
 
-It starts a node that is connected with its peers, prints how others are
-told of it (`NAME:PORT`), and does what each line of its input says; each answer is a line of JSON.
+It starts a node that is connected with its peers, prints the address for other processes
+(`NAME:PORT`), and does what each line of its input says; each answer is a line of JSON.
 
 What happens in the election is noted with the time (`time.monotonic_ns`, one clock for all processes
-of a machine) and told when somebody asks: telling it at once would take time from the election.
+of a machine) and printed on request: printing it at once would take time from the election.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Note(NamedTuple):
     """What happened.
 
     Attributes:
-        what: `"begun"`, `"ends"`, `"elected"`, `"surrendered"`, `"noticed"` (that the leader is gone).
+        what: `"begun"`, `"ends"`, `"elected"`, `"surrendered"`, `"noticed"` (the leader is gone).
         at: When, in nanoseconds.
         term: In which term.
         who: Which candidate.
@@ -59,7 +59,7 @@ class Notes(list[Note]):
 class Dictionary(locks_leader.Behaviour):
     """The behaviour that is measured: a dictionary that the leader brings together and hands over.
 
-    As in the original's test, the leader asks those whom it is about to lead for what they have.
+    As in the original's test, the leader asks its followers-to-be for what they have.
     """
 
     def init(self, notes: Notes, who: str) -> None:
@@ -118,7 +118,7 @@ class Counts:
         node.trace = self._trace
 
     def _trace(self, sender: Any, receiver: Any, message: Any) -> None:
-        if isinstance(receiver, (Server, str)):  # that of another node is its name here
+        if isinstance(receiver, (Server, str)):  # a server of another node is only a name here
             self.found["requests"] += 1
 
     def count_frames(self) -> None:
@@ -168,7 +168,7 @@ class Candidate:
         locks_leader.cast(self._instance, "die")
 
     def forget(self) -> None:
-        """Get ready for what is to be measured."""
+        """Forget all notes and counts before a measurement."""
         self.notes.clear()
         self.counts.found.clear()
         gc.collect()

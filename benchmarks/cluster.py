@@ -8,8 +8,8 @@ a Redis without persistence, started here, is measured where both are installed.
     python -m benchmarks.cluster [--only NAME ...] [--shape hub|threads ...] [--quick]
                                  [--nodes 3 5] [--clients 10 100] [--rounds N] [--seconds S]
 
-measures what `python -m benchmarks --only remote quorum crowd` does, in the sizes that one gives,
-and lists the targets at the end.
+measures what `python -m benchmarks --only remote quorum crowd` does, in the given sizes, and lists the
+targets at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["FIGURES"]
 IDS = [("bench", n) for n in range(1000)]
 BEGIN = "begin + lock + end"
 WITH = "with transaction() + lock"
-SIZES = "LOCKS_BENCHMARK_SIZES"  # the environment variable by which sizes get into a worker
+SIZES = "LOCKS_BENCHMARK_SIZES"  # the environment variable that hands sizes to a worker
 Number = TypeVar("Number", int, float)
 Operation = Callable[[], float]
 """Locks and ends once; returns the time at which the lock was there."""
@@ -56,7 +56,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, report: Report) -> Sizes:
-        """Those that were asked for, or the usual ones."""
+        """The sizes that were asked for, or the usual ones."""
         if SIZES in os.environ:
             return cls(**json.loads(os.environ[SIZES]))
         return cls((3,), (10,), 2, 0.005) if report.quick else cls()
@@ -95,7 +95,7 @@ def with_transaction(
 
 
 def on_linux(report: Report) -> bool:
-    """Whether processes can be pinned here; if not, that is said."""
+    """Whether processes can be pinned here; if not, the report says so."""
     if sys.platform != "linux":
         report.skipped.append("processes are pinned and timed as Linux does it: all is left out")
         return False

@@ -2,7 +2,7 @@
 
 The shape is a closed loop: each client locks, lets the others run once while it holds (so that
 they really queue), ends, and lets the others run once more (so that a lock that lets its last
-holder barge in is not spared the switch to the next one).
+holder barge in has to switch to the next one, too).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Transactions:
 
 
 class Crew:
-    """Clients that do one after the other of the same work, in greenlets or in threads.
+    """Clients that take turns at the same work, in greenlets or in threads.
 
     Args:
         green: Whether in greenlets.
         clients: How many.
         each: How many turns each of them takes.
-        held: Makes what is entered and left in each turn.
+        held: Makes the context manager that each turn enters and leaves.
     """
 
     def __init__(self, green: bool, clients: int, each: int, held: Held) -> None:
@@ -257,7 +257,7 @@ def handover_in_threads(report: Report) -> None:
 
 
 def _by_condition(condition: threading.Condition) -> tuple[Any, Any]:
-    """A lock made of a condition, as most pure Python ones are."""
+    """A lock made of a condition, like most pure Python ones."""
     taken: list[None] = []
 
     def acquire() -> None:

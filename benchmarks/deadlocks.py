@@ -1,4 +1,4 @@
-"""Figures of deadlocks: rings of clients, each of which wants what the next one has."""
+"""Figures of deadlocks: rings of clients, each waiting for the lock of the next one."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
-"""Measuring, and what is made of it: rows, a plain table, JSON.
+"""Measuring, and showing the results: rows, a plain table, JSON.
 
 The machines that this runs on are noisy, so nothing is judged by its time alone. A subject and its
 yardsticks are measured in turns within each round, in an order that alternates, with the garbage
-collected before and the collector off meanwhile. Of the rounds the median counts, and the ratio is
+collected before and the collector off meanwhile. The median of the rounds counts, and the ratio is
 the median of the ratios of each round.
 
 Where everything happens in one thread, in a hub, the processor time of that thread is measured, so
-that what else runs on the machine counts little (`clock`); it is the time on a machine that has
-nothing else to do. Between threads, where somebody also waits for the other one's thread to be
-woken, it is the time on the wall.
+that other programs on the machine count little (`clock`); it is the time on a machine that has
+nothing else to do. Between threads, where one also waits for another to be woken, it is the time on
+the wall.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Row:
     Attributes:
         case: What was measured.
         value: How much it was.
-        unit: Of what.
+        unit: The unit of the value.
         yardstick: What it is compared with.
         yardstick_value: How much that was, in the same unit.
         ratio: The median of `value / yardstick_value` over the rounds.
         quartiles: The first and the third quartile of that ratio.
         target: What the ratio, or the value, should not exceed.
-        target_on: Which of the two.
+        target_on: Whether the target is for the ratio or the value.
         note: What else was seen.
     """
 
@@ -78,7 +78,7 @@ class Row:
 
 @dataclass
 class Report:
-    """What one figure has found out in one context."""
+    """The results of one figure in one context."""
 
     quick: bool = False
     rows: list[Row] = field(default_factory=list)
@@ -149,7 +149,7 @@ class Figure(NamedTuple):
 
 
 def clock(green: bool) -> Clock:
-    """What to measure with: all in greenlets of this one thread, or also elsewhere."""
+    """The clock to measure with: for greenlets of this one thread, or for more than one thread."""
     return time.thread_time if green else time.perf_counter
 
 
@@ -174,7 +174,7 @@ def quartiles(values: list[float]) -> tuple[float, float]:
 
 
 def interleave(samples: Mapping[str, Sample], rounds: int) -> Runs:
-    """Take each sample once in each round, in an order that is turned round each time."""
+    """Take each sample once in each round, in an order that is reversed each time."""
     runs = Runs((name, []) for name in samples)
     names = list(samples)
     try:
@@ -194,7 +194,7 @@ def run_all(clients: Iterable[Callable[[], object]], green: bool = False) -> Non
     """Have clients do their work at the same time, in threads or greenlets, until all have ended.
 
     Raises:
-        BaseException: What the first one has raised that failed.
+        BaseException: What the first client that failed has raised.
     """
     errors: list[BaseException] = []
 

@@ -1,9 +1,9 @@
 """Processes that are measured together: nodes, echoes, a Redis; pinned, timed and ended.
 
-Either all are pinned to one core, or the client to one and all others to another. On one core nobody
-works while another one does, so what is compared is the processor time of all of them together: the
-time on the wall of a machine that has nothing else to do. Other programs take little part in it. On
-two cores it is the time on the wall.
+Either all are pinned to one core, or the client to one and all others to another. On one core only one
+process works at a time, so the processor time of all of them together is compared: the time on the wall
+of a machine that has nothing else to do. Other programs change it little. On two cores the time on the
+wall is compared.
 
 All of this needs Linux.
 """
@@ -55,7 +55,7 @@ HOST = "127.0.0.1"
 COOKIE = "benchmark"
 LIMIT = 20.0  # seconds for a process to be ready, or to end
 WARM = 20  # operations ahead of everything
-CPU_CLOCK = 2  # of another process: what clock_getcpuclockid(3) makes of its id
+CPU_CLOCK = 2  # of another process: the low bits that clock_getcpuclockid(3) adds to its id
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 
@@ -66,7 +66,7 @@ class Timed(NamedTuple):
     """One operation.
 
     Attributes:
-        granted: Seconds until what it wanted was there.
+        granted: Seconds until its lock was granted.
         whole: Seconds until all was done.
     """
 
@@ -137,7 +137,7 @@ def end_with_parent() -> None:
 
 
 class Party(NamedTuple):
-    """Who takes part in something: what does it, the client's process, and all others."""
+    """What takes part in a measurement: the operation, the client's process, and all others."""
 
     run: Run
     client: int
@@ -152,7 +152,7 @@ class Peers(NamedTuple):
     processes: list[int]
 
     def party(self, run: Run, others: int = 1) -> Party:
-        """Do something with some of the others."""
+        """Run an operation with some of the other nodes."""
         return Party(run, os.getpid(), self.processes[:others])
 
     def count_bytes(self, operation: Callable[[], object]) -> list[int]:
@@ -196,7 +196,7 @@ class Lab:
     """The processes of one figure; as a context manager it ends them.
 
     Args:
-        report: Where it is said what is not installed.
+        report: Is told what is not installed.
         green: Whether the clients are greenlets; else threads.
 
     Attributes:
@@ -254,7 +254,7 @@ class Lab:
     def start_redis(self) -> tuple[Party, str] | None:
         """Acquire and release redis-py's lock, and what it is; if a Redis is installed, too.
 
-        It has sockets that block, which is the quickest that redis-py can be in any program.
+        Its sockets block, which is the fastest way to use redis-py.
         """
         package = self._report.optional("redis")
         program = shutil.which("redis-server")
@@ -323,7 +323,7 @@ class Lab:
         Args:
             name: What it is called.
             pins: Where the processes run.
-            party: Who does what.
+            party: What takes part.
             seconds: How long it takes, about.
             together: Whether operations overlap, so that they can't be timed one by one.
         """
@@ -349,7 +349,7 @@ class Lab:
         return sample
 
     def note(self, name: str) -> str:
-        """What the clock on the wall has said: median and 99th percentile of all rounds."""
+        """The time on the wall: median and 99th percentile of all rounds."""
         found = self._found[name]
         wholes = sorted(_wholes(found))
         late = wholes[min(len(wholes) - 1, len(wholes) * 99 // 100)]

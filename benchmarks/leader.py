@@ -1,9 +1,9 @@
 """Figures of elections: until all agree on a leader, at the start and when the leader is gone.
 
 What is measured is `benchmarks.candidate.Dictionary`: the new leader asks the others for their
-state, as in the original's test, and hands all of it over. All *agree* when the last of them has been
-told who leads and has the state: the last `elected` or `surrendered`. Each notes the time itself, and is
-asked for it afterwards.
+state, as in the original's test, and hands all of it over. All *agree* when the last of them knows the
+leader and has the state: the last `elected` or `surrendered`. Each notes the time itself, and is asked
+for it afterwards.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from benchmarks.lab import (
 
 __all__ = ["FIGURES"]
 
-QUIET = 0.03  # seconds until those who take part are asked how it went
+QUIET = 0.03  # seconds until the candidates are asked how it went
 BYTES = 100  # of an echo, each way
 ECHOES = 200  # in each round
 TARGET = 100  # echoes, for at most so many processes:
@@ -79,7 +79,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def of(cls, report: Report) -> Sizes:
-        """Those that are usual."""
+        """The usual sizes."""
         return cls((3,), (3,), 1) if report.quick else cls()
 
 
@@ -87,9 +87,9 @@ class Election(NamedTuple):
     """How one election went.
 
     Attributes:
-        leader: Who leads.
+        leader: The candidate that leads.
         begun: When it began, in nanoseconds.
-        noticed: When the first one was told that the leader is gone; `agreed` if nobody was.
+        noticed: When the first one was told that the leader is gone; `agreed` if none was.
         agreed: When all agreed.
         sent: What was sent until all was quiet again, by kind, and the seconds of processor time.
     """
@@ -102,12 +102,12 @@ class Election(NamedTuple):
 
 
 def election(notes: Iterable[Note], members: set[str], begun: int | None = None) -> Election | None:
-    """What became of an election, if all agree.
+    """The outcome of an election, or `None` while not all agree.
 
     Args:
         notes: What all have noted.
-        members: Those who are to agree.
-        begun: When it began; else that was noted.
+        members: The candidates that are to agree.
+        begun: When it began; by default, when that was noted.
     """
     ordered = sorted(notes, key=lambda note: note.at)
     last = {n.who: n for n in ordered if n.what in ("elected", "surrendered") and n.who in members}
@@ -117,7 +117,7 @@ def election(notes: Iterable[Note], members: set[str], begun: int | None = None)
     if begun is None:
         begun = min(note.at for note in ordered if note.what in ("begun", "ends"))
     agreed = max(note.at for note in last.values())
-    # The lock may be passed on before anybody is told why.
+    # The lock may be passed on before any candidate is told why.
     noticed = min([note.at for note in ordered if note.what == "noticed"] + [agreed])
     return Election(leaders[0] if leaders else "", begun, noticed, agreed, {})
 
@@ -166,7 +166,7 @@ class Series:
             self._runs.setdefault(event, []).append(agreed / 1e9)
 
     def report(self, report: Report, target: float | None = None) -> None:
-        """Add the rows; the target is for the time between that it is noticed and that all agree."""
+        """Add the rows; the target is for the time from noticing the loss until all agree."""
         what = "on the wall" if self._wall else "processor time of both ends"
         report.add(
             f"{self._name}: {ECHO}", self._runs.median(ECHO) * 1e6, "µs",
@@ -296,7 +296,7 @@ class Group:
     """Processes, each with a node and a candidate.
 
     Args:
-        lab: What starts them.
+        lab: Starts them.
         number: How many.
         pins: The cores on which they run, in turns.
     """

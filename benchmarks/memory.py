@@ -1,7 +1,7 @@
 """Figure of memory: what one idle agent takes, beside an idle actor with a greenlet.
 
-`python -m benchmarks.memory KIND METER NUMBER` prints the bytes for each of so many; each kind and
-each way to measure has a process of its own.
+`python -m benchmarks.memory KIND METER NUMBER` prints the bytes for each of NUMBER agents or actors;
+each kind and each way to measure has a process of its own.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def resident() -> int:
 def weigh(kind: str, meter: str, number: int) -> float:
     """The bytes for each, in this process, in a greenlet."""
     make = KINDS[kind]
-    kept = [make(10)]  # what is made once
+    kept = [make(10)]  # with what is made only once
     gc.collect()
     if meter == "tracemalloc":
         tracemalloc.start()
@@ -107,7 +107,7 @@ def weigh(kind: str, meter: str, number: int) -> float:
 
 def _made(make: Callable[[int], list[Any]], number: int) -> list[Any]:
     if make is holders or make is clients:
-        # The ten that were made before hold the first ids: these are a transaction's own ones.
+        # The ten that were made before hold the first ids; these get ids of their own.
         locks.stop()
     return make(number)
 

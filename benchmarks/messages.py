@@ -1,7 +1,7 @@
 """How many messages our rules take, and others: `python -m benchmarks.messages [--write]`.
 
-Messages are counted in the simulator (`locks.sim`), not timed: the same on each machine. What is
-counted is said in `docs/messages.md`; with `--write` the tables there, between comments that name
+Messages are counted in the simulator (`locks.sim`), not timed: the same on each machine.
+`docs/messages.md` says what is counted; with `--write` the tables there, between comments that name
 them, and the plots beside it, are made anew.
 """
 
@@ -38,7 +38,7 @@ SCHEDULES = 10  # of each order of a small ring
 
 
 class Resolution(NamedTuple):
-    """What it took to resolve one deadlock.
+    """The messages that resolved one deadlock.
 
     Attributes:
         found: Messages between agents until the lock is given up.
@@ -55,7 +55,7 @@ def resolution(rule: Rule, order: Sequence[int], seed: int | None = None) -> Res
     """Let a ring form, and resolve itself; count from the request that closes it.
 
     Args:
-        rule: Whose rules.
+        rule: The rule that agents and lock server follow.
         order: The agents in the order in which each waits for the next one.
         seed: Deliver at random; otherwise agents look when all messages have arrived.
     """
@@ -79,7 +79,7 @@ def resolution(rule: Rule, order: Sequence[int], seed: int | None = None) -> Res
 
 
 def handing_on(rule: Rule, waiters: int) -> tuple[int, int]:
-    """Messages until the next one has a lock for which some wait; and until all have had it."""
+    """Messages until the next waiter has a lock, and until all have had it."""
     world = World(["write a"] * (waiters + 1), rule=rule)
     for client in world.clients:
         world.step(client.number)
@@ -168,7 +168,7 @@ def left_stuck(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
 
 
 def _cell(numbers: Iterable[int]) -> str:
-    """The mean, and the largest in brackets if that is not the same."""
+    """The mean, and the largest in brackets if it differs."""
     found = list(numbers)
     if min(found) == max(found):
         return str(found[0])

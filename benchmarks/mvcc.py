@@ -41,7 +41,7 @@ def one_key(table: LockTable, request: Request | None = None) -> Callable[[], No
 
 
 def full_table(keys: int) -> LockTable:
-    """A table in which so many other keys are held."""
+    """A table in which that many other keys are held."""
     table = LockTable()
     owner = Txn(0, 0)
     for n in range(keys):
@@ -50,7 +50,7 @@ def full_table(keys: int) -> LockTable:
 
 
 def without_conflict(report: Report) -> None:
-    """The cost of a key that nobody else wants."""
+    """The cost of a key that no other transaction wants."""
     many, seconds, rounds = (100, 0.001, 2) if report.quick else (10_000, 0.05, 15)
     echo = Echo.start()
     numbers = itertools.count()
@@ -118,7 +118,7 @@ def scan_span(table: LockTable, txn: Txn, span: Span) -> Callable[[], None]:
 
 
 def serve(waiters: int) -> float:
-    """Seconds for each of so many writers to come to one key, and to be served in turn."""
+    """Seconds for each of `waiters` writers to queue at one key, and to be served in turn."""
     table = LockTable()
     txns = [Txn(n, n) for n in range(waiters + 1)]
     table.acquire_lock("k", txns[0])
@@ -153,7 +153,7 @@ def queues(report: Report) -> None:
 
 
 def contend(clients: int, turns: int) -> float:
-    """Seconds for each transaction of so many greenlets that all write one key."""
+    """Seconds for each transaction of `clients` greenlets that all write one key."""
     table = LockTable()
     numbers = itertools.count(1)
     request = Request(writes=["k"])
@@ -194,7 +194,7 @@ def waits(report: Report) -> None:
 
 
 def ring(size: int) -> float:
-    """Seconds to find the victim of a ring of so many, from the request that closes it."""
+    """Seconds to find the victim of a ring of `size`, from the request that closes it."""
     table = LockTable()
     txns = [Txn(n, n) for n in range(size)]
     for txn in txns:

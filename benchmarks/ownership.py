@@ -1,4 +1,4 @@
-"""Figures of ownership: what it costs to do only what is one's own.
+"""Figures of ownership: what it costs to do only tasks of one's own groups.
 
 The yardstick of `owned` is the same loop without any coordination: the same threads take the same
 tasks from one deque, and call the same handler. It does not keep two tasks of one resource apart, and
@@ -6,7 +6,7 @@ forgets the task that a dying thread had at hand.
 
     python -m benchmarks.ownership [WORKERS] [GROUPS]
 
-counts what it takes to let workers come and go one at a time: the same on each machine.
+counts what it takes when workers come and go one at a time: the same on each machine.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def nothing(task: Task, token: int = 0) -> None:
 
 
 def busy(seconds: float) -> Callable[..., None]:
-    """A handler that computes for about so long, and makes no objects: those would measure memory."""
+    """A handler that computes for about that long, without objects: those would measure memory."""
     laps = 100
 
     def handler(task: Task, token: int = 0) -> None:
@@ -69,7 +69,7 @@ class Took(NamedTuple):
 
 
 class Stopwatch:
-    """Runs from when it is made."""
+    """Runs from its creation."""
 
     def __init__(self) -> None:
         self._begun = now(), time.process_time()
@@ -128,7 +128,7 @@ class Scene:
         return Backlog(self.tasks, lambda task: task[0], groups=GROUPS)
 
     def own(self, backlog: Backlog[Task]) -> None:
-        """Do what is one's own."""
+        """Do the tasks of one's own groups."""
         done: list[int] = []
 
         def work() -> None:
@@ -139,7 +139,7 @@ class Scene:
             raise AssertionError(f"{sum(done)} tasks were done of {len(self.tasks)}")
 
     def sample(self, name: str) -> Sample:
-        """One of them, to be measured."""
+        """A sample of one of them."""
         self.busy[name] = []
 
         def sample() -> float:
@@ -193,26 +193,26 @@ class Crowd:
             self.join()
 
     def worker(self) -> Ownership:
-        """One that has not joined."""
+        """A worker that has not joined."""
         return Ownership(NAME, self.groups, on_gained=self._gained)
 
     def expect(self, groups: int) -> None:
-        """From now on, so many groups are going to be granted."""
+        """Expect that many groups to be granted from now on."""
         self._settled.clear()
         self._expected = groups
 
     def settled(self) -> float:
-        """Wait for that; tell when it was."""
+        """Wait for that; return when it was."""
         if not self._settled.wait(30):
             raise AssertionError(f"{self._expected} groups were not granted within 30 s")
         return self._at
 
     def share(self) -> int:
-        """How many groups one gets that comes now."""
+        """How many groups a worker gets that joins now."""
         return self.groups // (len(self.present) + 1)
 
     def join(self) -> float:
-        """Seconds until one more has got its share."""
+        """Seconds until one more worker has its share."""
         worker = self.worker()
         self.expect(self.share())
         begun = now()
@@ -230,7 +230,7 @@ class Crowd:
         return self.settled() - begun
 
     def die(self) -> float:
-        """Seconds from the last thing that a thread does until the others have its share."""
+        """Seconds from the last action of a thread until the others have its share."""
         last: list[float] = []
         may_end = threading.Event()
 
@@ -271,7 +271,7 @@ def agree() -> float:
 
 
 def notice() -> float:
-    """Seconds from the last thing that a thread does until somebody who monitors it is told."""
+    """Seconds from the last action of a thread until its monitor is told."""
     last: list[float] = []
     told: list[float] = []
     noticed = threading.Event()
@@ -329,8 +329,8 @@ class Change(NamedTuple):
         workers: How many workers there are.
         agreements: What the lock server has granted for it.
         moved: How many groups have another owner.
-        least: How many those have who have least.
-        most: And those who have most.
+        least: The smallest number of groups that a worker has.
+        most: The largest.
         hashed: Moved, least and most with rendezvous hashing.
     """
 
@@ -343,7 +343,7 @@ class Change(NamedTuple):
 
 
 def coming_and_going(workers: int, groups: int) -> Iterator[Change]:
-    """Let workers come and go, each one when all is settled."""
+    """Let workers come and go, each when all is settled."""
     crowd = Crowd(0, groups)
     owner: dict[int, int] = {}
     hashed: dict[int, int] = {}
@@ -365,7 +365,7 @@ def coming_and_going(workers: int, groups: int) -> Iterator[Change]:
 
 
 def _spread(had: dict[int, int], owner: dict[int, int], workers: int) -> tuple[int, int, int]:
-    """How many groups have moved, and how many those have who have least, and most."""
+    """How many groups have moved, and the smallest and largest number that a worker has."""
     shares = Counter(owner.values())
     moved = sum(had.get(group) != now_has for group, now_has in owner.items())
     return moved, min(shares.values()) if len(shares) == workers else 0, max(shares.values())

@@ -42,14 +42,14 @@ class Line(NamedTuple):
 
 
 class _Axis:
-    """One axis: what it goes from and to, as numbers and on the page."""
+    """One axis: its ends, as numbers and on the page."""
 
     def __init__(self, numbers: Sequence[float], start: float, end: float) -> None:
         self.low, self.high = min(numbers), max(numbers)
         self.start, self.end = start, end
 
     def at(self, number: float) -> float:
-        """Where a number is."""
+        """The position of a number."""
         share = math.log(number / self.low) / math.log(self.high / self.low)
         return round(self.start + share * (self.end - self.start), 1)
 

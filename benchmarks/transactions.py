@@ -1,4 +1,4 @@
-"""Figures of one client that nobody disturbs: a whole transaction, and the n-th lock of one."""
+"""Figures of one undisturbed client: a whole transaction, and the n-th lock of one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A bank: many threads move money, auditors count it, and not a cent is lost.
 
-A transfer locks two accounts, in whatever order it comes: deadlocks are certain, and nobody has to
-think about them. `run_transaction` runs the transfer again that had to yield. An auditor reads all
-accounts at once under one read lock on their parent.
+A transfer locks two accounts in any order: deadlocks are certain, and the code need not care.
+`run_transaction` runs the transfer again that had to yield. An auditor reads all accounts at once under
+one read lock on their parent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def transfer(source: int, target: int, amount: int) -> None:
         time.sleep(0.001)  # slow enough for others to get in between
         tx.write_lock(("bank", target))
         balances[source] -= amount
-        time.sleep(0.001)  # here money is missing: who looks now without a lock sees it
+        time.sleep(0.001)  # here money is missing: a look without a lock would see it
         balances[target] += amount
 
     locks.run_transaction(move, retries=100)

@@ -1,8 +1,8 @@
 """One lock on three nodes: what a majority survives, and how a program learns that it is lost.
 
 Three lock servers run as processes of their own. This program locks an account on a majority of them,
-writes with a fencing token, and goes on when one of them is killed. When a second one is killed, nobody
-can vouch for the lock any more, and the program is told at once.
+writes with a fencing token, and goes on when one of them is killed. When a second one is killed, the lock
+is lost, and the program is told at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import locks
 
 
 def start_server(name: str, cookie_file: Path) -> tuple[subprocess.Popen[str], str]:
-    """Start a lock server on a free port; return its process and where it is."""
+    """Start a lock server on a free port; return its process and its address."""
     command = [sys.executable, "-m", "locks", "node", "--name", name]
     command += ["--cookie-file", str(cookie_file)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

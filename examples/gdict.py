@@ -1,14 +1,14 @@
 """A dictionary that several processes share; after `gdict`, the example of the original.
 
-Each process has a copy. It reads there, and has the leader write, who tells all others. A key that
-was written through a process can be read there at once, and in the others soon. Functions can't be
-sent to other nodes, so what is to be written is named: `update("visits", "add", 1)`.
+Each process has a copy. It reads there, and asks the leader to write; the leader tells all others. A key
+that was written through a process can be read there at once, and in the others soon. Functions can't be
+sent to other nodes, so the change is named: `update("visits", "add", 1)`.
 
-How copies are brought together: each knows the leaders whose writes it has seen, and how many of
-each (a version vector). Of two copies, one may have seen all that the other has: then it counts. If
-both have seen something of their own, because the network was parted, the new leader adds what it
-has not, and keeps its own value where both have one. A key that was erased in one part comes back
-if the other has it.
+How copies are merged: each knows the leaders whose writes it has seen, and how many of each (a version
+vector). If one of two copies has seen everything that the other has, it counts. If each has seen
+something that the other has not, because the network was cut in two, the new leader adds the keys that
+it does not have, and keeps its own value where both have one. A key that was erased in one part comes
+back if the other has it.
 
 Run as a program it starts three processes, kills the leader's, lets a new one join, and cuts the
 network in two parts, which write on and meet again.
@@ -37,7 +37,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": max,
     "min": min,
 }
-"""What `update` can apply to a value and its arguments; all processes must know the same."""
+"""The functions that `update` can apply to a value and arguments; the same in all processes."""
 
 
 # --- Writes: each takes a dictionary and changes it, or raises an exception and leaves it. --------
@@ -134,10 +134,10 @@ class Copy(locks_leader.Behaviour):
 
 
 class GDict:
-    """The dictionary, by way of one of its copies: of this process, or of another one.
+    """The dictionary, used through one of its copies: of this process, or of another one.
 
-    A write waits for a leader. If that dies before it answers, `locks_leader.LeaderDied` is raised:
-    it may have written or not.
+    A write waits for a leader. If the leader dies before it answers, `locks_leader.LeaderDied` is
+    raised: it may have written or not.
     """
 
     def __init__(self, copy: Any = None) -> None:
@@ -190,7 +190,7 @@ class GDict:
     def fetch_keys(self) -> list[Any]:
         return list(self.to_dict())
 
-    # These functions run here, on what the copy has, and write nothing.
+    # These functions run here, on the copy, and write nothing.
 
     def filter(self, function: Callable[[Any, Any], bool]) -> dict[Any, Any]:
         return {key: value for key, value in self.to_list() if function(key, value)}
@@ -204,7 +204,7 @@ class GDict:
         return first
 
 
-# --- A process with a copy, which does what it is told on its standard input. ---------------------
+# --- A process with a copy, which takes commands from its standard input. -------------------------
 
 
 def serve(name: str, peers: list[str]) -> None:
@@ -227,7 +227,7 @@ def serve(name: str, peers: list[str]) -> None:
 
 
 class Process:
-    """Such a process, as the program that started it sees it."""
+    """Such a process, seen from the program that started it."""
 
     def __init__(self, name: str, cookie: str, others: Iterable[Process] = ()) -> None:
         self.name = name

@@ -1,7 +1,7 @@
 """Tables and rows: a lock on an id covers everything below it.
 
-Four people work on one database, each with a transaction of its own. Each line says who asks for
-what, and whether the lock is granted or whom it has to wait for.
+Four people work on one database, each with a transaction of their own. Each line says who asks for
+what, and whether it is granted, or which locks are in the way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Mode = Literal["read", "write"]
 
 
 class Person(pykka.ThreadingActor):
-    """Somebody with a transaction."""
+    """A person with a transaction."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Person(pykka.ThreadingActor):
 
 
 def main() -> None:
-    """Show who gets in whose way."""
+    """Show which requests conflict."""
     locks.start("db@localhost")
     people = {name: Person.start().proxy() for name in ("alice", "bob", "carol", "dave")}
 

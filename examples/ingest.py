@@ -1,13 +1,13 @@
 """Processes that ingest tasks from a table, each on an account, without a lock around any of them.
 
 Five processes share out groups of accounts (`locks_leader.Ownership`). Each takes only tasks of
-accounts that it owns, so no two ever work on the same account, and nobody asks anybody before a
+accounts that it owns, so no two ever work on the same account, and no process asks another one before a
 task. They agree only when a process comes or goes: the program counts how often that was.
 
-What "once" means: a task is *carried out* at least once, for a process may be killed in the middle of
-it. It is *applied* exactly once: the transaction that changes the account also marks the task as
+What "once" means: a task is *carried out* at least once, because a process may be killed in the middle
+of it. It is *applied* exactly once: the transaction that changes the account also marks the task as
 done, and carries the token of the account's group. The table refuses a token that is smaller than
-one it has seen. So a process that was only paused, and whose accounts somebody else has by now, can
+one it has seen. So a process that was only paused, and whose accounts another one owns by now, can
 do no harm when it goes on.
 
 Run as a program it starts the processes, kills one, and pauses another one until its tasks are done.
@@ -38,6 +38,7 @@ NAMES = [f"{letter}@127.0.0.1" for letter in "abcde"]
 GROUPS = 20
 ACCOUNTS = [f"account {number}" for number in range(50)]
 TASKS = 1000
+FIRST_TASKS = 800  # the others come when a process is paused: so none has finished before
 PAUSE = 0.003  # seconds that a task takes
 
 SCHEMA = """
@@ -58,18 +59,22 @@ def ownership() -> locks_leader.Ownership:
 def connect(path: str | Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=30, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
+    connection.execute("PRAGMA synchronous = OFF")  # it need not survive a crash of the machine
     return connection
 
 
 def fill(database: sqlite3.Connection) -> None:
-    """Nine tasks of ten are on the accounts of a few; the table knows the group of each."""
-    mine = ownership()
     database.executescript(SCHEMA)
-    database.execute("BEGIN")
     for account in ACCOUNTS:
         database.execute("INSERT INTO accounts VALUES (?, 0, 0)", (account,))
-    for number in range(TASKS):
+    add_tasks(database, range(FIRST_TASKS))
+
+
+def add_tasks(database: sqlite3.Connection, numbers: range) -> None:
+    """Nine of ten tasks are on a few accounts; the table has the group of each."""
+    mine = ownership()
+    database.execute("BEGIN")
+    for number in numbers:
         account = ACCOUNTS[number % (50 if number % 10 == 0 else 15)]
         row = (number, account, mine.group_for(account), number % 7 + 1)
         database.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, NULL)", row)
@@ -93,7 +98,7 @@ def count_done(database: sqlite3.Connection) -> int:
 def apply(
     database: sqlite3.Connection, name: str, number: int, account: str, amount: int, token: int
 ) -> str:
-    """Apply a task, unless somebody with a larger token was there, or it is done already."""
+    """Apply a task, unless a larger token was seen, or it is done already."""
     database.execute("BEGIN IMMEDIATE")
     fenced = database.execute(
         "UPDATE accounts SET token = ? WHERE name = ? AND token <= ?", (token, account, token)
@@ -130,7 +135,7 @@ def stop_with_parent(mine: locks_leader.Ownership) -> None:
 
 
 def work(name: str, database: sqlite3.Connection, mine: locks_leader.Ownership) -> dict[str, int]:
-    """Do what is there to do, as long as there is something for anybody."""
+    """Do tasks of the accounts that it owns, until all tasks are done."""
     outcomes: Counter[str] = Counter()
     with mine:
         while mine.joined and count_done(database) < TASKS:
@@ -141,7 +146,7 @@ def work(name: str, database: sqlite3.Connection, mine: locks_leader.Ownership) 
                             time.sleep(PAUSE)  # real work, say
                             outcomes[apply(database, name, number, account, amount, token)] += 1
                     except NotOwner:
-                        break  # the group was handed on
+                        break  # the group was handed over
             time.sleep(0.001)
     return dict(outcomes)
 
@@ -152,7 +157,7 @@ def work(name: str, database: sqlite3.Connection, mine: locks_leader.Ownership) 
 def start_process(
     name: str, path: Path, peers: list[str], cookie: str
 ) -> tuple[subprocess.Popen[str], str]:
-    """Start a process; return it, and how others find it."""
+    """Start a process; return it, and its address."""
     process = subprocess.Popen(
         [sys.executable, __file__, name, str(path), *peers],
         env={**os.environ, "PYTHONPATH": str(Path(locks.__file__).parents[1])},
@@ -213,13 +218,14 @@ def disturb(
     wait_for(lambda: count_done(database) >= TASKS // 2, "half of the tasks")
     pause(database, processes[paused])
     print(f"{paused} was paused")
+    add_tasks(database, range(FIRST_TASKS, TASKS))
     wait_for(lambda: count_done(database) == TASKS, "all tasks")
     processes[paused].send_signal(signal.SIGCONT)
     return killed, paused
 
 
 def pause(database: sqlite3.Connection, process: subprocess.Popen[str]) -> None:
-    """Stop a process, but not in the middle of a transaction: nobody else could write."""
+    """Stop a process, but not in the middle of a transaction: no other one could write."""
     database.execute("BEGIN IMMEDIATE")
     process.send_signal(signal.SIGSTOP)
     os.waitpid(process.pid, os.WUNTRACED)

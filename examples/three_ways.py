@@ -3,10 +3,10 @@
     python -m examples.three_ways [--tasks 10000] [--workers 8] [--plot FILE.svg] [--json]
 
 1. A lock for each task: a worker picks any task that is not executed, and locks its resource.
-2. Ownership of each resource: workers settle first who owns which resource. Then each one executes
-   the tasks that are its own, without asking.
-3. Ownership of each group of resources: the same, for fewer things than there are resources; and as
-   `locks.ownership` does it, with one agreement for all groups that move when a worker comes or goes.
+2. Ownership of each resource: workers agree first which of them owns which resource. Then each one
+   executes the tasks of its own resources, without asking.
+3. Ownership of each group of resources: the same with fewer agreements; and as `locks.ownership` does
+   it, with one agreement for all groups that move when a worker comes or goes.
 
 Agreements are counted by the lock server: one is a lock that it has granted. On one node it costs
 some microseconds, on several nodes a round of messages. There are two inputs: one in which nine of
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
 @dataclass
 class Diary:
-    """What one worker has done with its time, in seconds, and what it was given to own."""
+    """How one worker has spent its time, in seconds, and what it was given to own."""
 
     executing: float = 0.0
     waiting: float = 0.0  # for locks, or until it owned something
@@ -53,10 +53,10 @@ class Diary:
 
 
 class Scene:
-    """The tasks, which of them are executed, and who is on which resource right now.
+    """The tasks, which of them are executed, and which worker is on which resource right now.
 
-    It stands for the database that the tasks are in. No way relies on it to keep workers apart: it
-    checks that they are.
+    It stands for the database that the tasks are in. It does not keep workers apart: it checks that
+    they are.
     """
 
     def __init__(self, tasks: list[Task], workers: int, groups: int, nap: float, seed: int) -> None:
@@ -64,7 +64,7 @@ class Scene:
         self.resources = sorted({task.resource for task in tasks})
         self.executed: set[int] = set()
         self.begun: dict[int, float] = {}  # when, by the number of the task
-        self.settled: set[int] = set()  # resources or groups of which it is known who owns them
+        self.settled: set[int] = set()  # resources or groups whose owner is known
         self.diaries = [Diary() for _ in range(workers)]
         self.all_there = threading.Barrier(workers)
         self.all_asked = threading.Barrier(workers)
@@ -78,7 +78,7 @@ class Scene:
 
     @property
     def diary(self) -> Diary:
-        """That of the worker that asks."""
+        """The diary of the calling worker."""
         diary: Diary = self._here.diary
         return diary
 
@@ -147,9 +147,9 @@ def lock_for_each_task(scene: Scene, number: int) -> None:
 
 
 def lock_or_pick_another(scene: Scene, number: int) -> None:
-    """The same without waiting for a lock: have a break as long as ten tasks, and pick again.
+    """The same without waiting for a lock: sleep as long as ten tasks take, and pick again.
 
-    Without the break workers ask about a million times in vain, and it takes more than a minute.
+    Without the sleep about a million requests fail, and it takes more than a minute.
     """
     while task := scene.pick():
         with locks.transaction() as tx:
@@ -167,33 +167,33 @@ def lock_or_pick_another(scene: Scene, number: int) -> None:
 
 
 def own_each_resource(scene: Scene, number: int) -> None:
-    """Own resources, and do what is on them."""
+    """Own resources, and do their tasks."""
     own(scene, number, {resource: resource for resource in scene.resources})
 
 
 def own_each_group(scene: Scene, number: int) -> None:
-    """Own groups of resources, and do what is on those."""
+    """Own groups of resources, and do their tasks."""
     own(scene, number, {r: stable_hash(r) % scene.groups for r in scene.resources})
 
 
 def own(scene: Scene, number: int, group_for: dict[int, int]) -> None:
-    """Get the ownership of what nobody owns yet, and keep it: the owner is who has the lock."""
+    """Get the ownership of what has no owner yet, and keep it: the owner holds the lock."""
     groups = sorted(set(group_for.values()))
     first, end = (len(groups) * place // scene.workers for place in (number, number + 1))
     owned: dict[int, deque[Task]] = {}
     with locks.transaction() as tx:
         with scene.asking():
-            for group in [*groups[first:end], None, *groups]:  # its share, and what is left then
+            for group in [*groups[first:end], None, *groups]:  # its share, then the rest
                 if group is None:
                     scene.all_asked.wait()
                     continue
-                if group in scene.settled:  # there is nothing to agree on any more
+                if group in scene.settled:  # it has an owner already
                     continue
                 try:
                     tx.write_lock(("group", group), timeout=0)
                     owned[group] = deque()
                 except locks.LockTimeout:
-                    pass  # somebody else was a little earlier
+                    pass  # another worker was a little earlier
                 scene.settled.add(group)
         scene.diary.handed_over = len(owned)
         for task in scene.tasks:
@@ -215,7 +215,7 @@ def by_group(scene: Scene) -> Callable[[Scene, int], None]:
 
 
 def by_group_hot_apart(scene: Scene) -> Callable[[Scene, int], None]:
-    """The same, and the resource that is known to be hot has a group to itself."""
+    """The same, but the resource that is known to be hot has a group to itself."""
 
     def group_for(resource: Hashable) -> int:
         return 0 if resource == HOT else 1 + stable_hash(resource) % (scene.groups - 1)
@@ -226,7 +226,7 @@ def by_group_hot_apart(scene: Scene) -> Callable[[Scene, int], None]:
 
 
 def share_out(backlog: Backlog[Task]) -> Callable[[Scene, int], None]:
-    """What each worker does with a backlog that all share."""
+    """The way of a worker with a backlog that all share."""
     grouping = backlog.grouping
 
     def way(scene: Scene, number: int) -> None:
@@ -260,17 +260,17 @@ PLOTTED = (("1 ", 0, False), ("1b", 0, True), ("3b", 1, False), ("3c", 1, True))
 
 @dataclass
 class Figures:
-    """What one way took.
+    """The cost of one way.
 
     Attributes:
-        way: Which.
+        way: Its name.
         agreements: Locks that the lock server has granted.
         handed_over: Resources or groups that workers were given by them.
         in_vain: Requests for locks that were not free.
         seconds: From the start until the last task was begun.
         executing: The share of the workers' time in which they executed tasks.
-        waiting: In which they waited for locks, or until they owned something.
-        idle: In which there was nothing to do for them.
+        waiting: The share in which they waited for locks, or until they owned something.
+        idle: The share in which they had nothing to do.
         others: When the tasks that are not on the hot resource were begun, in seconds, in order.
     """
 
@@ -346,7 +346,7 @@ def measure(
 
 
 def skewed(size: int, seed: int) -> list[Task]:
-    """Nine of ten tasks are on one resource, four on each other one."""
+    """Nine of ten tasks are on one resource, four on each of the others."""
     others = size // 10
     resources = [HOT] * (size - others) + [1 + number // 4 for number in range(others)]
     random.Random(seed).shuffle(resources)
@@ -362,7 +362,7 @@ def all_different(size: int) -> list[Task]:
 
 
 def costs(rows: list[Figures]) -> Iterator[str]:
-    """What each way took."""
+    """The cost of each way."""
     yield f"{'':24}  agree-  handed     not          share of workers' time"
     yield f"{'':24}   ments    over    free seconds at work waiting  idle"
     for row in rows:
@@ -373,7 +373,7 @@ def costs(rows: list[Figures]) -> Iterator[str]:
 
 
 def starvation(rows: list[Figures]) -> Iterator[str]:
-    """How long the tasks have waited that are not on the hot resource."""
+    """How long the tasks waited that are not on the hot resource."""
     yield f"{'':24}  begun after seconds       in % of the whole"
     yield f"{'':24}  median   95 %   last      median   95 %   last"
     for row in rows:
@@ -403,7 +403,7 @@ def drawing(rows: list[Figures]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run all ways with both inputs, and tell what they took."""
+    """Run all ways with both inputs, and print their costs."""
     parser = argparse.ArgumentParser(prog="python -m examples.three_ways")
     parser.add_argument("--tasks", type=int, default=10_000, help="how many (10,000)")
     parser.add_argument("--workers", type=int, default=8, help="how many threads (8)")

@@ -1,7 +1,7 @@
-"""Workers that share jobs without a foreman: whoever gets the lock of a job does it.
+"""Workers that share jobs without a foreman: the worker that gets the lock of a job does it.
 
-The workers are Pykka actors, in threads and in greenlets. One of them crashes in its job. Nobody
-cleans up: a transaction ends with its client, so the lock is free, and another one does the job.
+The workers are Pykka actors, in threads and in greenlets. One of them crashes in its job. No cleaning
+up is needed: a transaction ends with its client, so the lock is free, and another one does the job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pykka
 import locks
 
 JOBS = [f"job-{number}" for number in range(1, 9)]
-done: dict[str, str] = {}  # job -> who did it; an entry is written under the lock of the job
+done: dict[str, str] = {}  # job -> its worker; an entry is written under the lock of the job
 
 
 class Worker:
@@ -26,7 +26,7 @@ class Worker:
         self.nap = nap
 
     def take(self, job: str) -> bool:
-        """Begin a transaction and lock the job, unless somebody else has it."""
+        """Begin a transaction and lock the job, unless another worker has it."""
         self.agent = locks.spawn_agent()
         try:
             locks.lock(self.agent, ("jobs", job), timeout=0)
@@ -40,7 +40,7 @@ class Worker:
         while len(done) < len(JOBS):
             for job in JOBS:
                 if job not in done and self.take(job):
-                    if job not in done:  # nor done by somebody a moment ago
+                    if job not in done:  # nor done a moment ago
                         self.nap(0.02)
                         done[job] = self.name
                     locks.end_transaction(self.agent)

@@ -1,19 +1,19 @@
 """A pool of processes that share out tasks: the leader assigns them, and any process may be killed.
 
-Each process is a candidate, has a copy of the pool's state (which tasks there are, to whom each is
-assigned, which results there are), and does one task at a time. The leader makes all changes, and
-tells the others. Its successor takes the newest copy that is left, takes back the tasks of those
-who are gone, and goes on.
+Each process is a candidate, has a copy of the pool's state (the tasks, the process that each is
+assigned to, the results), and does one task at a time. The leader makes all changes, and tells the
+others. Its successor takes the newest copy that is left, takes back the tasks of processes that are
+gone, and goes on.
 
 What "once" means: each task has exactly one result. It is *carried out* at least once: a task that
-a killed process had in hand is done again by another one, for nobody can know how far it had come.
-With each assignment goes a ticket, larger than all before it: the leader's term and a number. A
-report counts only with the ticket of the present assignment; that of a process which was cut off,
-and whose task was given to another one, comes too late. A report that is made twice, because the
-leader died before it answered, counts once.
+a killed process had in hand is done again by another one, because it is unknown how far it had come.
+Each assignment has a ticket, larger than all before it: the leader's term and a number. A report counts
+only with the ticket of the present assignment. A process that was cut off, and whose task was given to
+another one, reports too late. A report that is made twice, because the leader died before it answered,
+counts once.
 
-It takes a majority of the processes to have a leader: two parts of a network that was cut in two
-never hand out tasks at the same time.
+A leader needs a majority of the processes: two parts of a network that was cut in two never hand out
+tasks at the same time.
 
 Run as a program it starts five processes, and kills the leader's, twice. The program itself takes
 part as a follower: it hands in the tasks and has a copy of the results, but never leads.
@@ -51,8 +51,8 @@ class Pool(locks_leader.Behaviour):
 
     Attributes:
         tasks: What is to be done, by task number.
-        assigned: Tasks that somebody has in hand.
-        results: Who has done it, and what came out.
+        assigned: Tasks that a process has in hand.
+        results: For each task, the process that has done it, and the result.
         version: The last change.
         taken: The last ticket of this process.
     """
@@ -87,7 +87,7 @@ class Pool(locks_leader.Behaviour):
         self.take()
 
     def take(self) -> None:
-        """Hand the worker what it is to do, unless it has it already."""
+        """Hand the worker its task, unless it has it already."""
         for task, (name, ticket) in self.assigned.items():
             if name == self.name and ticket > self.taken:
                 self.taken = ticket
@@ -114,7 +114,7 @@ class Pool(locks_leader.Behaviour):
         return OnlyNew(self.copy())
 
     def assign(self, election: ElectionState) -> None:
-        """Take back the tasks of those who are gone, and give one to each who has none."""
+        """Take back the tasks of processes that are gone, and give one to each that has none."""
         others = [each for each in election.candidates if isinstance(each, locks.RemoteRef)]
         there = {self.name, *(each.node for each in others)}
         for task, (name, _) in list(self.assigned.items()):
@@ -152,7 +152,7 @@ class Pool(locks_leader.Behaviour):
     def report(
         self, election: ElectionState, task: int, name: str, ticket: Ticket, result: Any
     ) -> str:
-        """Somebody reports a result."""
+        """A process reports a result."""
         if self.assigned.get(task) == (name, ticket):
             self.lead(election, "done", task, name, result)
             return "recorded"
@@ -251,7 +251,7 @@ def main() -> None:
 
 
 def use(node: locks.Node, pool: Any, processes: dict[str, subprocess.Popen[str]]) -> list[str]:
-    """Hand in the tasks, kill two leaders, and wait for the results; return who was killed."""
+    """Hand in the tasks, kill two leaders, wait for the results; return the names of the killed."""
 
     def results(copy: Any = pool) -> dict[int, tuple[str, int]]:
         found: dict[int, tuple[str, int]] = locks_leader.call(copy, "copy")[3]

@@ -1,7 +1,7 @@
 """The functions of the original, under their names.
 
-Each of them checks what it is given before anything is changed. Above them, for most programs, is
-`locks.transaction`.
+Each of them checks its arguments before anything is changed. Most programs use `locks.transaction`,
+which stands on them.
 """
 
 from __future__ import annotations
@@ -118,13 +118,15 @@ def spawn_agent(
     """Begin a transaction without asking for locks.
 
     Args:
-        client: Whose transaction it is: an actor's reference, a greenlet or a thread; the caller
-            by default. Only the client may use the transaction, and it ends when the client ends.
+        client: The actor (its reference), greenlet or thread that the transaction belongs to; the
+            caller by default. Only the client may use the transaction, and it ends when the client
+            ends.
         link: Stop the client when the transaction ends abnormally.
         abort_on_deadlock: When a deadlock can only be resolved by giving up a lock that the client
             was told it has, abort the transaction instead of surrendering that lock.
         await_nodes: Wait for nodes that are needed and do not run, instead of failing.
-        monitor_nodes: Notify the client of nodes that come and go.
+        monitor_nodes: Notify the client of nodes whose lock servers come and go, while the
+            transaction lasts.
         notify: Notify the client of lock infos and changes of status: `True` sends
             `Notification` messages to a client that is an actor; a callable is called with them.
 
@@ -158,7 +160,7 @@ def end_transaction(agent: Agent) -> None:
     """End a transaction; everything it had locked is released at once.
 
     Raises:
-        NotClient: Somebody else than its client calls.
+        NotClient: The caller is not its client.
         AgentEnded: It has ended already.
     """
     _agent(agent).end()
@@ -179,7 +181,7 @@ def lock(
         agent: The transaction's agent.
         lock_id: A non-empty tuple or list of key elements, e.g. `("db", "users", 17)`. It covers
             everything below it.
-        mode: `"read"` (shared) or `"write"` (exclusive). A read lock is upgraded by asking again.
+        mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking again.
         nodes: Names of the nodes on which to lock it; the own node by default.
         require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
             `"majority_alive"`.
@@ -224,7 +226,7 @@ def lock_objects(agent: Agent, objects: Iterable[Pattern]) -> None:
 
 
 def await_all_locks(agent: Agent, *, timeout: float | None = None) -> LockResult:
-    """Wait until all that was asked for is granted; at once if nothing was.
+    """Wait until everything that was asked for is granted; return at once if nothing was asked for.
 
     Raises:
         LockTimeout: Time ran out; the requests stay.
@@ -254,14 +256,14 @@ def change_flag(agent: Agent, flag: Flag, value: NotifyTarget) -> None:
     Args:
         agent: Its agent.
         flag: `"abort_on_deadlock"`, `"await_nodes"`, `"monitor_nodes"` or `"notify"`.
-        value: `True` or `False`; for `"notify"` also a callable. Switching it on tells the present
-            status at once.
+        value: `True` or `False`; for `"notify"` also a callable. Switching `"notify"` on notifies
+            the client of the present status at once.
     """
     _agent(agent).change_flag(flag, value)
 
 
 def lock_info(agent: Agent) -> list[LockInfo]:
-    """What a transaction has asked for, and what of it is granted."""
+    """What a transaction has asked for, and which of it is granted."""
     return _agent(agent).lock_info()
 
 
@@ -276,8 +278,8 @@ def surrender_nowait(
     Args:
         agent: The transaction's agent.
         lock_id: The lock id.
-        other: The agent that waits for it, or its id, as views and reports have it.
-        nodes: The nodes; the own one by default.
+        other: The agent that waits for it, or its id, as views and reports give it.
+        nodes: The nodes; this program's node by default.
 
     Raises:
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
@@ -287,7 +289,7 @@ def surrender_nowait(
     lock_id = check_lock_id(lock_id)
     where = _nodes(user.node, nodes)
     user.check_client()
-    here = user.node.name in where  # what goes on elsewhere is not known here
+    here = user.node.name in where  # other nodes' queues are not known here
     if here and all(waiting.agent != to for waiting in user.node.view(lock_id).waiting):
         raise NotHeld(
             f"{to} does not wait for {show(lock_id)}; it can't be surrendered to it",
@@ -299,11 +301,11 @@ def surrender_nowait(
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
     """The fencing token of a lock: larger than that of each earlier holder of the same id.
 
-    Pass it along with what you do under the lock; whoever carries it out refuses a token smaller
-    than one it has seen. For a lock on several nodes, with `"all"` or `"majority"`, so many of
-    them are asked to confirm it that every later holder gets a larger one; that takes one round
-    trip, once. With `"all_alive"` all that are up do so: it is larger than that of each earlier holder
-    that had the lock on one of the same nodes, and says nothing of those in other parts of a network.
+    Pass it along with what you do under the lock; the resource refuses a token smaller than one it
+    has seen. For a lock on several nodes, with `"all"` or `"majority"`, enough of them are asked to
+    confirm it that every later holder gets a larger one; that takes one round trip, once. With
+    `"all_alive"` all nodes that are up confirm it: it is larger than that of each earlier holder that
+    had the lock on one of the same nodes, and says nothing of holders in other parts of a network.
 
     Args:
         agent: The transaction's agent.
@@ -312,7 +314,7 @@ def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None
 
     Raises:
         NotHeld: The transaction doesn't hold exactly this id.
-        InvalidOption: It is held on several nodes in a way that lets two have it (`"any"`, ...).
+        InvalidOption: It is held on several nodes in a way that allows two holders (`"any"`, ...).
         LockLost: It was held, and is lost.
         LockTimeout: Time ran out.
     """
@@ -320,7 +322,7 @@ def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None
 
 
 def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
-    """Have the client told the fencing token of a lock that is held, without waiting for it.
+    """Notify the client of the fencing token of a lock that is held, without waiting for it.
 
     It comes as a `Notification` of kind `"token"`, with the lock id and the token, or the exception
     that `fencing_token` would raise.
@@ -337,14 +339,14 @@ def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
 
 
 def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
-    """Make sure that locks which the client was told it has are still held.
+    """Make sure that acknowledged locks, those that the client was told it holds, are still held.
 
     Args:
         agent: The transaction's agent.
-        lock_id: Which one; all that the client was told it has by default.
+        lock_id: The lock to check; all acknowledged ones by default.
 
     Raises:
-        LockLost: A lock was lost, with a node or by a surrender, since the client was told of it.
+        LockLost: A lock was lost, with a node or by a surrender, since it was acknowledged.
         NotHeld: The transaction doesn't hold exactly this id.
     """
     _agent(agent).ensure_held(None if lock_id is None else check_lock_id(lock_id))
@@ -353,7 +355,7 @@ def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
 def holders(
     lock_id: Sequence[Any], *, node: str | None = None, timeout: float | None = 5
 ) -> tuple[Contender, ...]:
-    """Who holds a lock on this id, above it or below it; see `queue`."""
+    """The requests that hold a lock on this id, above it or below it; see `queue`."""
     return queue(lock_id, node=node, timeout=timeout).holders
 
 
@@ -362,7 +364,7 @@ def queue(lock_id: Sequence[Any], *, node: str | None = None, timeout: float | N
 
     Args:
         lock_id: The lock id.
-        node: Name of the node whose lock server is asked; the own one by default.
+        node: Name of the node whose lock server is asked; this program's node by default.
         timeout: Seconds to wait for another node at most.
 
     Raises:
@@ -382,14 +384,14 @@ def watch(
 
     Args:
         lock_id: The lock id.
-        nodes: On which nodes; the own one by default.
+        nodes: Names of the nodes; this program's node by default.
         watcher: An actor's reference, which gets the views as messages, or a callable; the calling
             actor by default. A callable runs in the node's background greenlet.
 
     Raises:
-        InvalidOption: There is nobody to tell.
-        NodeNotRunning: A node can't be reached. Of one that is lost later, the views come again
-            when it is back.
+        InvalidOption: There is no watcher to tell.
+        NodeNotRunning: A node can't be reached. If a node is lost later, its views come again when
+            it is back.
     """
     node = default_node()
     who = _watcher(watcher)
@@ -419,7 +421,7 @@ def unwatch(
 
 
 def watchers(lock_id: Sequence[Any]) -> list[Any]:
-    """Who watches exactly this lock id."""
+    """The watchers of exactly this lock id, on this program's node."""
     node = default_node()
     return node.turn.ask(node.server.machine.watchers, check_lock_id(lock_id))
 
@@ -453,7 +455,7 @@ def _nodes(node: NodePort, nodes: Sequence[str] | None, must_run: bool = True) -
 
 
 def _check_sendable(node: NodePort, lock_id: LockId) -> LockId:
-    """A lock id as it is, if other nodes can be told of it: they may meet in a deadlock."""
+    """Return a lock id if it can be sent to other nodes: a deadlock may involve them."""
     if node.is_clustered:
         for element in lock_id:
             if type(element) is str:
@@ -476,7 +478,7 @@ def _check_sendable(node: NodePort, lock_id: LockId) -> LockId:
 def checked_object(
     node: NodePort, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
 ) -> Object:
-    """What is to be locked, checked, with what was left out."""
+    """What is to be locked, checked, with defaults for what was left out."""
     return (
         _check_sendable(node, check_lock_id(lock_id)),
         check_mode(mode),

@@ -3,8 +3,8 @@
 One root, three kinds, so that a program can tell them apart:
 
 * `MisuseError`: the call was wrong. It changed nothing, and repeating it will not help.
-* `OperatingError`: the call was right, but the world did not allow it (time ran out, a node is
-  not there, the transaction has ended).
+* `OperatingError`: the call was right, but conditions at run time prevented it (time ran out, a
+  node is not there, the transaction has ended).
 * `DeadlockAborted`: the transaction was given up to resolve a deadlock. Running it again helps.
 
 Exceptions carry what they are about as attributes and survive `pickle`.

@@ -1,11 +1,12 @@
 """The words of the algorithm: ids, references, request records, reports, and what users see.
 
-Everything here is an immutable value. A *request* is one agent's wish for one lock id on one
-node. It is known everywhere by its `key`, the pair of its node and its number there, and what is
-known of it at some moment is a `RequestRecord`. Of two records with the same key the one with the
-larger `version` is the newer. Records are all that travels: lock servers tell them to agents,
-agents pass them on to agents, and the wait-for graph is derived from them by the very rule of the
-lock table (`conflict` and `blocks` below).
+Everything here is an immutable value. A *request* is what one agent asks one lock server for: one
+lock id, in one mode. It is known everywhere by its `key`, the pair of its node and its number there,
+and what is known of it at some moment is a `RequestRecord`. Of two records with the same key the one
+with the larger `version` is the newer. Records are all that travels: lock servers tell them to
+agents, agents pass them on to agents, and the wait-for graph is derived from them by the very rule
+of the lock table (`conflict` and `blocks` below). What modes there are, and what follows from that,
+is said in one table (`excluded_by` below).
 """
 
 from __future__ import annotations
@@ -14,18 +15,64 @@ from collections.abc import Hashable, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
-from locks.errors import InvalidLockId, InvalidOption
+from locks.errors import InvalidLockId, InvalidOption, assert_never
 
 LockId = tuple[Hashable, ...]
 Mode = Literal["read", "write"]
+"""How to lock: who has it to write excludes all others; who has it to read, only writers."""
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 State = Literal["granted", "waiting", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
 Place = int | Fraction
 RequestKey = tuple[str, int]
 
-MODES: tuple[Mode, ...] = get_args(Mode)
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
+
+
+# --- Modes --------------------------------------------------------------------------------------
+
+
+def excluded_by(mode: Mode) -> frozenset[Mode]:
+    """The table of modes: what no other agent can have while one has a lock in this mode.
+
+    All else about modes follows from it. Two modes *conflict* when each excludes the other: the table
+    says it for both. A mode *covers* another one when it excludes all that the other one excludes.
+    The *join* of several modes is the weakest that covers them all: an agent that wants them all
+    asks for it.
+    """
+    match mode:
+        case "read":
+            return frozenset(("write",))
+        case "write":
+            return frozenset(("read", "write"))
+        case _:
+            return assert_never(mode)
+
+
+# The strongest first, here and in each of these tuples.
+MODES: tuple[Mode, ...] = tuple(
+    sorted(get_args(Mode), key=lambda mode: len(excluded_by(mode)), reverse=True)
+)
+RIVALS: dict[Mode, tuple[Mode, ...]] = {  # the modes that conflict with it
+    mode: tuple([other for other in MODES if other in excluded_by(mode)]) for mode in MODES
+}
+COVERING: dict[Mode, tuple[Mode, ...]] = {  # the modes that cover it, itself among them
+    mode: tuple([other for other in MODES if excluded_by(other) >= excluded_by(mode)])
+    for mode in MODES
+}
+
+
+def covers(mode: Mode, other: Mode) -> bool:
+    """Whether an agent that has a lock in `mode` has no need of it in the `other` mode."""
+    return mode in COVERING[other]
+
+
+def join(*modes: Mode) -> Mode:
+    """The weakest mode that covers all of these."""
+    return next(mode for mode in reversed(MODES) if all(covers(mode, each) for each in modes))
+
+
+# --- Ids, records, reports ----------------------------------------------------------------------
 
 
 class AgentId(NamedTuple):
@@ -55,10 +102,10 @@ class RequestRecord(NamedTuple):
     Attributes:
         node: The node whose lock server has the request.
         number: Number of the request on that node, never used twice.
-        agent: Who asks.
+        agent: The agent that asks.
         client: A name of the agent's client that a person can read.
         lock_id: What is asked for.
-        mode: `"read"` or `"write"`.
+        mode: In which mode.
         state: `"granted"`, `"waiting"` or `"gone"`.
         place: Its place in the order; of two related requests the smaller one stands ahead.
         since: Version at which it got its present state and place. For a granted request this
@@ -180,7 +227,7 @@ class LockInfo(NamedTuple):
 
     Attributes:
         lock_id: The lock id.
-        mode: The strongest mode asked for.
+        mode: The join of the modes asked for.
         nodes: The nodes asked.
         require: How many of them are needed.
         granted: The nodes where it is granted.
@@ -208,10 +255,10 @@ class Contender(NamedTuple):
     """One request in a view, as users and watchers see it.
 
     Attributes:
-        agent: Who asks.
+        agent: The agent that asks.
         client: A name of the agent's client that a person can read.
         lock_id: What is asked for.
-        mode: `"read"` or `"write"`.
+        mode: In which mode.
         granted: Whether it is granted; otherwise it waits.
         version: Version at which it got its present state and place.
         number: Number of the request on its node; 0 in views of other nodes.
@@ -263,11 +310,11 @@ def related(a: LockId, b: LockId) -> bool:
 
 
 def conflict(a: RequestRecord, b: RequestRecord) -> bool:
-    """Whether two requests exclude each other: different agents, related ids, not both reads."""
+    """Whether two requests exclude each other: different agents, conflicting modes, related ids."""
     return (
         a.agent != b.agent
         and a.node == b.node
-        and (a.mode == "write" or b.mode == "write")
+        and a.mode in RIVALS[b.mode]
         and related(a.lock_id, b.lock_id)
     )
 
@@ -330,9 +377,10 @@ def check_lock_id(value: Any) -> LockId:
 
 def check_mode(value: Any) -> Mode:
     """Return `value` if it is a mode; raise `InvalidOption` otherwise."""
-    if value == "write" or value == "read":
+    if value in MODES:
         return value  # type: ignore[no-any-return]
-    raise InvalidOption(f'mode {value!r} is unknown; use "read" or "write"', value=repr(value))
+    known = " or ".join(f'"{mode}"' for mode in reversed(MODES))
+    raise InvalidOption(f"mode {value!r} is unknown; use {known}", value=repr(value))
 
 
 def check_require(value: Any) -> Require:

@@ -1,10 +1,10 @@
-"""`Lock` and `RWLock`: for those who want no more than a lock.
+"""`Lock` and `RWLock`: for programs that need only a lock.
 
 They behave like `threading.Lock`, over lock ids, for threads, greenlets and actors. What one client
 holds by them belongs to one transaction, which begins with the first `acquire` and ends with the
 last `release`. So a client that dies frees its locks, and deadlocks are found. They are resolved
-as in `locks.transaction`: the youngest one gets `DeadlockAborted` in its `acquire`, and all that
-it held by `Lock`s is released.
+as in `locks.transaction`: the youngest client gets `DeadlockAborted` from its `acquire`, and everything
+that it held by `Lock`s is released.
 
 Unlike a `threading.Lock`, a lock can only be released by the client that acquired it, and acquiring
 it twice raises an error instead of waiting for ever.
@@ -31,7 +31,7 @@ class Lock:
     Args:
         lock_id: A non-empty tuple or list of key elements. All `Lock`s of the same id are the same
             lock; it covers everything below it.
-        mode: `"write"` (exclusive) or `"read"` (shared).
+        mode: `"write"` is exclusive, `"read"` is shared.
     """
 
     def __init__(self, lock_id: Sequence[Any], mode: Mode = "write") -> None:
@@ -101,7 +101,7 @@ class Lock:
         _end_if_idle(agent)
 
     def locked(self) -> bool:
-        """Whether anybody holds a lock on exactly this id, or on one that covers it."""
+        """Whether any client holds a lock on exactly this id, or on one that covers it."""
         depth = len(self.lock_id)
         found = default_node().view(self.lock_id).holders
         return any(len(holder.lock_id) <= depth for holder in found)

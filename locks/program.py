@@ -34,33 +34,33 @@ def start(
 
     The first use of `locks` starts it, too, as a node that is alone. In a program that is
     monkey-patched by gevent, or whose calling thread has a gevent hub, its background work is done
-    in that hub; in any other program it has a thread of its own.
+    in that hub; in any other program, in a thread of its own.
 
     Args:
         name: The node's name, `name@host`; `node@localhost` by default.
         cookie: The secret that the nodes of a cluster share. With it, the node can be connected
             with others; without, it is alone.
         listen: Where it waits for connections: `"host:port"`, `(host, port)`, or a port on
-            loopback; a free port on loopback by default. `False` listens nowhere.
+            loopback; a free port on loopback by default. `False`: it does not listen.
         peers: The nodes to connect to, each `name@host:port`. It goes on trying while one is not
-            there, and connects again when one was lost.
+            running, and connects again when one was lost.
         tls: Certificates. Addresses other than loopback demand it.
         epmd: Register with Erlang's port mapper, and look up the ports of peers that are given
             without one.
         net_ticktime: After how many seconds of silence a node counts as down; 15 by default, and
-            60 for Erlang nodes, as is the default there.
+            60 for Erlang nodes, which is their default.
         mesh: Whether nodes tell each other which nodes they know, so that all are connected.
         allow_plaintext: Allow addresses other than loopback without TLS.
-        trace: For study: called with sender, receiver and message for each message between
+        trace: For debugging: called with sender, receiver and message for each message between
             actors. It must be quick, and must not call `locks`.
 
     Returns:
         The node.
 
     Raises:
-        MisuseError: A node runs already, and has another name, or options are given.
+        MisuseError: A node runs already, and has another name, or a cookie is given.
         InvalidOption: An option is wrong.
-        OperatingError: With `epmd`, when it does not answer.
+        OperatingError: `epmd` is given, and the port mapper does not answer.
     """
     global _default
     with _starting:
@@ -108,7 +108,7 @@ def default_node() -> Node:
 
 @contextmanager
 def stand_in(node: Node) -> Iterator[None]:
-    """Let another node take the place of this program's node for a while: a simulated one."""
+    """Put another node, a simulated one, in the place of this program's node for a while."""
     global _default
     before, _default = _default, node
     try:

@@ -29,8 +29,8 @@ class Transaction:
     """A transaction as a context manager; `locks.transaction` makes it.
 
     It begins when the block is entered and ends, releasing everything, when the block is left.
-    An exception of the block goes on. A block that comes to its end although its transaction was
-    ended from outside raises `AgentEnded`: its locks were gone before it was done.
+    An exception of the block is raised on. If the transaction was ended from outside, the end of the
+    block raises `AgentEnded`: the locks were gone before the block was done.
     """
 
     def __init__(
@@ -114,15 +114,15 @@ class Transaction:
 
         Args:
             lock_id: A non-empty tuple or list of key elements. It covers everything below it.
-            mode: `"read"` (shared) or `"write"` (exclusive). A read lock is upgraded by asking
+            mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking
                 again.
-            nodes: Names of the nodes on which to lock it; the own node by default.
+            nodes: Names of the nodes on which to lock it; this program's node by default.
             require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
                 `"majority_alive"`.
-            timeout: Seconds to wait at most; by default what the transaction was given.
+            timeout: Seconds to wait at most; by default that of the transaction.
 
         Returns:
-            The lock's fencing token; of a lock with `nodes` it is asked for by `token`.
+            The lock's fencing token; `None` for a lock with `nodes`: ask `token` for it.
 
         Raises:
             LockTimeout: Time ran out; the request was withdrawn, the transaction goes on.
@@ -157,12 +157,12 @@ class Transaction:
         Args:
             write: The ids to lock exclusively.
             read: The ids to lock together with other readers.
-            nodes: Names of the nodes on which to lock them; the own node by default.
+            nodes: Names of the nodes on which to lock them; this program's node by default.
             require: How many of them are needed.
             timeout: Seconds to wait at most for all of them together.
 
         Raises:
-            LockTimeout: Time ran out; none of them is locked that was not locked before.
+            LockTimeout: Time ran out; only what was locked before is still locked.
             DeadlockAborted: The transaction was aborted to resolve a deadlock.
             MisuseError: The call is wrong; nothing was changed.
         """
@@ -185,17 +185,19 @@ class Transaction:
 
     @property
     def lost(self) -> Event:
-        """Open once a lock of this transaction was lost with a node, or it was ended from outside.
+        """Opens when a lock is lost with a node, or the transaction is ended from outside.
 
-        `lost.is_open` says whether, `lost.wait(timeout)` waits for it.
+        `lost.wait(timeout)` waits for it; `lost.is_open` says whether it has happened.
         """
         return self.agent.lost
 
     def ensure_held(self, lock_id: Sequence[Any] | None = None) -> None:
         """Make sure that what was locked here is still held; see `locks.ensure_held`.
 
+        Call it before a step that can't be taken back.
+
         Raises:
-            LockLost: It is not, or was not for a while.
+            LockLost: A lock is not held any more, or was not held for a while.
         """
         self.agent.ensure_held(None if lock_id is None else check_lock_id(lock_id))
 
@@ -216,13 +218,13 @@ def transaction(
 
     Args:
         timeout: Seconds that each wait for locks may take; `None` waits for ever.
-        on_deadlock: What happens when the transaction has to yield a lock that it has been told
-            it has: `"abort"` raises `DeadlockAborted`; `"surrender"` gives the lock up, waits for
+        on_deadlock: What happens when the transaction has to yield a lock that you were told it
+            holds: `"abort"` raises `DeadlockAborted`; `"surrender"` gives the lock up, waits for
             it again, and reports it in `deadlocks`.
         await_nodes: What happens when too few nodes are up for a lock that is wanted or held:
             `False` ends the transaction (`CannotServe`, `LockLost`), `True` waits for them and
             locks again when they are back.
-        on_lost: Called with a `LockLost` when locks that the transaction has been told it has are
+        on_lost: Called with a `LockLost` when locks that you were told the transaction holds are
             lost with a node. It runs in the node's background greenlet.
 
     Returns:
@@ -236,11 +238,11 @@ def run_transaction(
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
 
-    A transaction that is run again keeps its age. The youngest of a deadlock yields, so it can be
-    aborted only by those that are older, and they end one after the other.
+    A transaction that is run again keeps its age. The youngest of a deadlock yields, so only older
+    transactions can make it abort, and these end one after the other.
 
     Args:
-        function: Called with the transaction; it must be fit to be run more than once.
+        function: Called with the transaction; it must be safe to run more than once.
         retries: How many times it may be run again.
         timeout: As for `transaction`.
 

@@ -2,17 +2,15 @@
 
 Theory of operation
 -------------------
-Each worker has a *participant*, which is a candidate of an election. Whoever leads has an *session*: it runs
-the pure `Coordinator`, whose workers are the participants, its own among them. Each session has an id, the
+Each worker has a *participant*, which is a candidate of an election. The leader runs a *session*, a
+`CoordinatorSession`, whose workers are the participants, its own among them. Each session has an id, the
 leader's term and node; every message says to which session it belongs.
 
 **A change of leaders.** A participant that is told of a new leader (`surrendered`) suspends its worker, and
-reports to the new session what it has not let go. A session *opens* when all candidates that it knows
-of have reported or are gone: then it welcomes them, they go on with what they own, and it takes the
-first agreement. Until then nothing is granted, for somebody who has not reported yet may own it; and
-nobody goes on, for two may have reported the same group, where one of them was cut off for a while.
-It knows of everybody on its nodes: process groups tell of them before the lock servers there grant
-anything. Groups stay where they are, but with the first agreement as their token.
+reports to the new session what it has not let go. The session opens when all candidates that its leader
+knows of have reported or are gone. The leader knows of everybody on its nodes: process groups tell of
+them before the lock servers there grant anything. Groups stay where they are, but with the first
+agreement as their token.
 
 **Why nothing of an older session is acted upon.** A participant reports to a session after it has taken on
 that session's id, in the same step; from then on it ignores whatever names another one. What an older
@@ -20,57 +18,70 @@ session has sent before is in the report, or was dropped: in both cases the new 
 What the participant lets go later it tells the new session, after its report on the same way. A release that
 was on its way to a leader that has died is lost with it, and the group is not in the report.
 
-**Who has no leader** begins nothing. The task at hand goes on: its token is what protects. Participants learn
-that a leader is none any more as they lose sight of it, or from itself.
+**Without a leader** a worker begins no task. The task at hand goes on: its token is what protects.
+Participants learn from the leader itself that it leads no more, or lose sight of it.
 
 **An agreement** is the fencing token of a lock, ("locks.ownership", name), taken for a moment: on a
 majority of the nodes that count, or on all nodes that are up where none are named. The session waits
 for it in a greenlet of its own. Two sessions that are in the dark about each other may both grant a
 group; they took their agreements on a node in common, if the policy is a majority, so one token is
 larger, and that is what a store goes by. With islands that have no node in common the tokens are in
-no order until they meet. An agreement that is smaller than what has been reported meanwhile is
-taken once more.
+no order until they meet.
 
 Reports go by messages and not by `ask_candidates`: so the leader never waits in a callback, and
-workers may sit on nodes that do not count for the majority.
+workers may be on nodes that do not count for the majority.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import pykka
 
-from locks import InvalidOption, Node
-from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew, Revoke
-from locks.ownership.part import Gone, Idle, Leaving, Part
+from locks import InvalidOption, MisuseError, Node
+from locks.errors import assert_never
+from locks.ownership.agreements import OWNERSHIP
+from locks.ownership.messages import (
+    Agree,
+    AgreementFailed,
+    FromWorker,
+    Gone,
+    Idle,
+    Leaving,
+    Report,
+    SessionEffect,
+    ToParticipant,
+    ToSession,
+)
+from locks.ownership.part import Part
+from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node
 from locks.program import default_node
 from locks.runtime import current_client, tell
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.policy import Policy, policy_of
-from locks_leader.shell.agreements import Agreed, AgreementFailed, Agreements, Id
+from locks_leader.shell.agreements import Agreed, Agreements
 from locks_leader.state import ElectionState
 from locks_leader.wire import messages as wire
+from locks_leader.wire.ownership_messages import (
+    FromParticipant,
+    FromSession,
+    SessionId,
+    pack,
+    unpack,
+)
 
 __all__ = ["Ownership"]
 
-OWNERSHIP = "locks.ownership"
+logger = logging.getLogger("locks")
+
 MOST_GROUPS = 1 << 15  # what one worker owns must fit into one message
 Ref = pykka.ActorRef[Any]
-
-# What participants say to each other: (what, id of the session, ...), in terms that other nodes understand.
-REPORT = "report"  # to the session: participant, token of each group, agreements that it knows of
-RELEASED = "released"  # to the session: participant, groups
-LEAVING = "leaving"  # to the session: participant
-WELCOME = "welcome"  # from the session: agreements
-GRANTED = "granted"  # from the session: agreements, groups, token
-RENEWED = "renewed"  # from the session: agreements, groups, token
-REVOKED = "revoked"  # from the session: agreements, groups
-CLOSED = "closed"  # from the session
+Heard = FromWorker | Agreed | AgreementFailed
 
 
 class Ownership(Worker):
@@ -136,6 +147,7 @@ class Ownership(Worker):
         self._participant = start(
             Participant,
             part,
+            self.groups,
             Agreements(node, self._lock_id, policy_of(self._policy, self._nodes)),
             resource=self._lock_id,
             policy=self._policy,
@@ -144,209 +156,98 @@ class Ownership(Worker):
         )
 
 
-# --- The session -----------------------------------------------------------------------------------
-
-
-class CoordinatorSession:
-    """Who leads decides here who owns what.
-
-    Args:
-        participant: Its own participant.
-        election: The election as that participant sees it.
-
-    Attributes:
-        id: Its id.
-        coordinator: What it has decided.
-        is_open: Whether all have reported.
-    """
-
-    def __init__(self, participant: Participant, election: ElectionState) -> None:
-        self.id: Id = (election.term, str(election.leader_node))
-        self.coordinator: Coordinator[Ref] = Coordinator(participant.groups)
-        self.is_open = False
-        self._participant = participant
-        self._election = election
-        self._wanted = False  # an agreement, which nobody has begun to take
-        self._before = 0  # agreements under older sessions
-
-    @property
-    def agreements(self) -> int:
-        """How many agreements there were, as far as anybody knows."""
-        return self._before + self.coordinator.agreements
-
-    def report(self, worker: Ref, owned: dict[int, int], agreements: int) -> None:
-        """A participant says what it has not let go."""
-        coordinator = self.coordinator
-        self._before = max(self._before, agreements)
-        if worker in coordinator.workers:  # led anew: only what it says now counts
-            self.perform(coordinator.gone(worker))
-        self.perform(coordinator.joined(worker, owned))
-        if self.is_open:
-            self._send(worker, WELCOME)
-        self.look()
-
-    def leaving(self, worker: Ref) -> None:
-        """A participant will end after the tasks at hand."""
-        self.perform(self.coordinator.leaving(worker))
-
-    def gone(self, worker: Ref) -> None:
-        """A participant has ended, or is cut off."""
-        self.perform(self.coordinator.gone(worker))
-        self.look()
-
-    def look(self) -> None:
-        """Open, if all have reported."""
-        if self.is_open:
-            return
-        workers = self.coordinator.workers
-        if all(candidate in workers for candidate in self._election.candidates):
-            self.is_open = True
-            for worker in workers:
-                self._send(worker, WELCOME)
-            self.perform([])
-
-    def released(self, worker: Ref, groups: list[int]) -> None:
-        """A participant has let go what was asked back."""
-        self.perform(self.coordinator.released(worker, groups))
-
-    def agreed(self, agreed: Agreed) -> None:
-        """There is an agreement."""
-        newest = self.coordinator.newest
-        if agreed.token <= newest and newest > agreed.newest:  # reported meanwhile
-            self._wanted = True
-            self.perform([])
-        else:
-            self.perform(self.coordinator.agreed(agreed.token))
-
-    def close(self) -> None:
-        """Somebody else leads, or nobody: who has reported here is on its own."""
-        for worker in self.coordinator.workers:
-            if worker != self._participant.me:
-                self._participant.send(worker, (CLOSED, self.id))
-
-    def perform(self, effects: list[Effect]) -> None:
-        """Do what the coordinator wants done; callbacks of its own worker come last."""
-        own: list[Effect] = []
-        for effect in effects:
-            if isinstance(effect, Agree):
-                self._wanted = True
-            elif effect.worker == self._participant.me:
-                own.append(effect)
-            elif isinstance(effect, Grant):
-                self._send(effect.worker, GRANTED, list(effect.groups), effect.token)
-            elif isinstance(effect, Renew):
-                self._send(effect.worker, RENEWED, list(effect.groups), effect.token)
-            else:
-                self._send(effect.worker, REVOKED, list(effect.groups))
-        if self._wanted and self.is_open:
-            self._wanted = False
-            self._participant.agree(self.id, self.coordinator.newest)
-        part = self._participant.part
-        part.agreements = self.agreements
-        for effect in own:
-            if isinstance(effect, Grant):
-                part.granted(effect.groups, effect.token)
-            elif isinstance(effect, Renew):
-                part.renewed(effect.groups, effect.token)
-            elif isinstance(effect, Revoke):
-                self.released(self._participant.me, part.revoked(effect.groups))
-
-    def _send(self, worker: Any, what: str, *args: Any) -> None:
-        if worker != self._participant.me:
-            self._participant.send(worker, (what, self.id, self.agreements, *args))
-        elif what == WELCOME:
-            self._participant.part.resume()
-
-
-# --- The participant -------------------------------------------------------------------------------------
+# --- The participant ------------------------------------------------------------------------------
 
 
 class Participant(Behaviour):
-    """One worker's candidate: it hears what the worker is granted, and may lead.
-
-    Args of `init`:
-        part: The worker's part.
-        agreements: Takes agreements if it leads.
+    """One worker's candidate. If it leads, it runs the session.
 
     Attributes:
         me: Itself.
         part: The worker's part.
-        groups: How many groups there are.
-        session: Its session, if it leads.
+        session: The session, if it leads.
     """
 
     me: Ref
     part: Part
+    _election: ElectionState
 
-    def init(self, part: Part, agreements: Agreements) -> None:
-        """Take a participant; it ends with the worker."""
+    def init(self, part: Part, groups: int, agreements: Agreements) -> None:
+        """Take part, in the actor that calls it; it ends with the worker."""
         me: Any = current_client()
-        self.sit(me, part, agreements)
+        self.begin(me, part, groups, agreements)
 
-    def sit(self, me: Ref, part: Part, agreements: Agreements) -> None:
-        """Begin, as a certain actor."""
+    def begin(self, me: Ref, part: Part, groups: int, agreements: Agreements) -> None:
+        """Take part.
+
+        Args:
+            me: The actor.
+            part: The worker's part.
+            groups: How many groups there are.
+            agreements: Takes agreements if it leads.
+        """
         self.me = me
         self.part = part
-        self.groups = part.worker.groups
-        self.session: CoordinatorSession | None = None
+        self.session: CoordinatorSession[Ref] | None = None
+        self._groups = groups
         self._agreements = agreements
-        self._leader: Ref | None = None
-        self._following: Id | None = None  # the session to which it has reported
+        self._id: SessionId | None = None  # of the session that it has reported to, or runs
+        self._leader: Ref | None = None  # of that session, if it is another one
         self._refusal: Exception | None = None
         part.suspend()
         part.took_part(partial(tell, me))
 
-    def send(self, participant: Ref, message: tuple[Any, ...]) -> None:
+    def send(self, participant: Ref, message: FromParticipant | FromSession) -> None:
         """Tell another participant something."""
-        tell(participant, (wire.TAG, wire.CAST, message))
-
-    def agree(self, id: Id, newest: int) -> None:
-        """Take an agreement for a session."""
-        self._agreements.take(id, newest, self.me)
+        tell(participant, (wire.TAG, wire.CAST, pack(message)))
 
     # --- The election
 
     def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
-        """Open a session, as soon as all have reported; who comes later reports as well."""
+        """Begin a session. Those that come later report as well."""
         if newcomer is None:
-            self._leader = self._following = None
-            self.session = CoordinatorSession(self, election)
-            self.session.report(self.me, self.part.report(), self.part.agreements)
-            self._leave()
-        return OnlyNew((self._needed_session().id, self.groups))
+            self.session = CoordinatorSession(self._groups)
+            self._election = election
+            self._id = (election.term, str(election.leader_node))
+            self._leader = None
+            self._report()
+        return OnlyNew((self._id, self._groups))
 
     def surrendered(self, message: Any, election: ElectionState) -> None:
         """Report to the new leader."""
-        id, groups = message
+        self._id, groups = message
         self._leader = election.leader
-        self._following = id
-        owned = self.part.report()
-        if groups != self.groups:
+        if groups == self._groups:
+            self._report()
+        else:
+            self.part.report()
             self._refuse(groups, election)
-        elif self._leader is not None:
-            self.send(self._leader, (REPORT, id, self.me, owned, self.part.agreements))
-            self._leave()
+
+    def _report(self) -> None:
+        self._say(Report(self.part.report(), self.part.agreements))
+        if self.part.stopping:  # the session before was told so, this one was not
+            self._say(Leaving())
 
     def _refuse(self, groups: object, election: ElectionState) -> None:
-        name = self.part.worker.name
         self._refusal = InvalidOption(
-            f"the workers of {name!r} have {groups} groups, and this one has groups={self.groups}: "
-            "give all the same",
-            groups=self.groups,
+            f"the workers of {self.part.name!r} have {groups} groups, and this one has "
+            f"groups={self._groups}: give all the same",
+            groups=self._groups,
         )
         election.stop()
 
     def stepped_down(self, election: ElectionState) -> None:
-        """Decide nothing any more, and begin nothing."""
-        session, self.session = self._needed_session(), None
+        """End the session, and begin no task."""
         self._agreements.cancel()
-        self.part.suspend()
-        session.close()
+        if self.session is not None:
+            self._perform(self.session.close())
+        self.session = None
+        self._on_its_own()
 
     def handle_down(self, member: Ref, election: ElectionState) -> None:
-        """A worker is gone; or the leader, then nothing is begun for now."""
+        """A worker is gone; or the leader: then no task is begun for now."""
         if self.session is not None:
-            self.session.gone(member)
+            self._perform(self.session.gone(member, election.candidates))
         elif member == self._leader:
             self._on_its_own()
 
@@ -361,69 +262,75 @@ class Participant(Behaviour):
     # --- Messages
 
     def handle_cast(self, message: Any, election: ElectionState) -> None:
-        """Take in what another participant says, unless it is of a session that is no more."""
-        what, id, *args = message
-        session = self.session
-        if session is not None and id == session.id:
-            if what == REPORT:
-                session.report(*args)
-            elif what == RELEASED:
-                session.released(*args)
-            elif what == LEAVING:
-                session.leaving(*args)
-        elif id == self._following:
-            if what == CLOSED:
-                self._on_its_own()
-            else:
-                self._hear(what, *args)
-
-    def _hear(self, what: str, agreements: int, *args: Any) -> None:
-        """The session that it follows says something."""
-        self.part.agreements = agreements
-        if what == WELCOME:
-            self.part.resume()
-        elif what == GRANTED:
-            self.part.granted(*args)
-        elif what == RENEWED:
-            self.part.renewed(*args)
-        elif what == REVOKED:
-            self._release(self.part.revoked(*args))
+        """Take in what another participant says, unless it is of another session."""
+        try:
+            received = unpack(message, self.me, self._groups)
+        except MisuseError as error:
+            logger.warning("%s ignores a message: %s", self.me, error)
+            return
+        if self._id is None or received.id != self._id:
+            return
+        if isinstance(received, FromParticipant):
+            self._received(received.participant, received.message)
+        elif self.session is None:
+            self.part.agreements = received.agreements
+            self._told(received.message)
 
     def handle_info(self, message: Any, election: ElectionState) -> None:
-        """Take in what the worker's side says, or the lock."""
-        session = self.session
-        if isinstance(message, Gone):
-            election.stop()
-        elif isinstance(message, Leaving):
-            self._leave()
-        elif isinstance(message, Idle):
-            self._release(self.part.settle())
-        elif isinstance(message, AgreementFailed):
-            raise message.error
-        elif isinstance(message, Agreed) and session is not None and message.id == session.id:
-            session.agreed(message)
+        """Take in what the worker's threads say, or the agreements."""
+        if isinstance(message, Heard):
+            self._hear(message, election)
 
-    def _leave(self) -> None:
-        """Let the session know if the worker is about to leave."""
-        if not self.part.stopping:
-            return
-        if self.session is not None:
-            self.session.leaving(self.me)
-        elif self._leader is not None and self._following is not None:
-            self.send(self._leader, (LEAVING, self._following, self.me))
+    def _hear(self, message: Heard, election: ElectionState) -> None:
+        match message:
+            case Gone():
+                election.stop()
+            case Leaving() | Idle():
+                self._told(message)
+            case AgreementFailed():
+                raise message.error
+            case Agreed(id, token, newest):
+                if self.session is not None and id == self._id:
+                    self._perform(self.session.agreed(token, newest))
+            case _:
+                assert_never(message)
 
-    def _release(self, groups: list[int]) -> None:
-        if not groups:
-            return
+    def _told(self, message: ToParticipant | Leaving | Idle) -> None:
+        """Tell the worker's part something, and the session what comes of it."""
+        answer = self.part.told(message)
+        if answer is not None:
+            self._say(answer)
+
+    def _say(self, message: ToSession) -> None:
+        """Tell the session something, here or where the leader is."""
         if self.session is not None:
-            self.session.released(self.me, groups)
-        elif self._leader is not None and self._following is not None:
-            self.send(self._leader, (RELEASED, self._following, self.me, groups))
+            self._received(self.me, message)
+        elif self._leader is not None and self._id is not None:
+            self.send(self._leader, FromParticipant(self._id, self.me, message))
+
+    def _received(self, participant: Ref, message: ToSession) -> None:
+        """A participant says something to the session that this one runs."""
+        if self.session is not None:
+            expected = self._election.candidates
+            self._perform(self.session.received(participant, message, expected))
+
+    def _perform(self, effects: Sequence[SessionEffect]) -> None:
+        """Do what the session wants done; callbacks of the leader's own worker come last."""
+        session, id = self.session, self._id
+        assert session is not None
+        assert id is not None
+        own: list[ToParticipant] = []
+        for effect in effects:
+            if isinstance(effect, Agree):
+                self._agreements.take(id, session.newest, self.me)
+            elif effect.worker == self.me:
+                own.append(effect)
+            else:
+                self.send(effect.worker, FromSession(id, session.agreements, effect))
+        self.part.agreements = session.agreements
+        for effect in own:
+            self._told(effect)
 
     def _on_its_own(self) -> None:
-        self._leader = self._following = None
+        self._leader = self._id = None
         self.part.suspend()
-
-    def _needed_session(self) -> CoordinatorSession:
-        assert self.session is not None
-        return self.session

@@ -1,7 +1,13 @@
 """Settings for the whole suite."""
 
-import os
+from __future__ import annotations
 
+import os
+import signal
+
+import pytest
+from gevent import monkey
+from gevent._hub_local import get_hub_if_exists
 from hypothesis import settings
 
 # A failing example prints the line that replays it (`@reproduce_failure`): see tests/README.md.
@@ -15,3 +21,34 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("explore" if os.environ.get("LOCKS_EXPLORE") == "1" else "ci")
+
+# A shell starts what runs in the background with Ctrl-C ignored, and programs that tests start would
+# inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Fixtures that keep processes, or what these have printed, for many tests: such tests run one after the
+# other, in one worker.
+SHARED = {"processes", "all_processes", "outputs", "mapper", "erlang", "control"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Name the group of each test that shares processes with others."""
+    for item in items:
+        if SHARED.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(f"processes of {item.path.parent.name}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test finds its thread without a gevent hub, whatever others have left: a node would live there."""
+    hub = get_hub_if_exists()
+    if hub is not None and not monkey.is_module_patched("threading"):
+        hub.destroy(destroy_loop=True)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """With -s all runs in one process, for workers show nothing of what tests print."""
+    return 0 if config.option.capture == "no" else None

@@ -17,6 +17,8 @@ from gevent._hub_local import get_hub_if_exists
 
 ROOT = pathlib.Path(__file__).parents[1]
 T = TypeVar("T")
+LIMIT = 60.0
+"""Seconds after which what does not come fails a test: many, for machines that do other things, too."""
 
 
 def lines_of(do: Callable[[], object], *modules: ModuleType) -> int:
@@ -40,7 +42,7 @@ def lines_of(do: Callable[[], object], *modules: ModuleType) -> int:
     return lines
 
 
-def eventually(condition: Callable[[], T], limit: float = 10.0) -> T:
+def eventually(condition: Callable[[], T], limit: float = LIMIT) -> T:
     """Wait until `condition()` is true and return its value; fail after `limit` seconds.
 
     In a thread with a gevent hub the other greenlets run meanwhile. In a thread without one none is
@@ -63,7 +65,7 @@ def run_script(script: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=LIMIT,
         check=False,
     )
     assert done.stderr == ""

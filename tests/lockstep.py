@@ -8,7 +8,7 @@ from typing import cast
 
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, Slot
-from locks.model import AgentId, LockId, Mode, RequestRecord, blocks, conflict
+from locks.model import MODES, AgentId, LockId, Mode, RequestRecord, blocks, conflict
 from tests.oracle import End, Key, Oracle, Wish
 
 NODE = "n@host"
@@ -67,7 +67,7 @@ class Lockstep:
             assert self.table.version == before, "a repeated request has changed the version"
             known = self.wishes[entry.number]
             same = (who, lock_id, mode)
-            assert known.key == (same if same in self._keys() else (who, lock_id, "write"))
+            assert known.key == same if same in self._keys() else known is wish
             assert known.turn == self.turns[known]
             changed = []
         else:
@@ -114,7 +114,7 @@ class Lockstep:
             number, verb, *rest = line.split()
             who = agent(int(number))
             lock_id = tuple(rest[0].split("/")) if rest else ()
-            if verb in ("read", "write"):
+            if verb in MODES:
                 changed = [self.request(who, lock_id, cast(Mode, verb))]
             elif verb == "release":
                 changed = self.release(who, lock_id, cast(Mode, rest[1]) if rest[1:] else None)
@@ -222,7 +222,7 @@ class Lockstep:
             if entry.granted and not entry.gone:
                 lock_id = entry.slot.lock_id
                 assert entry.since > self.tokens.get(lock_id, 0), "a fencing token is too low"
-                if entry.write:
+                if entry.mode == "write":
                     self.tokens[lock_id] = entry.since
                 self.counted["grants"] += 1
         for entry in self.table.view(()):
@@ -295,16 +295,15 @@ def check_structure(table: LockTable) -> None:
         own = list(slot.entries())
         assert slot is root or own or slot.children, f"{slot.lock_id} is left over"
         assert table.find(slot.lock_id) is slot
-        assert slot.below == len(below)
-        assert slot.writes_below == sum(e.write for e in below)
+        assert slot.below == [sum(e.mode == mode for e in below) for mode in MODES]
         assert slot.waiting() == sum(not e.granted for e in own)
-        assert slot.waiting(writes_only=True) == sum(e.write and not e.granted for e in own)
-        assert slot.granted_write is next((e for e in slot.writes if e.granted), None)
-        assert set(slot.granted_reads) == {e for e in slot.reads if e.granted}
+        assert bool(slot.queues) == bool(slot.granted) == bool(own)
         assert set(slot.counting) == {e for e in own if e.pending >= 0}
-        for write, queue in ((True, slot.writes), (False, slot.reads)):
-            assert all(e.write is write and e.slot is slot for e in queue)
+        for rank, queue in enumerate(slot.queues):
+            assert all(MODES[e.rank] == e.mode and e.rank == rank and e.slot is slot for e in queue)
             assert [e.place for e in queue] == sorted(e.place for e in queue)
+            assert slot.granted[rank] == sum(e.granted for e in queue)
+            assert slot.waiting((rank,)) == sum(not e.granted for e in queue)
         for child in slot.children.values():
             assert child.parent is slot
     for owner in table.owners.values():
@@ -350,7 +349,7 @@ def walk(lockstep: Lockstep, random: Random, steps: int) -> None:
     for _ in range(steps):
         who = random.choice(agents)
         lock_id = tuple(random.choices(alphabet, k=random.randint(1, depth)))
-        mode: Mode = random.choice(["read", "write"])
+        mode = random.choice(MODES)
         verb = random.choices(["request", "release", "end", "surrender"], [20, 4, 1, 7])[0]
         if verb == "request":
             lockstep.request(who, lock_id, mode)

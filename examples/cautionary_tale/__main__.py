@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run it.
 
     Args:
-        arguments: Those of the command line.
+        arguments: The arguments of the command line.
 
     Returns:
         The exit status: 0, or 1 if a random schedule went wrong with `locks`.

@@ -1,11 +1,11 @@
 """The tale's drafts of a lock, as programs of a worker, and one that is right.
 
-A program says what its worker does with the store, one thing after the other, and gets the answer. The
+A program yields the actions of its worker on the store, one after the other, and gets the answers. The
 numbers are those of the tale's steps. It ends by returning the step in which the worker moves on to
-another data set, or nothing when all is done.
+another data set, or `None` when it has processed this one.
 
 A program is run anew from its beginning for each state that is explored, with the answers that it got
-so far (`next_action`). So it is plain Python, and still every state can be gone back to.
+so far (`next_action`). So it is plain Python, and the search can still go back to every state.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Write(NamedTuple):
 
 
 class Create(NamedTuple):
-    """Write the worker's ID if there is no lock, as one step of one server; tells whether it did."""
+    """Write the worker's ID if there is no lock, in one step of one server; answers whether it did."""
 
     step: int
 
@@ -123,8 +123,8 @@ class Draft(NamedTuple):
     """A way to lock a data set.
 
     Attributes:
-        name: What it is called.
-        program: What a worker with this ID does.
+        name: Its name.
+        program: The program of a worker with a given ID.
         allow_mult: Whether the store keeps values that are in conflict; if not, the last write wins.
         about: What is new in it.
     """
@@ -172,7 +172,7 @@ def first(me: int) -> Program:
 
 
 def second(me: int) -> Program:
-    """Look again after writing, whether it is still one's own."""
+    """After writing, look again whether the lock is still one's own."""
     lock = yield Read(1)
     if lock.exists:
         return 2
@@ -186,7 +186,7 @@ def second(me: int) -> Program:
 
 
 def third(me: int) -> Program:
-    """Keep what is in conflict, and give way then."""
+    """Keep values that are in conflict, and then give way."""
     lock = yield Read(1)
     if lock.exists:
         return 2

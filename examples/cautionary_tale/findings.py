@@ -1,8 +1,8 @@
-"""What is looked for in the drafts: the tale's claims, one by one, and what the search says of each.
+"""The questions about the drafts: the tale's claims, one by one, and what the search says of each.
 
 A finding is a question about a setting: is it safe, is it live, is it free of locks that nobody holds?
-`locks.sim.shortest` answers it for every order of what can happen. If the answer is no, there is a
-shortest schedule that shows it, and a story of it.
+`locks.sim.shortest` answers it for every schedule. If the answer is no, there is a shortest schedule
+that shows it, and a story of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "RIGHT",
     "TALES",
     "WITH_OUTAGES",
-    "AnswerWait",
+    "Answer",
     "Question",
     "actions",
     "answer",
@@ -49,12 +49,12 @@ Property = Literal["safe", "live", "free"]
 
 
 class Question(NamedTuple):
-    """What is asked.
+    """A question.
 
     Attributes:
         title: The question, as a title of its story.
         setting: What is explored.
-        wanted: Safe: never two workers at once. Live: somebody processes the data set. Free: at the end
+        wanted: Safe: never two workers at once. Live: a worker processes the data set. Free: at the end
             there is no lock that nobody holds and that made another worker move on.
     """
 
@@ -63,11 +63,11 @@ class Question(NamedTuple):
     wanted: Property
 
 
-class AnswerWait(NamedTuple):
-    """What was found.
+class Answer(NamedTuple):
+    """The answer to a question.
 
     Attributes:
-        question: What was asked.
+        question: The question.
         found: What the search found.
     """
 
@@ -76,7 +76,7 @@ class AnswerWait(NamedTuple):
 
     @property
     def moves(self) -> int | None:
-        """How many moves the shortest schedule that goes wrong takes; None if there is none."""
+        """The number of moves of the shortest schedule that goes wrong; `None` if there is none."""
         return None if self.found.violation is None else len(self.found.schedule)
 
     def __str__(self) -> str:
@@ -96,11 +96,11 @@ class AnswerWait(NamedTuple):
 
 
 @cache
-def answer(question: Question, limit: int = 500_000) -> AnswerWait:
-    """Search every order of what can happen.
+def answer(question: Question, limit: int = 500_000) -> Answer:
+    """Search every schedule.
 
     Raises:
-        InvalidOption: Nothing of that name is wanted, or the setting makes no sense.
+        InvalidOption: `wanted` is unknown, or the setting makes no sense.
         TooManyStates: There are more than `limit` states.
     """
     tale = Tale(question.setting)
@@ -112,7 +112,7 @@ def answer(question: Question, limit: int = 500_000) -> AnswerWait:
     if question.wanted not in checks:
         raise InvalidOption(f"wanted={question.wanted!r}: give one of {', '.join(checks)}")
     check = checks[question.wanted]
-    return AnswerWait(question, shortest(tale, check, limit, tale.key, _whose, tale.price))
+    return Answer(question, shortest(tale, check, limit, tale.key, _whose, tale.price))
 
 
 def _whose(move: Move) -> Hashable:
@@ -147,7 +147,7 @@ ANSWERS = dict(_drafts())
 
 IN_TURN = Setting(FIRST, in_turn=True)
 
-# What the tale says at its end, and what belongs to it.
+# What the tale says at its end, and more of the kind.
 OTHERS = {
     "left behind": Question(
         "Draft 4 leaves the lock of the worker that moved on, though nothing fails",
@@ -201,7 +201,7 @@ WITH_OUTAGES = {
     if (draft is THIRD) == (question.wanted == "safe")
 }
 
-# A store that can look and write in one step: it must not be accused.
+# A store that can look and write in one step: no failure may be found in it.
 RIGHT = {
     wanted: Question(
         f"A register, three workers: {wanted}", Setting(REGISTER, 3, servers=1), wanted
@@ -236,7 +236,7 @@ def follow(tale: Tale, scenes: Iterable[Scene]) -> tuple[list[Move], State]:
     """Act scenes, with requests answered by the first servers that can; the moves, and the end.
 
     Raises:
-        Violation: It is not this step that the worker takes next.
+        Violation: The worker's next step is another one.
     """
     state, moves = tale.start(), []
 
@@ -280,7 +280,7 @@ def actions(tale: Tale, schedule: Iterable[Move]) -> list[tuple[int, int]]:
 
 
 def table(drafts: Iterable[Draft] = DRAFTS) -> str:
-    """What was found of the drafts: a line for each."""
+    """The findings on the drafts: a line for each."""
     lines = [f"{'draft':7}  {'safe':18}  {'live':18}  shortest failure", "-" * 79]
     for draft in drafts:
         safe, live = map(answer, ANSWERS[draft])
@@ -291,5 +291,5 @@ def table(drafts: Iterable[Draft] = DRAFTS) -> str:
     return "\n".join(lines)
 
 
-def _verdict(found: AnswerWait) -> str:
+def _verdict(found: Answer) -> str:
     return f"{'no' if found.moves else 'yes'} ({found.found.states:,} states)"

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from locks.sim.explore import Outcome, explore
+from locks.sim.explore import Explored, explore
 from locks.sim.plan import Plan, Shape, plan
-from locks.sim.runs import Failure, Tally, run_plan
+from locks.sim.runs import FailedRun, Tally, run_plan
 from locks.sim.story import tell
 from locks.sim.world import Faults, World
 
@@ -27,10 +27,10 @@ NO_FAULTS = Faults()
 
 
 class Part(NamedTuple):
-    """What is explored.
+    """A part that is explored.
 
     Attributes:
-        about: In words.
+        about: What it is, in words.
         world: Makes the world.
     """
 
@@ -38,7 +38,7 @@ class Part(NamedTuple):
     world: Callable[[], World]
 
 
-def explore_part(part: Part, limit: int = 5_000_000) -> Outcome:
+def explore_part(part: Part, limit: int = 5_000_000) -> Explored:
     """Visit every order; at each end both workers have finished, unless they wait for nodes.
 
     Raises:
@@ -54,7 +54,7 @@ def _finished(world: World) -> tuple[bool, ...]:
 
 
 def _from_start(script: str, down: str = "", faults: Faults = NO_FAULTS) -> World:
-    """Nobody has asked; one node may be down, which all know."""
+    """No worker has asked; one node may be down, and all know it."""
     if down:
         faults = faults._replace(crashes=faults.crashes + 1, nodes=(down,), restarts=False)
     world = World([script] * 2, NODES, faults, HOMES)
@@ -113,8 +113,8 @@ MORE = (
 )
 
 
-def at_random(runs: int = 1000, seed: int = 0) -> tuple[Tally, Failure | None]:
-    """Two workers on three nodes, whose connections break and that crash, under random schedules."""
+def at_random(runs: int = 1000, seed: int = 0) -> tuple[Tally, FailedRun | None]:
+    """Two workers on three nodes that crash and lose connections, under random schedules."""
     shape = Shape(
         agents=2,
         locks=1,
@@ -147,7 +147,7 @@ def _on_all_nodes(drawn: Plan) -> Plan:
 
 
 def minority() -> Iterator[str]:
-    """Worker 1 is cut off with one node of three, and then both ask: it waits until that is mended."""
+    """Worker 1 is cut off with one of three nodes; then both ask. It waits until they reconnect."""
     world = World([LOCK] * 2, NODES, Faults(cuts=2), HOMES, trace=True, await_nodes=True)
     _cut_off_n1(world)
     world.step(1, 2)
@@ -204,7 +204,7 @@ def _mended(world: World) -> None:
 
 
 def _tell_from(world: World, number: int) -> Iterator[str]:
-    """What happened after the first so many events."""
+    """What happened after the first `number` events."""
     events = world.events or []
     before = sum(1 for _ in tell(events[:number]))
     for place, line in enumerate(tell(events)):
@@ -213,7 +213,7 @@ def _tell_from(world: World, number: int) -> Iterator[str]:
 
 
 def _who_has_it(world: World) -> str:
-    """Who has the lock now, and who waits."""
+    """Which worker has the lock now, and which one waits."""
     having = [f"worker {c.number}" for c in world.clients if c.told and not c.finished]
     waiting = [f"worker {c.number}" for c in world.clients if not c.told and not c.finished]
     found = f"{' and '.join(having) or 'nobody'} has the lock"

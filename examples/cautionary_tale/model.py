@@ -6,9 +6,9 @@ stands in for it while it can't be reached.
 * **Requests.** A worker sends each request to all primaries; for one that can't be reached, to its
   fallback. Each message arrives at any time, or never if its server becomes unreachable; those from one
   worker to one server arrive in order. A read or a write succeeds when `quorum` *primaries* have answered
-  (`pr`, `pw`). It fails when all have answered or are lost, and these are too few. Whatever has arrived
-  stays. Nothing is undone, and what has not arrived yet still arrives.
-* **Versions.** A server knows which writes it has seen, and which of them nobody has replaced. A write
+  (`pr`, `pw`). It fails when all have answered or are lost, and these are too few. Writes that have
+  arrived stay. Nothing is undone, and what has not arrived yet still arrives.
+* **Versions.** A server knows which writes it has seen, and which of them were not replaced. A write
   replaces what its worker had read before. Two that replace nothing of each other are in conflict: both
   are kept (siblings, `allow_mult=true`), or the one begun last (`allow_mult=false`).
 * **Deletion** is a write of a tombstone. It replaces what the worker has read and written. Tombstones
@@ -18,8 +18,8 @@ stands in for it while it can't be reached.
 A worker whose request fails gives up. Its clock is always right, and it never dies. A message that has
 arrived is answered, and its answer is not lost.
 
-A state is a tuple of tuples; what can happen in it are moves, also tuples. Servers are equal, so two
-states that differ only in which server is which count once (`Tale.key`).
+A state is a tuple of tuples; what can happen in it are moves, also tuples. Servers are interchangeable,
+so two states that differ only in which server is which count once (`Tale.key`).
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ Move = tuple[
 
 
 class Setting(NamedTuple):
-    """What is explored.
+    """A setting to explore.
 
     Attributes:
-        draft: What the workers do.
+        draft: The program of the workers.
         workers: How many of them.
         outages: How often a primary may become unreachable.
         in_turn: A worker begins only when the one before has ended. Otherwise all begin at any time.
@@ -149,9 +149,9 @@ class Worker(NamedTuple):
     """A worker.
 
     Attributes:
-        doing: What it does; `"failed"` is for a request that has failed, which it is about to notice.
-        answers: What its program was answered.
-        heard: How many servers have answered its request so far that count.
+        doing: What it does; `"failed"`: its request has failed, and it is about to notice.
+        answers: The answers that its program has got.
+        heard: How many servers that count have answered its request so far.
         read: What they have answered.
         knows: All writes that it has read or made; a set.
     """
@@ -180,10 +180,10 @@ class State(NamedTuple):
 
 
 class Tale:
-    """The states of a setting, and what leads from one to another: a `locks.sim.shortest.Model`.
+    """The states of a setting, and the moves between them: a `locks.sim.shortest.Model`.
 
     Args:
-        setting: What is explored.
+        setting: The setting.
 
     Raises:
         InvalidOption: The setting makes no sense.
@@ -200,7 +200,7 @@ class Tale:
         self.draft = setting.draft
 
     def start(self) -> State:
-        """Nobody has done anything."""
+        """No worker has done anything."""
         setting = self.setting
         server = Server(True, NOTHING, NOTHING, ((),) * setting.workers)
         return State(
@@ -208,11 +208,11 @@ class Tale:
         )
 
     def key(self, state: State) -> Hashable:
-        """What makes two states the same: servers are equal."""
+        """The key by which two states are the same: servers are interchangeable."""
         return (tuple(sorted(state.servers)), *state[1:])
 
     def price(self, state: State, party: Hashable, other: Hashable) -> int:
-        """What it costs when another worker goes on; worker 1 begins, and requests are not split."""
+        """The cost when another worker goes on; worker 1 begins, and requests are not split."""
         if party is None:
             return int(other == 1)
         if not isinstance(party, int) or party < 0 or state.workers[party].doing != "waiting":
@@ -248,10 +248,10 @@ class Tale:
         return found
 
     def after(self, state: State, move: Move) -> State:
-        """What comes of a move.
+        """The state after a move.
 
         Raises:
-            InvalidOption: The draft does what it can't do with so many servers.
+            InvalidOption: The draft does something that needs a single server.
         """
         kind, w, s = move
         if kind == "step":
@@ -280,7 +280,7 @@ class Tale:
         return state
 
     def _step(self, state: State, w: int) -> State:
-        """A worker begins what it does next."""
+        """A worker begins its next action."""
         worker = state.workers[w]
         if worker.doing == "failed":
             return _set(state, w, worker._replace(doing="gave up", read=NOTHING, heard=0))
@@ -368,7 +368,7 @@ class Tale:
     # --- Versions
 
     def _merged(self, a: Copy, b: Copy, order: tuple[int, ...]) -> Copy:
-        """What two have together; without siblings, only the write that was begun last."""
+        """The union of two copies; without siblings, only the write that was begun last."""
         live = (a.live & b.live) | (a.live & ~b.seen) | (b.live & ~a.seen)
         if not self.draft.allow_mult and live & (live - 1):
             live = 1 << max((n for n in order if live >> n & 1), key=order.index)
@@ -402,7 +402,7 @@ class Tale:
             raise Violation(f"workers {_listed(at_work)} process the data set at once")
 
     def check_live(self, state: State, moves: object = ()) -> None:
-        """Somebody processes the data set, unless too few servers can be reached for all of them.
+        """A worker processes the data set, unless too few servers can be reached for all of them.
 
         Raises:
             Violation: All have ended, none of them has processed it, and a lock made one move on.
@@ -412,7 +412,7 @@ class Tale:
             raise Violation("nobody processes the data set")
 
     def check_free(self, state: State, moves: Sequence[Move]) -> None:
-        """At rest, when nothing has to happen any more, there is no lock, for nobody is there.
+        """At rest, when nothing has to happen any more, there is no lock: no worker is left.
 
         Raises:
             Violation: A worker that has ended has left its lock, and another one moved on.
@@ -439,7 +439,7 @@ def _set(state: State, w: int, worker: Worker) -> State:
 
 
 def _without(server: Server, w: int, request: int) -> Server:
-    """A server without messages of a request that nobody waits for."""
+    """A server without the messages of a request that its worker does not wait for."""
     left = tuple(message for message in server.mail[w] if message.request != request)
     if len(left) == len(server.mail[w]):
         return server

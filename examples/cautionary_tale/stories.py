@@ -1,7 +1,7 @@
 """Schedules of the model as stories: numbered sentences, as the tale tells its failure scenarios.
 
-What belongs to one request is one sentence, as long as nothing else happens in between. What arrives
-after its worker has gone on is told when it arrives.
+A request is one sentence, as long as nothing else happens in between. A message that arrives after its
+worker has gone on is told when it arrives.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def tell(tale: Tale, schedule: Sequence[Move]) -> Iterator[str]:
 
 
 class _Teller:
-    """Follows the states, and keeps what is not told yet: servers that one request has reached."""
+    """Follows the states, and keeps what is not told yet: the servers that a request has reached."""
 
     def __init__(self, tale: Tale) -> None:
         self.tale = tale
@@ -92,7 +92,7 @@ class _Teller:
             yield self._succeeded(w, len(old.answers))
 
     def rest(self, state: State | None = None) -> Iterator[str]:
-        """What is not told yet, for something else happens now."""
+        """What is not told yet; called when something else happens."""
         if self.whose < 0:
             return
         w, reached = self.whose, self.reached

@@ -1,4 +1,4 @@
-"""What the store does in a second, and how much of it twice."""
+"""How many transactions the store does in a second, and how many of them twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Latches: who works on which keys at this moment.
+"""Latches: which requests work on which keys at this moment.
 
 A latch is held for the length of one request, while it looks at the lock table and at the data, and
 never while it waits for a lock. A request takes all its latches at once and lines up: it waits for

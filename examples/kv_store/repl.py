@@ -31,7 +31,7 @@ class Repl:
     Args:
         store: The store.
         out: Where to print.
-        echo: Whether to repeat each command, because nobody typed it in a terminal.
+        echo: Whether to repeat each command, because it was not typed in a terminal.
     """
 
     def __init__(self, store: Store, out: TextIO, *, echo: bool = False) -> None:
@@ -82,7 +82,7 @@ class Repl:
 
     def close(self) -> None:
         """Abort what is open and end the sessions."""
-        # Whom somebody waits for is either here, or waits for somebody else: there is no circle.
+        # A session that another one waits for is free, or waits for a third one: there is no cycle.
         while any(session.busy for session in self._sessions.values()):
             for session in self._sessions.values():
                 if not session.busy and session.tx is not None:
@@ -97,7 +97,7 @@ class Repl:
     # --- Commands
 
     def _job(self, name: str, arguments: list[str]) -> Callable[[Session], str] | None:
-        """Return what a session has to do; None if it is done already."""
+        """Return a session's job; `None` if it is done already."""
         if name == "put" and len(arguments) > 2:
             arguments = [arguments[0], " ".join(arguments[1:])]
         if name in ("help", "locks") and not arguments:
@@ -134,7 +134,7 @@ class Repl:
             lines.append(" ".join(parts).rstrip(";"))
         return "\n".join(lines) or "no locks"
 
-    # --- What it says
+    # --- Output
 
     def _report(self) -> None:
         settle(self._sessions.values())

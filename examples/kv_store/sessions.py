@@ -1,7 +1,7 @@
 """Clients that are driven from outside, one command at a time.
 
-Each session has a thread. Whoever drives it starts a command and looks whether it has ended or
-waits for a lock. The REPL shows this by hand, and tests choose the order of the steps.
+Each session has a thread. Its driver starts a command and looks whether it has ended or waits for a
+lock. The REPL shows this by hand, and tests choose the order of the steps.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Session:
 
     @property
     def waits_for(self) -> tuple[Any, Any] | None:
-        """The transaction for whose lock its job waits, and the key; None if it need not wait."""
+        """The transaction whose lock its job waits for, and the key; `None` if it does not wait."""
         tx = self.tx
         for state in self.store.table.states():
             for place in (*state.waiting_readers, *state.queued_writers):
@@ -89,7 +89,7 @@ def settle(sessions: Iterable[Session]) -> None:
     pause = 0.0
     while True:
         now = [(session.busy, session.waits_for) for session in every]
-        # One look is not enough: who was seen first may have been released since by another one.
+        # One look is not enough: another session may have released the first one since.
         if now == before and all(wait is not None for busy, wait in now if busy):
             return
         before = now

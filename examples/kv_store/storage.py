@@ -8,15 +8,15 @@ Four tables:
   record stays until the intents of its transaction have become versions.
 * `numbers`: the timestamp up to which the oracle may go, and the oldest one that can be read.
 
-One connection, and in it always one open SQLite transaction. Whoever commits (`commit`) writes all
-that has gathered in it to the disk, the intents of others too. So an intent costs no wait for the
-disk, a transaction costs one, and its intents are on the disk no later than its record.
+One connection, and in it always one open SQLite transaction. A commit (`commit`) writes everything that
+has gathered in it to the disk, the intents of other transactions, too. So an intent costs no wait for
+the disk, a transaction costs one, and its intents are on the disk no later than its record.
 
 A file whose process was killed has records with intents (committed: the versions are made when it
 is opened) and intents without a record (not committed: removed). This is done for all of them
 before the first request. They could also be found one by one, by the requests that meet them
 (`LockTable.add_discovered_lock`): that is for stores that can't wait for it. Here it takes two
-statements, and from then on each intent is one of a living transaction and in the lock table.
+statements, and from then on each intent belongs to a living transaction and is in the lock table.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ INSERT OR IGNORE INTO numbers VALUES ('ceiling', 0), ('oldest', 0);
 
 
 class StoreFailed(OperatingError):
-    """The file can't be used, or no longer: what SQLite said is the cause."""
+    """The file can't be used, or not any more: the error of SQLite is the cause."""
 
 
 class Storage:
-    """The tables. Each method is atomic; who may call it when is up to latches and locks.
+    """The tables. Each method is atomic; latches and locks decide which calls may be made when.
 
     Args:
         path: The file, made if it is not there; ":memory:" for none.
@@ -153,7 +153,7 @@ class Storage:
     # --- Writing
 
     def put_intent(self, key: str, txn: int, value: str | None) -> None:
-        """Write a transaction's value for a key. The key's intent, if any, is its own."""
+        """Write a transaction's value for a key. If the key has an intent, it is its own."""
         self._run("INSERT OR REPLACE INTO intents VALUES (?, ?, ?)", key, txn, value)
 
     def commit(self, txn: int, timestamp: int) -> None:
@@ -165,7 +165,7 @@ class Storage:
     def resolve(self, txn: int, timestamp: int | None) -> None:
         """Make versions of a transaction's intents, or remove them if it was not committed.
 
-        It is on the disk with the next commit of anybody; if there is none before the process
+        It is on the disk with the next commit of any transaction; if there is none before the process
         ends, it is done again when the file is opened. Only if there is a record of an abort (the
         commit was interrupted) it is on the disk at once: it must not be found again.
         """
@@ -195,7 +195,7 @@ class Storage:
             self._commit()
 
     def vacuum(self, before: int) -> int:
-        """Remove the versions that nobody sees who reads at `before` or later; return how many."""
+        """Remove the versions that no read at `before` or later sees; return how many."""
         with self._mutex:
             self.set_number("oldest", before)
             self._run(
@@ -210,7 +210,7 @@ class Storage:
         return int(removed) + int(deleted)
 
     def close(self) -> None:
-        """Write what there is and close the file."""
+        """Write what has gathered, and close the file."""
         with self._mutex:
             if self._failed is None:
                 if self._db.in_transaction:
@@ -233,7 +233,7 @@ class Storage:
                 return self._db.execute(statement, values).fetchall()
             except sqlite3.Error as error:
                 # SQLite may have undone all that was gathered, the intents of others too. Only
-                # what is on the disk is sure now: go on from there.
+                # what is on the disk is certain now: go on from there.
                 self._failed = str(error)
                 raise StoreFailed(
                     f"SQLite says: {error}. Open the store anew (once no other process has it "

@@ -55,7 +55,7 @@ class Transaction:
         floor: It will not commit below this timestamp. Above `timestamp` only while it moves up.
         read_only: Whether it is a snapshot: its timestamp doesn't rise.
         state: "open", "committed" or "aborted".
-        lost: The error by which it was aborted, if it was one.
+        lost: The error by which it was aborted, or `None`.
     """
 
     def __init__(self, store: Store, number: int, at: int | None, priority: int | None) -> None:
@@ -76,7 +76,7 @@ class Transaction:
 
     @property
     def txn(self) -> Txn:
-        """What the lock table knows of it."""
+        """The transaction as the lock table knows it."""
         return Txn(self.id, self.floor, self._priority)
 
     # --- What users call
@@ -87,7 +87,7 @@ class Transaction:
         Raises:
             Restart, DeadlockAborted: The transaction was aborted; run it again.
             TransactionOver: It has ended before, or another thread has aborted it meanwhile.
-            InvalidOption: The key is not a string, or not a good one.
+            InvalidOption: The key is not a string, or not a valid one.
         """
         span = Span(checked(key))
         storage = self._store.storage
@@ -145,7 +145,7 @@ class Transaction:
         self.give_up(None)
 
     def give_up(self, why: LocksError | None) -> None:
-        """Abort, and raise an error in whoever goes on with the transaction."""
+        """Abort, and raise an error if the transaction is used again."""
         with self._mutex:
             if self.state == "open":
                 self.state, self.lost = "aborted", self.lost or why
@@ -162,7 +162,7 @@ class Transaction:
     ) -> None:
         try:
             if kind is None and self.lost is not None:
-                raise self.lost  # whoever caught it must not take this for a commit
+                raise self.lost  # code that caught it must not take this for a commit
             if kind is None and self.state == "open":
                 self.commit()
         finally:
@@ -245,7 +245,7 @@ class Transaction:
                     must_wait, guard = table.scan_and_enqueue(request, self.txn, guard)
                     if not must_wait:
                         return attempt()
-                # Without the latches: those who are waited for must get through.
+                # Without the latches: those that are waited for must get through.
                 table.wait_for(guard)
         finally:
             if guard is not None:
@@ -286,7 +286,7 @@ class Transaction:
             if self.writes:
                 store.storage.resolve(self.id, self.timestamp if committed else None)
         except StoreFailed as error:
-            failed = error  # those who wait shall go on, and see it themselves
+            failed = error  # waiting transactions go on, and see it themselves
         for key in self.writes:
             store.table.update_locks(key, update)
         if store.active.pop(self.id, None) is not None:
@@ -325,7 +325,7 @@ class Store:
         Args:
             at: A timestamp: the transaction is a snapshot of what is committed up to there, and
                 only reads. It waits for no transaction that writes above it.
-            priority: Of those in a deadlock the one with the lowest is aborted, if all have one;
+            priority: In a deadlock the transaction with the lowest is aborted, if all have one;
                 otherwise the youngest.
 
         Raises:
@@ -348,7 +348,7 @@ class Store:
         Each time it has a higher priority in deadlocks, and begins after a longer pause.
 
         Args:
-            function: Called with the transaction; it must be fit to be run more than once.
+            function: Called with the transaction; it must be safe to run more than once.
             retries: How many times it may be run again.
 
         Returns:
@@ -371,7 +371,7 @@ class Store:
         raise AssertionError("not reached")
 
     def vacuum(self, before: int) -> int:
-        """Remove old versions that nobody sees at `before` or later; return how many.
+        """Remove old versions that no read at `before` or later sees; return how many.
 
         Snapshots below `before` can't be begun any more; those that are open keep their versions.
         """
@@ -384,7 +384,7 @@ class Store:
             return self.storage.vacuum(max(needed, self.storage.number("oldest")))
 
     def changed(self, span: Span, after: int, upto: int, txn: int) -> bool:
-        """Whether others have written in a span, or may yet, above `after` and not above `upto`."""
+        """Whether others wrote in a span, or still may, above `after` and not above `upto`."""
         start, end = span.start, span.start + "\0" if span.end is None else span.end
         # An intent may become a version while we look: so intents first.
         for writer in self.storage.writers(start, end) - {txn}:
@@ -402,7 +402,7 @@ class Store:
         """Close the file and abort all open transactions, also those of other threads."""
         self.storage.close()  # first: what is not committed now never will be
         for tx in list(self.active.values()):
-            with suppress(StoreFailed):  # only its locks are left, for those who wait
+            with suppress(StoreFailed):  # only its locks are left, for those that wait
                 tx.give_up(StoreFailed(f"transaction {tx.id} was aborted: the store was closed"))
 
     def __enter__(self) -> Store:
@@ -424,12 +424,12 @@ def text(what: str, value: str) -> str:
 
 
 def show(span: Span) -> str:
-    """Return a span for people."""
+    """Return a span as readable text."""
     return repr(span.start) if span.end is None else f"{span.start!r} up to {span.end!r}"
 
 
 def checked(key: str, *, or_end: bool = False) -> str:
-    """Return a key that is fit to be one."""
+    """Return a valid key, or raise `InvalidOption`."""
     if text("key", key) >= END and not (or_end and key == END):
         raise InvalidOption(f"key {key!r} is not below {END!r}, the end of all keys; name another")
     return key

@@ -1,4 +1,4 @@
-"""Timestamps: where they come from, and up to where each key has been read."""
+"""Timestamps: their source, and up to where each key has been read."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Oracle:
 
 
 class ReadCache:
-    """The largest timestamp at which each key was read, and by whom.
+    """The largest timestamp at which each key was read, and by which transaction.
 
-    Who writes a key must do it above this timestamp; otherwise the reader would have missed a value
-    that it should have seen. A transaction's own reads don't count.
+    A key must be written above this timestamp; otherwise the reader would have missed a value that it
+    should have seen. A transaction's own reads don't count.
 
-    It holds what is needed and at times more: when there are too many entries, all of them become
-    one for all keys. Writers are then moved up that needn't have been, which is harmless.
+    It holds what is needed, and sometimes more: when there are too many entries, all of them become
+    one for all keys. Then writers move up that need not, which is harmless.
 
     Args:
         limit: The number of entries. Ranges are looked through one by one, so a tenth of it.
@@ -85,7 +85,7 @@ class ReadCache:
 
 
 def later(entry: tuple[int, int | None] | None, read: int, txn: int) -> tuple[int, int | None]:
-    """Return the later one of an entry and a read; with two readers, it is nobody's own."""
+    """Return the later one of an entry and a read; one with two readers belongs to neither."""
     if entry is None or entry[0] < read:
         return (read, txn)
     if entry[0] == read and entry[1] != txn:

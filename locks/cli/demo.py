@@ -19,9 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gevent
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 import locks
 from locks.cli.demo_story import tell_story
@@ -36,7 +33,7 @@ START_BALANCE = 100
 
 @dataclass
 class Bank:
-    """The accounts, and what was counted. The locks are the only thing that protects them."""
+    """The accounts, and some counters. Only the locks protect them."""
 
     balances: list[int]
     transfers: int = 0
@@ -47,7 +44,7 @@ class Bank:
 
     @property
     def money(self) -> int:
-        """All the money there should be."""
+        """How much money there should be."""
         return START_BALANCE * len(self.balances)
 
     def client(self, rng: random.Random, on_deadlock: OnDeadlock) -> None:
@@ -94,7 +91,7 @@ class Bank:
             gevent.sleep(every)
 
     def report(self, seconds: float) -> dict[str, Any]:
-        """What is to be said at the end."""
+        """The figures for the end."""
         waits = sorted(self.waits) or [0.0]
         counted = locks.statistics()
         return {
@@ -113,7 +110,7 @@ class Bank:
         }
 
 
-def run(clients: int, accounts: int, seconds: float, seed: int, console: Console) -> dict[str, Any]:
+def run(clients: int, accounts: int, seconds: float, seed: int, show: bool) -> dict[str, Any]:
     """Run the bank.
 
     Args:
@@ -121,7 +118,7 @@ def run(clients: int, accounts: int, seconds: float, seed: int, console: Console
         accounts: How many accounts there are.
         seconds: For how long.
         seed: What the clients' choices are drawn from.
-        console: Where live progress is shown, if it is a terminal.
+        show: Whether to show live progress, in one line of the terminal.
 
     Returns:
         The report.
@@ -133,26 +130,25 @@ def run(clients: int, accounts: int, seconds: float, seed: int, console: Console
         for n in range(clients)
     ]
     workers += [gevent.spawn(bank.auditor, 0.05) for _ in range(2)]
-    with Live(console=console, transient=True, auto_refresh=False) as live:
-        while (left := seconds - (time.perf_counter() - began)) > 0:
-            if any(worker.exception is not None for worker in workers):
-                break
-            gevent.sleep(min(0.1, left))
-            if console.is_terminal:
-                live.update(_progress(bank, time.perf_counter() - began), refresh=True)
+    while (left := seconds - (time.perf_counter() - began)) > 0:
+        if any(worker.exception is not None for worker in workers):
+            break
+        gevent.sleep(min(0.1, left))
+        if show:
+            print(end=f"\r{_progress(bank, time.perf_counter() - began)}", flush=True)
+    if show:
+        print("\n")
     bank.over = True
     gevent.joinall(workers, raise_error=True)
     return bank.report(time.perf_counter() - began)
 
 
-def _progress(bank: Bank, elapsed: float) -> Table:
-    table = Table(box=None)
-    for title in ("seconds", "transfers", "audits", "deadlocks", "aborts", "waiting now"):
-        table.add_column(title, justify="right")
+def _progress(bank: Bank, elapsed: float) -> str:
     now = locks.statistics()
-    counts = (bank.transfers, bank.audits, now.deadlocks, now.aborted, now.table.waiting)
-    table.add_row(f"{elapsed:.1f}", *(f"{count:,}" for count in counts))
-    return table
+    return (
+        f"{elapsed:5.1f} s  {bank.transfers:,} transfers  {bank.audits:,} audits  "
+        f"{now.deadlocks:,} deadlocks  {now.aborted:,} aborts  {now.table.waiting:3} wait now  "
+    )
 
 
 def _summary(report: dict[str, Any]) -> str:
@@ -203,24 +199,22 @@ def add_command(commands: Any) -> None:
 
 def _run_command(options: argparse.Namespace) -> int:
     gevent.get_hub()  # this program lives in a hub, and so does its node
-    console = Console(stderr=options.json, highlight=False)
+    live = sys.stdout.isatty() and not options.json
     if not options.json:
-        console.print(
+        print(
             f"A bank: {options.clients} clients transfer money between {options.accounts} "
-            f"accounts for {options.seconds:g} seconds, 2 auditors check it.\n",
-            soft_wrap=True,
+            f"accounts for {options.seconds:g} seconds, 2 auditors check it.\n"
         )
-    report = run(options.clients, options.accounts, options.seconds, options.seed, console)
+    report = run(options.clients, options.accounts, options.seconds, options.seed, live)
     locks.stop()
-    slowly = console.is_terminal and not options.json
     if not options.json:
-        console.print(_summary(report) + "\n", soft_wrap=True)
+        print(_summary(report) + "\n")
     story = []
     for line in tell_story():
         story.append(line)
         if not options.json:
-            console.print(line, soft_wrap=True)
-            if slowly:
+            print(line)
+            if live:
                 gevent.sleep(0.4)
     if options.json:
         print(json.dumps({**report, "seed": options.seed, "story": story}, indent=2))

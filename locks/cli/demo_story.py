@@ -1,4 +1,4 @@
-"""One deadlock in slow motion, told from the messages that are really sent."""
+"""One deadlock in slow motion, as a story of the messages that are really sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["tell_story"]
 
 
 class _Listener:
-    """Hears the messages of a real node, and has them told."""
+    """Collects the messages of a real node, and has them told as a story."""
 
     def __init__(self) -> None:
         self.names: dict[AgentId, str] = {}
@@ -30,7 +30,7 @@ class _Listener:
         self.heard.append((_party(sender), _party(receiver), message))
 
     def tell(self) -> Iterator[str]:
-        """What has been heard since the last time."""
+        """The story of the messages since the last call."""
         heard, self.heard = self.heard, []
         for line in self.formatter.lines(heard):
             yield f"  {line}"

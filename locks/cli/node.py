@@ -1,8 +1,8 @@
 """The command line of a node: `python -m locks node`.
 
-It is a lock server, and the place for agents of other nodes to ask. When it is ready it prints one line
-of JSON with its name and address. It ends on SIGTERM and on Ctrl-C: its connections are closed, so
-that the others know at once.
+It runs a lock server for agents of other nodes. When it is ready it prints one line of JSON with its
+name and address. It ends on SIGTERM and on Ctrl-C: its connections are closed, so that the other nodes
+know at once.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def add_command(commands: Any) -> None:
 
 
 def read_cookie(path: Path) -> str:
-    """Read a cookie from a file that nobody else can read.
+    """Read a cookie from a file that only its owner can read.
 
     Raises:
-        InvalidOption: It is not there, others can read it, or it is empty.
+        InvalidOption: The file is not there, other users can read it, or it is empty.
     """
     try:
         mode = path.stat().st_mode

@@ -21,7 +21,7 @@ from locks.sim.rules import RULES
 if TYPE_CHECKING:
     from locks.sim.case import Case
     from locks.sim.plan import Plan
-    from locks.sim.runs import Failure
+    from locks.sim.runs import FailedRun
     from locks.sim.world import Choice, Event, World
 
 __all__ = ["add_command"]
@@ -205,7 +205,7 @@ def _run(options: argparse.Namespace) -> int:
     return 1
 
 
-def _explain(failure: Failure) -> None:
+def _explain(failure: FailedRun) -> None:
     """Print a run that went wrong, as small as it gets."""
     from locks.sim.case import case_of, kind_of
     from locks.sim.shrink import shrink
@@ -335,7 +335,7 @@ def _decisive(events: list[Event], world: World) -> list[Edge]:
         edges = world.edges()
         if len(edges) > len(largest):
             largest = edges
-        if isinstance(event.party, str) and isinstance(event.detail, Surrender):
+        if isinstance(event.party, str) and isinstance(event.message, Surrender):
             return edges
         world.do(event.choice)
     return largest

@@ -13,7 +13,7 @@ from locks.sim.rules import RULES
 from locks.sim.script import write_script
 
 if TYPE_CHECKING:
-    from locks.sim.explore import Outcome
+    from locks.sim.explore import Explored
     from locks.sim.plan import Plan
     from locks.sim.small_worlds import Kind
     from locks.sim.world import Choice
@@ -54,10 +54,10 @@ class Search(NamedTuple):
         return " | ".join(write_script(script) for script in self.plan.scripts)
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What a search found: an outcome, or what is wrong, with the schedule that leads there."""
 
-    outcome: Outcome | None
+    outcome: Explored | None
     wrong: str = ""
     schedule: tuple[Choice, ...] = ()
 
@@ -70,7 +70,7 @@ class Total:
         self.largest = self.superfluous = self.with_superfluous = self.outdated = 0
         self.least, self.most = 1 << 30, 0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: Explored) -> None:
         """Count one more."""
         self.worlds += 1
         self.states += outcome.states
@@ -110,7 +110,7 @@ def searches(
         yield Search(plan, kind.held, limit, full)
 
 
-def search(wanted: Search) -> tuple[Search, Found]:
+def search(wanted: Search) -> tuple[Search, SearchResult]:
     """Explore one world."""
     from locks.sim.explore import TooManyStates, explore
     from locks.sim.host import Violation
@@ -118,19 +118,18 @@ def search(wanted: Search) -> tuple[Search, Found]:
 
     world = start(wanted.plan, wanted.held)
     try:
-        return wanted, Found(explore(world, wanted.limit, reduce=not wanted.full))
+        return wanted, SearchResult(explore(world, wanted.limit, reduce=not wanted.full))
     except TooManyStates as error:
-        return wanted, Found(None, str(error))
+        return wanted, SearchResult(None, str(error))
     except Violation as violation:
-        schedule: list[Choice] = violation.schedule  # type: ignore[attr-defined]
-        return wanted, Found(None, str(violation), tuple(schedule))
+        return wanted, SearchResult(None, str(violation), tuple(violation.schedule))
 
 
 def explore_all(
     wanted: Iterable[Search],
     jobs: int = 1,
-    see: Callable[[Search, Found], None] = lambda search, found: None,
-) -> tuple[Total, tuple[Search, Found] | None]:
+    see: Callable[[Search, SearchResult], None] = lambda search, found: None,
+) -> tuple[Total, tuple[Search, SearchResult] | None]:
     """Explore worlds, until something is wrong.
 
     Args:
@@ -151,8 +150,10 @@ def explore_all(
 
 
 def _first_wrong(
-    results: Iterable[tuple[Search, Found]], total: Total, see: Callable[[Search, Found], None]
-) -> tuple[Search, Found] | None:
+    results: Iterable[tuple[Search, SearchResult]],
+    total: Total,
+    see: Callable[[Search, SearchResult], None],
+) -> tuple[Search, SearchResult] | None:
     for wanted, found in results:
         see(wanted, found)
         if found.outcome is None:
@@ -209,7 +210,7 @@ def run_command(
 
     began = time.perf_counter()
 
-    def see(wanted: Search, found: Found) -> None:
+    def see(wanted: Search, found: SearchResult) -> None:
         if options.verbose:
             print(f"{found.outcome or found.wrong}  {wanted}", flush=True)
 

@@ -47,12 +47,12 @@ class Surrender(NamedTuple):
     """Give up a lock id for one edge; ignored when that edge is no longer there.
 
     Attributes:
-        agent: Who surrenders.
+        agent: The agent that surrenders.
         lock_id: All of the agent's requests related to this id lose their grant and stand last.
         waiter: Key number and `since` of the request that waits, or `None` to surrender whatever
             waits (the client itself wants to surrender).
         holder: Key number and `since` of the own request that it waits for, likewise.
-        report: The deadlock for which it is done; told to the agents of the cycle. When its
+        report: The deadlock for which it is done; reported to the agents of the cycle. When its
             action is `"aborted"`, all of the agent's requests are taken out instead.
     """
 
@@ -83,7 +83,7 @@ class StandingElsewhere(NamedTuple):
 
 
 class Inquire(NamedTuple):
-    """The agent has forgotten what it was told of others; tell it again what still matters."""
+    """The agent has forgotten what it was notified of; notify it again of what still matters."""
 
     agent: AgentId
 
@@ -91,10 +91,11 @@ class Inquire(NamedTuple):
 class RaiseVersion(NamedTuple):
     """Give no version from now on that is not larger, if the agent still has this grant.
 
-    So who is granted the lock here next gets a larger fencing token (`locks.core.agent.fencing`).
+    So the agent that is granted the lock here next gets a larger fencing token
+    (`locks.core.agent.fencing`).
 
     Attributes:
-        agent: Who has the grant.
+        agent: The agent that has the grant.
         lock_id: On exactly this id.
         since: The version of the grant.
         version: The version to be raised to.
@@ -136,7 +137,11 @@ ServerMessage = (
 
 
 class RequestStates(NamedTuple):
-    """A lock server tells the present state of requests, the agent's own ones among them."""
+    """A lock server notifies an agent of the present states of requests.
+
+    Those of its own that have changed are always among them; others, as far as they may be part of
+    a deadlock.
+    """
 
     node: str
     records: tuple[RequestRecord, ...]
@@ -194,10 +199,10 @@ class Surrendered(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """A lock server tells the other agents of a cycle that it was broken, and how.
+    """A lock server notifies the other agents of a cycle that it was broken, and how.
 
-    Who is told so forgets what served this deadlock. The server knows, and tells with it what still
-    matters at its node.
+    An agent that learns so forgets what served this deadlock. The server knows that, and says with it
+    what still matters at its node.
 
     Attributes:
         report: The deadlock.
@@ -212,7 +217,7 @@ class Knowledge(NamedTuple):
     """An agent passes on what it knows.
 
     Attributes:
-        sender: Who passes it on.
+        sender: The agent that passes it on.
         records: Request records, each new to the receiver as far as the sender knows.
         forgot: The sender has forgotten what it was told before, because it did not wait for a
             while; it must be told again.

@@ -1,8 +1,8 @@
 """Process groups that span nodes, after OTP's `pg`.
 
-Actors of any node join a group by its name, and every node knows the members. A group is there when it
-has members, and it is gone with the last of them. A member leaves when it ends, and when its node is
-lost. What a node knows of others may be a moment old.
+Actors of any node join a group by its name, and every node knows the members. A group exists while it
+has members. A member leaves when it ends, and when its node is lost. What a node knows of others may
+be a moment old.
 
     from locks import groups
 
@@ -15,7 +15,7 @@ different *scopes* have nothing to do with each other. The default scope is that
 `locks_pg`; `scope="pg"` is OTP's own default. Nodes see each other's groups of a scope once both have
 used it; an Erlang node, when its `pg` runs for that scope.
 
-* `table.py`: who is a member of what; pure.
+* `table.py`: which actors are members of which groups; pure.
 * `wire.py`: the messages of `pg`, as terms and back.
 * `scope.py`: one scope of one node.
 
@@ -61,17 +61,17 @@ def join(
 ) -> None:
     """Let actors of this node join a group.
 
-    An actor that joins several times is a member as often, and must leave as often. One that has
-    ended already joins, and leaves at once.
+    An actor that joins several times is a member as often, and must leave as often. An actor that
+    has ended already joins, and leaves at once.
 
     Args:
         group: The name of the group.
         members: References to actors of any kind, of this node.
         scope: The name space of the group.
-        node: Whose actors they are; this program's node by default.
+        node: The node of the actors; this program's node by default.
 
     Raises:
-        InvalidOption: The group has no term, or a member is none.
+        InvalidOption: The group has no term, or a member is not an actor of this node.
         MisuseError: The name of the scope is taken by something else.
         NodeNotRunning: The node was stopped.
 
@@ -92,13 +92,13 @@ def leave(
         group: The name of the group.
         members: References to actors. Those that are not in the group don't matter.
         scope: The name space of the group.
-        node: Whose actors they are; this program's node by default.
+        node: The node of the actors; this program's node by default.
 
     Returns:
         Whether at least one of them was in the group.
 
     Raises:
-        InvalidOption: The group has no term, or a member is none.
+        InvalidOption: The group has no term, or a member is not an actor of this node.
         MisuseError: The name of the scope is taken by something else.
         NodeNotRunning: The node was stopped.
 
@@ -121,8 +121,9 @@ def members(
         node: Which node is asked; this program's node by default.
 
     Returns:
-        References: of actors of this node themselves, of others `locks.RemoteRef`s. Who has joined
-        several times is there as often. Empty when there is no such group.
+        References: those of this node's actors, and a `locks.RemoteRef` for each actor of another
+        node. A member that has joined several times is listed as often. Empty when there is no such
+        group.
 
     Raises:
         InvalidOption: The group has no term.
@@ -139,7 +140,7 @@ def members(
 def local_members(
     group: Any, *, scope: str = SCOPE, node: Node | None = None
 ) -> list[pykka.ActorRef[Any]]:
-    """The members of a group that are of this node; see `members`.
+    """The members of a group that live on this node; see `members`.
 
     Source:
         `pg:get_local_members/2`.
@@ -164,9 +165,9 @@ def which_groups(*, scope: str = SCOPE, node: Node | None = None) -> list[Any]:
 def monitor(
     group: Any, watcher: Watcher, *, scope: str = SCOPE, node: Node | None = None
 ) -> GroupMonitor:
-    """Have somebody told who joins a group, and who leaves it, from now on.
+    """Tell a watcher which actors join a group, and which leave it, from now on.
 
-    The members of now, changed by what is told, one by one in order, are the members of later:
+    Apply each change to the present members, in order, and you have the members at any later time:
     nothing is told twice, and nothing is left out. The watcher may be told of the first change before
     this function has returned.
 
@@ -178,10 +179,11 @@ def monitor(
         node: Which node is asked; this program's node by default.
 
     Returns:
-        The monitor: with `members`, those of now, and `cancel()`.
+        The monitor: with the present `members`, and `cancel()`.
 
     Raises:
-        InvalidOption: The group has no term, or the watcher is none.
+        InvalidOption: The group has no term, or the watcher is neither a callable nor the reference
+            of an actor of this node.
         MisuseError: The name of the scope is taken by something else.
         NodeNotRunning: The node was stopped.
 

@@ -1,10 +1,10 @@
 """One scope of process groups on one node: the shell around a `GroupTable`.
 
 It lives in the node's turn. It is a process with a pid, registered under the scope's name; the scopes of
-that name on other nodes talk to it, and watch it. On a node that is alone there is neither: an actor
-gets its pid when it is first named to somebody.
+that name on other nodes talk to it, and watch it. On a node that is alone there is no such process. An
+actor gets its pid when it is first named to another node.
 
-Members are actors' references here and pids elsewhere; users get references for all of them. They and
+Members are actors' references here and pids elsewhere; users get references for all of them. Users and
 their watchers are told by the node's executor, in the order in which things have happened.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pykka
 
-from locks.errors import MisuseError
+from locks.errors import MisuseError, assert_never
 from locks.groups import wire
 from locks.groups.table import (
     Discover,
@@ -50,7 +50,7 @@ class Joined(NamedTuple):
 
     Attributes:
         group: The group, as `monitor` was told it.
-        members: Their references; one that has joined several times is there as often.
+        members: Their references; one that has joined several times is listed as often.
     """
 
     group: Any
@@ -62,7 +62,7 @@ class Left(NamedTuple):
 
     Attributes:
         group: The group, as `monitor` was told it.
-        members: Their references; one that has left several times is there as often.
+        members: Their references; one that has left several times is listed as often.
     """
 
     group: Any
@@ -73,11 +73,11 @@ Watcher = Ref | Callable[[Joined | Left], object]
 
 
 class GroupMonitor:
-    """One interest in the changes of one group. `monitor` makes it.
+    """Tells a watcher of the changes of one group. `monitor` makes it.
 
     Attributes:
         group: The group, as `monitor` was told it.
-        members: The references of its members when the monitor began; what follows is told.
+        members: The references of its members when the monitor began; later changes are told.
     """
 
     def __init__(self, scope: Scope, group: Group, watcher: Watcher) -> None:
@@ -133,7 +133,7 @@ class Scope:
         self.name = name
         self._table = GroupTable()
         self._watches: dict[Any, Monitor] = {}  # of the members of this node
-        self._pids: dict[Any, Pid] = {}  # of those that others were told of
+        self._pids: dict[Any, Pid] = {}  # of the members that other nodes were told of
         self._me: Pid | None = None
         self._ended = False
         cluster = node.cluster
@@ -161,7 +161,7 @@ class Scope:
         self._perform(self._table.join(group, members))
 
     def leave(self, group: Group, members: tuple[Ref, ...]) -> bool:
-        """Let actors of this node leave a group; returns whether one of them was in it."""
+        """Let actors of this node leave a group; return whether one of them was in it."""
         was_in_it = any(self._table.has_joined(group, member) for member in members)
         self._perform(self._table.leave(group, members))
         return was_in_it
@@ -171,7 +171,7 @@ class Scope:
         return self._refs(self._table.members(group))
 
     def local_members(self, group: Group) -> list[Ref]:
-        """The members of a group that are of this node."""
+        """The members of a group that live on this node."""
         return self._refs(self._table.local_members(group))
 
     def groups(self) -> list[Any]:
@@ -246,6 +246,8 @@ class Scope:
                 peer = _pid(effect.peer)
                 told = partial(self._peer_down, peer)
                 self._cluster.processes.monitor(peer.node, peer, told)
+            else:
+                assert_never(effect)
         for member in left:
             self._pids.pop(member, None)  # not before the others were told
 
@@ -263,7 +265,7 @@ class Scope:
         to = _pid(peer)
         try:
             messages = [etf.encode(wire.pack(message, self._me, self._pid_of))]
-        except etf.EncodeError:  # thousands of groups or members
+        except etf.EncodeError:  # too large: thousands of groups or members
             messages = [
                 etf.encode(wire.pack(piece, self._me, self._pid_of))
                 for piece in wire.pieces(message)

@@ -1,18 +1,18 @@
-"""Who is a member of which group: the decisions of one node, for one scope.
+"""Which actors are members of which groups: the decisions of one node, for one scope.
 
 Theory of operation
 -------------------
-A node is the only one that decides on its own members. It keeps, beside them, a copy of what each
-*peer* (the process of the same scope on another node) has said of its own. The members of a group are
-its own and those of all copies; nothing is passed on from one peer to another.
+Only a node itself decides on its own members. It also keeps a copy of what each *peer* (the process of
+the same scope on another node) has said of its own. The members of a group are the node's own and those
+of all copies; nothing is passed on from one peer to another.
 
-A copy is made and kept so. Whoever meets a node sends `Discover`. The answer is `Sync`: all members of
-the one that answers, which replaces whatever the copy had. From then on each change is told, as `Join`
-and `Leave`; messages between two peers keep their order, so the copy follows. A peer that is down (its
-process or its node, or the connection) takes its copy with it; when it is met again, all begins anew.
+A copy is made and kept like this. A node that meets another one sends `Discover`. The answer is `Sync`:
+all members of the answering peer, which replace the copy. From then on each change is told, as `Join`
+and `Leave`; messages between two peers keep their order, so the copy follows. If a peer is down (its
+process or its node, or the connection), its copy is dropped; when it is met again, all begins anew.
 
 A peer is told of changes only after it was sent a `Sync`. OTP's own `pg` is less strict: it may tell a
-peer that a member has left a group that the peer has never heard of, by which that peer crashes.
+peer that a member has left a group that the peer has never heard of, which crashes that peer.
 
 A member may join a group several times, and is in it until it has left as often, as in `pg`.
 
@@ -25,9 +25,13 @@ Source: the comments of `pg.erl` in OTP's application `kernel`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from locks.errors import assert_never
 
 __all__ = [
+    "AnyGroup",
+    "AnyMember",
     "Discover",
     "Effect",
     "GroupTable",
@@ -43,6 +47,10 @@ __all__ = [
 ]
 
 
+AnyGroup = Annotated[Hashable, "group"]  # told apart for the wire, which knows what they are
+AnyMember = Annotated[Hashable, "member"]
+
+
 class Discover(NamedTuple):
     """To a peer: here I am; who are your members?"""
 
@@ -51,24 +59,24 @@ class Sync(NamedTuple):
     """To a peer: these are all my members.
 
     Attributes:
-        groups: Each group with its members; who has joined several times is there as often.
+        groups: Each group with its members; one that has joined several times is listed as often.
     """
 
-    groups: tuple[tuple[Hashable, tuple[Hashable, ...]], ...]
+    groups: tuple[tuple[AnyGroup, tuple[AnyMember, ...]], ...]
 
 
 class Join(NamedTuple):
     """To a peer: members of mine have joined a group."""
 
-    group: Hashable
-    members: tuple[Hashable, ...]
+    group: AnyGroup
+    members: tuple[AnyMember, ...]
 
 
 class Leave(NamedTuple):
     """To a peer: each of these members of mine has left each of these groups once."""
 
-    members: tuple[Hashable, ...]
-    groups: tuple[Hashable, ...]
+    members: tuple[AnyMember, ...]
+    groups: tuple[AnyGroup, ...]
 
 
 Message = Discover | Sync | Join | Leave
@@ -82,19 +90,19 @@ class Send(NamedTuple):
 
 
 class WatchPeer(NamedTuple):
-    """Effect: say `peer_down` when this peer is down; once."""
+    """Effect: call `peer_down` once, when this peer is down."""
 
     peer: Hashable
 
 
 class WatchMember(NamedTuple):
-    """Effect: say `member_down` when this member, which is one of this node, has ended."""
+    """Effect: call `member_down` when this member, an actor of this node, has ended."""
 
     member: Hashable
 
 
 class UnwatchMember(NamedTuple):
-    """Effect: whether this member ends does not matter any more."""
+    """Effect: stop watching this member."""
 
     member: Hashable
 
@@ -112,7 +120,7 @@ Effect = Send | WatchPeer | WatchMember | UnwatchMember | Tell
 
 
 class _Roster:
-    """Groups with their members, each as often as it has joined."""
+    """Groups with their members, each counted as often as it has joined."""
 
     __slots__ = ("groups",)
 
@@ -127,7 +135,7 @@ class _Roster:
             self.groups[group] = counts
 
     def remove(self, group: Hashable, members: Iterable[Hashable]) -> tuple[Hashable, ...]:
-        """Take members out, each once; returns those that were there."""
+        """Take members out, each once; return those that were there."""
         counts = self.groups.get(group, {})
         removed = []
         for member in members:
@@ -176,7 +184,7 @@ class GroupTable:
         return found
 
     def local_members(self, group: Hashable) -> tuple[Hashable, ...]:
-        """The members of a group that are of this node."""
+        """The members of a group that live on this node."""
         return self._own.members(group)
 
     def has_joined(self, group: Hashable, member: Hashable) -> bool:
@@ -231,12 +239,12 @@ class GroupTable:
         return effects + (self._to_peers(Leave((member,), tuple(groups))) if groups else [])
 
     def monitor(self, group: Hashable, monitor: Hashable) -> tuple[Hashable, ...]:
-        """Have a monitor told of each change of a group from now on; returns its members now."""
+        """Tell a monitor of each change of a group from now on; return its members now."""
         self._monitors.setdefault(group, {})[monitor] = None
         return self.members(group)
 
     def demonitor(self, group: Hashable, monitor: Hashable) -> None:
-        """Have a monitor told nothing any more."""
+        """Stop telling a monitor."""
         monitors = self._monitors.get(group, {})
         monitors.pop(monitor, None)
         if not monitors:
@@ -247,27 +255,30 @@ class GroupTable:
     def handle(self, peer: Hashable, message: Message) -> list[Effect]:
         """Take in a message of a peer."""
         known = self._peers.get(peer)
-        if isinstance(message, Discover):
-            effects: list[Effect] = [Send(peer, Sync(self._own.content()))]
-            if known is None:
-                known = self._peers[peer] = _Peer()
-                effects += [WatchPeer(peer), Send(peer, Discover())]
-            known.told = True
-            return effects
-        if isinstance(message, Sync):
-            if known is None:
-                known = self._peers[peer] = _Peer()
-                return [WatchPeer(peer), *self._replace(known, message)]
-            return self._replace(known, message)
-        if known is None:
-            return []  # it is not met yet, or not any more: its `Sync` will say all
-        if isinstance(message, Join):
-            known.add(message.group, message.members)
-            return self._tell(True, message.group, message.members)
-        left: list[Effect] = []
-        for group in message.groups:
-            left += self._tell(False, group, known.remove(group, message.members))
-        return left
+        effects: list[Effect] = []
+        match message:
+            case Discover():
+                effects.append(Send(peer, Sync(self._own.content())))
+                if known is None:
+                    known = self._peers[peer] = _Peer()
+                    effects += [WatchPeer(peer), Send(peer, Discover())]
+                known.told = True
+            case Sync():
+                if known is None:
+                    known = self._peers[peer] = _Peer()
+                    effects.append(WatchPeer(peer))
+                effects += self._replace(known, message)
+            case Join(group, members):
+                if known is not None:  # otherwise its `Sync`, which is to come, will say all
+                    known.add(group, members)
+                    effects += self._tell(True, group, members)
+            case Leave(members, groups):
+                if known is not None:
+                    for group in groups:
+                        effects += self._tell(False, group, known.remove(group, members))
+            case _:
+                assert_never(message)
+        return effects
 
     def peer_down(self, peer: Hashable) -> list[Effect]:
         """A peer is down, or can't be reached: all its members leave."""
@@ -306,5 +317,5 @@ def _expand(counts: dict[Hashable, int]) -> tuple[Hashable, ...]:
 
 
 def _difference(ours: dict[Hashable, int], theirs: dict[Hashable, int]) -> tuple[Hashable, ...]:
-    """What is in the one and not in the other, as often as it is there more often."""
+    """What is in `ours` more often than in `theirs`, as many times as the difference."""
     return _expand({member: count - theirs.get(member, 0) for member, count in ours.items()})

@@ -7,31 +7,27 @@
 | `Join` | `{join, Peer, Group, Pid}`, or a list of pids |
 | `Leave` | `{leave, Peer, Pid, [Group]}`, or a list of pids |
 
-The first goes to the name of the scope on a node, the others to the pid of the peer, which each of
-them says: it is the process of the scope on the node that sends.
+`Discover` goes to the name of the scope on a node, the others to the pid of the peer. `Peer` is the
+process of the scope on the node that sends.
 
 Source: `pg.erl` in OTP's application `kernel`, of OTP 23 to 28.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import Any, get_args
 
-from locks.errors import InvalidOption, MisuseError
-from locks.groups.table import Discover, Join, Leave, Message, Sync
+from locks.errors import InvalidOption, MisuseError, assert_never
+from locks.groups.table import AnyGroup, AnyMember, Discover, Join, Leave, Message, Sync
 from locks.otp import etf
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom, ImproperList, Pid
-from locks.wire import BadMessage
+from locks.wire.fields import BadMessage, Form, Forms, tag_of
 
 __all__ = ["Group", "pack", "pieces", "to_group", "unpack"]
 
 CAST = constant("$gen_cast")
-DISCOVER = constant("discover")
-SYNC = constant("sync")
-JOIN = constant("join")
-LEAVE = constant("leave")
 LONGEST_GROUP = 65_535  # bytes: it must fit into a message beside many pids
 PIECE = 1_000  # members in a message, when all at once were too many
 SPECIAL = {"true": True, "false": False, "undefined": None}  # atoms that Python has values for
@@ -45,11 +41,11 @@ class Group:
     is encoded in are the same one, as Erlang can't tell them apart.
 
     Args:
-        value: What users call it.
+        value: Its name, as users give it.
 
     Attributes:
-        given: What it was called here.
-        value: What it is called by nodes that were told of it.
+        given: Its name as it was given here.
+        value: Its name as other nodes decode it.
         encoded: Its term.
 
     Raises:
@@ -60,7 +56,7 @@ class Group:
 
     def __init__(self, value: Any) -> None:
         # Encoded as the users have it first: that refuses what is nested too deep, or within itself.
-        etf.encode((CAST, (SYNC, NOBODY, [(value, [NOBODY])])))
+        etf.encode((CAST, (_TAGS[Sync], NOBODY, [(value, [NOBODY])])))
         self.given = value
         self.value = _canonical(value)
         self.encoded = etf.encode(self.value)
@@ -113,7 +109,52 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-# --- Messages to terms --------------------------------------------------------------------------
+# --- Messages as terms, and back ----------------------------------------------------------------
+
+
+def _value(group: Hashable) -> Any:
+    assert isinstance(group, Group)
+    return group.value
+
+
+def _to_key(term: Any) -> Group:
+    try:
+        return Group(term)
+    except MisuseError as error:  # it can be read, but not be sent back
+        raise BadMessage(f"{term!r:.200} is no group: {error}") from error
+
+
+def _pids(members: Iterable[Any], pid_of: Callable[[Any], Pid]) -> list[Pid]:
+    return [pid_of(member) for member in members]
+
+
+def _one_or_more(members: Iterable[Any], pid_of: Callable[[Any], Pid]) -> Any:
+    """One pid stands for itself where OTP has it so."""
+    pids = _pids(members, pid_of)
+    return pids[0] if len(pids) == 1 else pids
+
+
+def _to_members(term: Any, peer: Pid) -> tuple[Pid, ...]:
+    """Members of a peer: one pid, or a list of them."""
+    pids = term if type(term) is list else [term]
+    for pid in pids:
+        if type(pid) is not Pid or pid.node != peer.node:
+            raise BadMessage(f"{pid!r:.200} is no process of {peer.node}, so no member of its own")
+    return tuple(pids)
+
+
+# The fields of a message follow a tag and the peer. What members are is said to `pack` by a function,
+# and checked by `unpack` for the peer.
+_MEMBERS = tuple[AnyMember, ...]
+_CHANGES = Forms(
+    {AnyGroup: Form(_value, _to_key), _MEMBERS: Form(_one_or_more, _to_members, in_context=True)}
+)
+_CONTENT = _CHANGES.but({_MEMBERS: Form(_pids, _to_members, in_context=True)})
+_FORMS = {
+    kind: (_CONTENT if kind is Sync else _CHANGES).message(kind) for kind in get_args(Message)
+}
+_TAGS = {kind: constant(tag_of(kind)) for kind in _FORMS}
+_KINDS = {tag: kind for kind, tag in _TAGS.items()}
 
 
 def pack(message: Message, me: Pid, pid_of: Callable[[Any], Pid]) -> tuple[Any, ...]:
@@ -122,90 +163,49 @@ def pack(message: Message, me: Pid, pid_of: Callable[[Any], Pid]) -> tuple[Any, 
     Args:
         message: The message.
         me: The pid of the scope's process here.
-        pid_of: Says the pid of a member.
+        pid_of: Gives the pid of a member.
     """
-    if isinstance(message, Discover):
-        return (DISCOVER, me)
-    if isinstance(message, Sync):
-        groups = [
-            (_value(group), [pid_of(member) for member in members])
-            for group, members in message.groups
-        ]
-        return (CAST, (SYNC, me, groups))
-    pids: Any = [pid_of(member) for member in message.members]
-    if len(pids) == 1:
-        (pids,) = pids
-    if isinstance(message, Join):
-        return (JOIN, me, _value(message.group), pids)
-    return (LEAVE, me, pids, [_value(group) for group in message.groups])
+    kind = type(message)
+    term = (_TAGS[kind], me, *_FORMS[kind].pack(message, pid_of))
+    return (CAST, term) if kind is Sync else term
+
+
+def unpack(term: Any) -> tuple[Pid, Message]:
+    """The peer that has sent a message, and the message.
+
+    Raises:
+        BadMessage: It is not a message of `pg`.
+    """
+    is_cast = type(term) is tuple and len(term) == 2 and term[0] == CAST
+    inner = term[1] if is_cast else term
+    if type(inner) is tuple and len(inner) > 1 and type(inner[0]) is Atom and type(inner[1]) is Pid:
+        tag, peer, *fields = inner
+        kind = _KINDS.get(tag)
+        if kind is Discover and len(fields) == 1:
+            fields = []  # a version of the protocol
+        if kind is not None and is_cast == (kind is Sync):
+            return peer, _FORMS[kind].unpack(tuple(fields), peer)
+    raise BadMessage(f"{term!r:.200} is no message of process groups")
+
+
+# --- What is too large --------------------------------------------------------------------------
 
 
 def pieces(message: Message) -> Iterator[Message]:
     """The same in several messages, where it is too large for one."""
-    if isinstance(message, Sync):
-        yield Sync(())
-        for group, members in message.groups:
-            yield from pieces(Join(group, members))
-    elif isinstance(message, Join):
-        for start in range(0, len(message.members), PIECE):
-            yield Join(message.group, message.members[start : start + PIECE])
-    elif isinstance(message, Leave):
-        for group in message.groups:
-            for start in range(0, len(message.members), PIECE):
-                yield Leave(message.members[start : start + PIECE], (group,))
-    else:
-        yield message
-
-
-def _value(group: Hashable) -> Any:
-    assert isinstance(group, Group)
-    return group.value
-
-
-# --- Terms to messages --------------------------------------------------------------------------
-
-
-def unpack(term: Any) -> tuple[Pid, Message]:
-    """The peer that a message is of, and the message.
-
-    Raises:
-        BadMessage: It is none.
-    """
-    inner = term
-    if type(term) is tuple and len(term) == 2 and term[0] == CAST:
-        inner = term[1]
-    if type(inner) is tuple and len(inner) > 1 and type(inner[1]) is Pid:
-        tag, peer, *rest = inner
-        try:
-            message = _unpack(tag, peer, rest) if (inner is not term) == (tag == SYNC) else None
-        except MisuseError as error:  # the name of a group that can be read, but not be sent back
-            raise BadMessage(f"{term!r:.200} is no message of process groups: {error}") from error
-        if message is not None:
-            return peer, message
-    raise BadMessage(f"{term!r:.200} is no message of process groups")
-
-
-def _unpack(tag: Any, peer: Pid, rest: list[Any]) -> Message | None:
-    if tag == DISCOVER and len(rest) <= 1:
-        return Discover()
-    if tag == SYNC and len(rest) == 1 and type(rest[0]) is list:
-        groups = []
-        for each in rest[0]:
-            if type(each) is not tuple or len(each) != 2:
-                return None
-            groups.append((Group(each[0]), _pids(each[1], peer)))
-        return Sync(tuple(groups))
-    if tag == JOIN and len(rest) == 2:
-        return Join(Group(rest[0]), _pids(rest[1], peer))
-    if tag == LEAVE and len(rest) == 2 and type(rest[1]) is list:
-        return Leave(_pids(rest[0], peer), tuple([Group(group) for group in rest[1]]))
-    return None
-
-
-def _pids(term: Any, peer: Pid) -> tuple[Pid, ...]:
-    """Members of a peer: one pid, or a list of them."""
-    pids = term if type(term) is list else [term]
-    for pid in pids:
-        if type(pid) is not Pid or pid.node != peer.node:
-            raise BadMessage(f"{pid!r:.200} is no process of {peer.node}, so no member of its own")
-    return tuple(pids)
+    match message:
+        case Sync(groups):
+            yield Sync(())
+            for group, members in groups:
+                yield from pieces(Join(group, members))
+        case Join(group, members):
+            for start in range(0, len(members), PIECE):
+                yield Join(group, members[start : start + PIECE])
+        case Leave(members, groups):
+            for group in groups:
+                for start in range(0, len(members), PIECE):
+                    yield Leave(members[start : start + PIECE], (group,))
+        case Discover():
+            yield message
+        case _:
+            assert_never(message)

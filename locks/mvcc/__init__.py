@@ -1,4 +1,4 @@
-"""The lock table of a multi-version store: uncommitted writes, and who waits for them.
+"""The lock table of a multi-version store: uncommitted writes, and the requests that wait for them.
 
     from locks.mvcc import Committed, LockTable, Request, Txn
 

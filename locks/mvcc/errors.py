@@ -31,7 +31,7 @@ class InvalidKey(MisuseError, ValueError):
 
 
 class BadTimestamp(MisuseError, ValueError):
-    """A timestamp that is no integer >= 0, or that goes back where timestamps only rise.
+    """A timestamp that is not an integer >= 0, or that goes back where timestamps only rise.
 
     Attributes:
         timestamp: The timestamp.
@@ -53,7 +53,7 @@ class UnknownGuard(MisuseError):
 class LockedByOther(MisuseError):
     """A lock is to be acquired while another transaction holds it.
 
-    Whoever scans with the latch of the key held, and waits when it is told to, never sees this.
+    A request that scans with the latch of the key held, and waits when told to, never sees this.
 
     Attributes:
         key: The key.
@@ -67,7 +67,7 @@ class LockedByOther(MisuseError):
 
 
 class TransactionFinished(OperatingError):
-    """The transaction was committed or aborted, perhaps by somebody who pushed it.
+    """The transaction was committed or aborted, perhaps by another one that pushed it.
 
     Attributes:
         txn: The `Txn`.

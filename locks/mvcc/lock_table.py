@@ -1,15 +1,15 @@
 """The lock table as an actor: it runs `LockStates` in turns, and blocks in `wait_for` only.
 
-`LockTable` is an inline actor (`locks.runtime.inline`): whoever calls does the work, in one turn,
+`LockTable` is an inline actor (`locks.runtime.inline`): the caller does the work, in one turn,
 from any thread or greenlet. It is a Pykka actor reference, too, and can be asked and told the same
 operations as messages, `table.tell(("update_locks", key, update))`.
 
 A request in `wait_for` sleeps on a `Waiter` of its own. The turn in which its guard is released, or
 its transaction lost, wakes it.
 
-With `deadlocks="push"` nobody looks for deadlocks when somebody begins to wait. Who has waited for
-`push_after` seconds pushes the transaction that is in its way: calls a function that may find out
-what has become of it, and again after as long a time. That is the way of a store whose lock tables
+With `deadlocks="push"` no search is made when a request begins to wait. A request that has waited for
+`push_after` seconds pushes the transaction that is in its way: it calls a function that may find out
+what has become of that one, and again after as long a time. That is the way of a store whose lock tables
 are on several machines, each of which knows only its own part of the wait-for graph.
 """
 
@@ -48,7 +48,7 @@ OPERATIONS = (
     "statistics",
     "update_locks",
 )
-"""What may be sent as a message; `wait_for` would block whoever handles it."""
+"""What may be sent as a message; `wait_for` would block its receiver."""
 
 _log = logging.getLogger("locks.mvcc")
 
@@ -57,14 +57,14 @@ class LockTable(InlineActor):
     """A lock table for the transactions of a multi-version store.
 
     Args:
-        deadlocks: How they are found. `"graph"`: at once, in the wait-for graph; `"push"`: by who
-            has waited for a while; `"both"`.
+        deadlocks: How they are found. `"graph"`: at once, in the wait-for graph; `"push"`: by
+            a request that has waited for a while; `"both"`.
         push_after: After how many seconds of waiting a transaction is pushed, each time.
         push: Called with the `Txn` that waits, the `Txn` that is in its way (it holds the lock or
             has the reservation) and the key, in the thread or greenlet that waits. It returns what
             has become of the latter, to be applied at this key: `Committed`, `Aborted` or `Moved`;
-            or `None`: wait on. It is not applied if that is not in its way any more, or if the one
-            who pushed was aborted meanwhile. What it raises, `wait_for` raises. Without one, a push looks for
+            or `None`: wait on. It is not applied if the latter is not in its way any more, or if the
+            transaction that pushed was aborted meanwhile. What it raises, `wait_for` raises. Without one, a push looks for
             deadlocks in the table's own wait-for graph.
 
     Raises:
@@ -142,7 +142,7 @@ class LockTable(InlineActor):
         try:
             self.turn.run(self._answer, answers, question, (request, txn, guard))
         except BaseException:
-            if answers and guard is None:  # Ctrl-C: nobody gets to know the new guard
+            if answers and guard is None:  # Ctrl-C: the new guard is returned to no caller
                 self.turn.run(self._states.dequeue, answers[0][1])
             raise
         return answers[0]
@@ -193,7 +193,7 @@ class LockTable(InlineActor):
         those readers go that are now before the lock.
 
         Returns:
-            How many locks have changed. Where the transaction has no lock nothing happens.
+            How many locks have changed. Keys without a lock of the transaction stay as they are.
 
         Raises:
             BadTimestamp: A negative timestamp, or one before the lock's timestamp.
@@ -219,7 +219,7 @@ class LockTable(InlineActor):
             DeadlockAborted: The transaction is the victim of a deadlock: it has to abort.
             TransactionFinished: It was committed or aborted meanwhile.
             UnknownGuard: The guard is not in this table, or is no more.
-            MisuseError: Somebody else waits with this guard.
+            MisuseError: Another caller waits with this guard.
             TableStopped: The table was stopped.
         """
         check_timeout(timeout)
@@ -281,7 +281,7 @@ class LockTable(InlineActor):
         self._ask(self._apply, guard, holder, key, update)
 
     def _apply(self, guard: Guard, holder: Txn, key: Key, update: Update) -> None:
-        """Take in what a push has found out, if that still matters to the one who pushed."""
+        """Take in what a push has found out, if that still matters to the transaction that pushed."""
         wait = self._states.waits_for(guard)
         if wait is not None and (wait[0].id, wait[1]) == (holder.id, key):
             self._states.update_locks(key, update)
@@ -289,11 +289,11 @@ class LockTable(InlineActor):
     # --- Questions ------------------------------------------------------------------------------
 
     def state(self, key: Key) -> LockState:
-        """The state of a key; one without anything if nothing goes on there."""
+        """The state of a key; an empty one if the key is in no use."""
         return self._ask(self._states.state, key)
 
     def states(self, span: Span | None = None) -> tuple[LockState, ...]:
-        """The states of a span, or of all keys where anything goes on, in the order of the keys."""
+        """The states of a span, or of all keys in use, in the order of the keys."""
         return self._ask(self._states.states, span)
 
     def locks(self, txn: Txn) -> tuple[Key, ...]:
@@ -322,7 +322,7 @@ class LockTable(InlineActor):
         _log.error("%s could not carry out %r: %s", self, message, error)
 
     def stop_inline(self, reason: object) -> None:
-        """Stop: everybody who waits is told."""
+        """Stop: all callers that wait are told."""
         if self._stopped:
             return
         watch = self.ended()

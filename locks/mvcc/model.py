@@ -174,8 +174,8 @@ class Wait(NamedTuple):
     """One edge of the wait-for graph.
 
     Attributes:
-        waiter: Who waits.
-        holder: For whom: it holds the lock, has the reservation, or stands ahead in the queue.
+        waiter: The transaction that waits.
+        holder: The one that it waits for: it holds the lock, has the reservation, or stands ahead in the queue.
         key: At which key.
         held: Whether it holds the lock.
     """
@@ -194,7 +194,7 @@ class Deadlock(NamedTuple):
     """Report of one deadlock that was resolved.
 
     Attributes:
-        victim: Who has to abort.
+        victim: The transaction that has to abort.
         cycle: The edges, beginning with one of the victim; each holder is the next waiter.
         rule: Why it is this one, in words.
     """
@@ -241,9 +241,9 @@ class LockState(NamedTuple):
         key: The key.
         holder: Whose intent is there, at the lock's timestamp.
         reservation: Which request is the next to write.
-        queued_writers: Who else wants to write, in their order.
-        waiting_readers: Who waits to read, in their order.
-        last_committed_timestamp: The latest commit at this key while somebody stood in line.
+        queued_writers: The other requests that want to write, in their order.
+        waiting_readers: The requests that wait to read, in their order.
+        last_committed_timestamp: The latest commit at this key while a request stood in line.
     """
 
     key: Key

@@ -1,4 +1,4 @@
-"""The lock table's records: a `Guard` for each request, a `Lock` for each key, and the sorted map.
+"""The lock table's records: a `Guard` for each request, a `KeyLock` for each key, and the sorted map.
 
 A lock is in the map while it is held or reserved. The map is a dictionary beside a sorted list of
 its keys, so that a look at one key costs the same however many there are, and a range is a slice
@@ -24,7 +24,7 @@ from locks.mvcc.model import (
     Txn,
 )
 
-__all__ = ["Ending", "Guard", "Lock", "LockMap", "by_number"]
+__all__ = ["Ending", "Guard", "KeyLock", "LockMap", "by_number"]
 
 Ending = Outcome | Deadlock
 """How a transaction ended: by an update, or as the victim of a deadlock, which is to abort."""
@@ -50,8 +50,8 @@ class Guard:
         self.request = request
         # Where it waits now, where it has a reservation or a place as writer, and why it waits no
         # more if that was not a release.
-        self.waits_at: Lock | None = None
-        self.places: dict[Lock, None] = {}
+        self.waits_at: KeyLock | None = None
+        self.places: dict[KeyLock, None] = {}
         self.ending: Ending | None = None
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Guard:
         return f"<Guard {self.number} of transaction {self.txn.id}: {state}>"
 
 
-class Lock:
+class KeyLock:
     """What goes on at one key; see `locks.mvcc.LockState`."""
 
     __slots__ = ("contended", "holder", "key", "last_committed", "queue", "readers", "reservation")
@@ -108,17 +108,17 @@ class LockMap:
     """The locks by their keys, in the order of the keys."""
 
     def __init__(self) -> None:
-        self._locks: dict[Key, Lock] = {}
+        self._locks: dict[Key, KeyLock] = {}
         self._keys: list[Key] = []
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def all(self) -> Iterable[Lock]:
+    def all(self) -> Iterable[KeyLock]:
         """All locks, in no particular order."""
         return self._locks.values()
 
-    def get(self, key: Key) -> Lock | None:
+    def get(self, key: Key) -> KeyLock | None:
         """The lock of a key, if there is one.
 
         Raises:
@@ -129,7 +129,7 @@ class LockMap:
         except TypeError as error:
             raise _invalid(key, error) from None
 
-    def within(self, span: Span | None) -> list[Lock]:
+    def within(self, span: Span | None) -> list[KeyLock]:
         """The locks of a span, or all, in order.
 
         Raises:
@@ -148,13 +148,13 @@ class LockMap:
             raise _invalid(span, error) from None
         return [self._locks[key] for key in keys]
 
-    def add(self, key: Key) -> Lock:
+    def add(self, key: Key) -> KeyLock:
         """Put a key in that has no lock yet.
 
         Raises:
             InvalidKey: The key can't be hashed, or has no place in the order of the others.
         """
-        lock, keys = Lock(key), self._keys
+        lock, keys = KeyLock(key), self._keys
         try:
             if type(key) is Span:
                 raise TypeError("a lock is on one key, this is a span")

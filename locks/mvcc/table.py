@@ -1,15 +1,13 @@
-"""The lock table: which locks are held, who waits for them, and who is next.
+"""The lock table: which locks are held, which requests wait for them, and which one is next.
 
 Theory of operation
 -------------------
 A transaction's uncommitted write of a key, its *intent*, is a lock on the key until the transaction
-is over. `LockStates` keeps a sorted map from keys to locks. A key is in it while its lock is held
-or reserved; all others cost nothing.
+is over. `LockStates` keeps a sorted map from keys to locks that are held or reserved.
 
 A *request* of a transaction reads and writes keys, and is represented by a `Guard`. Guards are
-numbered in the order in which they come. It scans all its keys, at the first lock that is in its
-way it waits, and when that wait is over it scans again, with the same guard, so it never loses its
-place in the order.
+numbered as they come. It scans all its keys, waits at the first lock that is in its way, and then scans
+again with the same guard, so it keeps its place in the order.
 
     holder        reader   waits if the holder's timestamp is not later than its own
                   writer   waits
@@ -19,29 +17,29 @@ place in the order.
 Requests of the same transaction never wait for each other.
 
 When a lock is released, all its readers go, and the first writer in the queue has the
-*reservation*: it may go and scan again, and nobody who came later can be ahead of it at this key,
+*reservation*: it may go and scan again, and no later request can be ahead of it at this key,
 however long it waits for others of its keys. When it is dequeued without having written, the next
 one has the reservation.
 
-A writer that is not the next any more (an older one took its reservation, or somebody has acquired
+A writer that is not the next any more (an older one took its reservation, or a transaction has acquired
 the lock) stands in the queue by its number, without waiting here.
 
 **Invariants** (`tests/mvcc/invariants.py` checks them after each operation)
 
 * A key has a holder or a reservation, never both; a key with neither is not in the map.
-* Without a holder nobody waits to read.
+* Without a holder no request waits to read.
 * The queue and the readers are in the order of their numbers; the reservation is older than all in
-  the queue. Nobody is twice in it, and nobody of the holder's or the reserver's transaction.
+  the queue. No request is twice in it, and none of the holder's or the reserver's transaction.
 * A reader that waits has a timestamp that is not before the holder's.
 
-Every operation checks what it was given first; when it raises, nothing has changed.
+Every operation checks what it was given first; when it raises, it has changed nothing.
 """
 
 from __future__ import annotations
 
 from itertools import islice
 
-from locks.errors import MisuseError
+from locks.errors import MisuseError, assert_never
 from locks.mvcc.errors import BadTimestamp, UnknownGuard
 from locks.mvcc.model import (
     Aborted,
@@ -60,7 +58,7 @@ from locks.mvcc.model import (
     TxnId,
     Update,
 )
-from locks.mvcc.records import Ending, Guard, Lock, LockMap
+from locks.mvcc.records import Ending, Guard, KeyLock, LockMap
 from locks.mvcc.waiting import Endings, Waits, check_timestamp, ended_error, locked_error
 
 __all__ = ["REMEMBERED", "LockStates"]
@@ -78,8 +76,8 @@ class LockStates:
         remembered: How many transactions are remembered as finished, to tell their later use.
 
     Attributes:
-        woken: Guards that wait no more, in order. They were released, or `Guard.ending` says why
-            they are lost. Whoever uses the table takes them out.
+        woken: Guards whose wait is over, in order: released, or lost (`Guard.ending` says why). The
+            user of the table takes them out.
     """
 
     def __init__(self, *, detect: bool = True, remembered: int = REMEMBERED) -> None:
@@ -216,30 +214,15 @@ class LockStates:
             )
         txn = update.txn
         self._waits.check(txn)
-        timestamp = None
-        if not isinstance(update, Aborted):
-            timestamp = update.timestamp
-            check_timestamp(timestamp)
-        span = where if isinstance(where, Span) else Span(where)
-        locks = [
-            lock
-            for lock in self._locks.within(span)
-            if lock.holder is not None and lock.holder.id == txn.id
-        ]
+        if isinstance(update, Committed):
+            check_timestamp(update.timestamp)
+            return self._finish(self._held(where, txn), txn, "committed", update.timestamp)
+        if isinstance(update, Aborted):
+            return self._finish(self._held(where, txn), txn, "aborted", None)
         if isinstance(update, Moved):
-            return self._move(locks, update)
-        outcome: Outcome = "committed" if isinstance(update, Committed) else "aborted"
-        known = self._endings.outcome(txn.id)
-        if known is not None and known != outcome:
-            raise ended_error(txn, known)
-        if timestamp is not None:
-            for lock in locks:
-                self._check_rises(lock, timestamp, "committed")
-        self._end(txn.id, outcome)
-        for lock in locks:
-            self._release(lock, timestamp)
-        self._waits.drop(txn.id)
-        return len(locks)
+            check_timestamp(update.timestamp)
+            return self._move(self._held(where, txn), txn, update.timestamp)
+        return assert_never(update)
 
     def resolve_deadlocks(self, txn_id: TxnId) -> Deadlock | None:
         """Break all cycles that go through a transaction now; return the last one's report."""
@@ -251,7 +234,7 @@ class LockStates:
         return report
 
     def count_push(self) -> None:
-        """Somebody pushes a transaction; for the statistics."""
+        """Count a push, for the statistics."""
         self._pushes += 1
 
     # --- Questions ------------------------------------------------------------------------------
@@ -267,7 +250,7 @@ class LockStates:
             raise UnknownGuard(f"{guard!r} {what}; scan again without it", guard=guard)
 
     def waits_for(self, guard: Guard) -> tuple[Txn, Key] | None:
-        """For whom a request waits first of all, and at which key; `None` if it does not wait.
+        """The first transaction that a request waits for, and the key; `None` if it does not wait.
 
         Raises:
             UnknownGuard: It is not in this table.
@@ -282,7 +265,7 @@ class LockStates:
         return None
 
     def state(self, key: Key) -> LockState:
-        """The state of a key; one without anything if there is none."""
+        """The state of a key; an empty one if there is none."""
         lock = self._locks.get(key)
         return LockState(key) if lock is None else lock.seen()
 
@@ -315,7 +298,7 @@ class LockStates:
 
     # --- Rules ----------------------------------------------------------------------------------
 
-    def _is_in_the_way(self, lock: Lock, guard: Guard, writes: bool) -> bool:
+    def _is_in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> bool:
         """Whether a request has to wait for a lock; it takes a younger request's reservation."""
         holder = lock.holder
         if holder is not None:
@@ -332,7 +315,7 @@ class LockStates:
         self._waits.count(lock)
         return False
 
-    def _wait_at(self, lock: Lock, guard: Guard, writes: bool) -> None:
+    def _wait_at(self, lock: KeyLock, guard: Guard, writes: bool) -> None:
         if writes:
             self._take_place(lock, guard)
         else:
@@ -342,7 +325,7 @@ class LockStates:
         party = self._waits.party(guard.txn)
         party.guards[guard] = party.waits[guard] = None
 
-    def _take_place(self, lock: Lock, guard: Guard) -> None:
+    def _take_place(self, lock: KeyLock, guard: Guard) -> None:
         """Let a writer stand in the queue, if it does not yet."""
         if lock not in guard.places:
             self._waits.put(guard, lock)
@@ -365,14 +348,14 @@ class LockStates:
         del self._waits.parties[guard.txn.id].waits[guard]
         self.woken.append(guard)
 
-    def _reserve(self, lock: Lock, guard: Guard) -> None:
+    def _reserve(self, lock: KeyLock, guard: Guard) -> None:
         """Make a guard that does not stand in the queue the next to write."""
         lock.reservation = guard
         if lock not in guard.places:
             self._waits.put(guard, lock)
         self._clear_way(lock, guard.txn.id)
 
-    def _clear_way(self, lock: Lock, txn_id: TxnId) -> None:
+    def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:
         """The lock is this transaction's: none of its requests stands in line for it any more."""
         for guard in list(self._waits.parties[txn_id].places.get(lock, ())):
             if lock.reservation is not guard:
@@ -381,7 +364,7 @@ class LockStates:
                 if guard.waits_at is lock:
                     self._let_go(guard)
 
-    def _hold(self, lock: Lock, txn: Txn) -> None:
+    def _hold(self, lock: KeyLock, txn: Txn) -> None:
         """Make a transaction the holder of a lock that no other one holds."""
         party = self._waits.party(txn)
         if lock.holder is not None:
@@ -397,11 +380,11 @@ class LockStates:
             else:
                 lock.insert(lock.queue, reserver)
             self._clear_way(lock, txn.id)
-            # As if nobody had stood in line before: the count is the new holder's.
+            # As if the line had been empty before: the count is the new holder's.
             lock.contended = False
             self._waits.count(lock)
 
-    def _rise(self, lock: Lock, txn: Txn) -> None:
+    def _rise(self, lock: KeyLock, txn: Txn) -> None:
         """The holder's timestamp has risen: readers that are now before it go."""
         lock.holder = txn
         still = []
@@ -413,19 +396,44 @@ class LockStates:
         lock.readers = still
         self._waits.count(lock)
 
-    def _move(self, locks: list[Lock], moved: Moved) -> int:
-        outcome = self._endings.outcome(moved.txn.id)
+    def _held(self, where: Key | Span, txn: Txn) -> list[KeyLock]:
+        """The locks that a transaction holds at a key or in a span."""
+        span = where if isinstance(where, Span) else Span(where)
+        return [
+            lock
+            for lock in self._locks.within(span)
+            if lock.holder is not None and lock.holder.id == txn.id
+        ]
+
+    def _finish(
+        self, locks: list[KeyLock], txn: Txn, outcome: Outcome, committed: Timestamp | None
+    ) -> int:
+        """A transaction is committed or aborted, and these of its locks are released."""
+        known = self._endings.outcome(txn.id)
+        if known is not None and known != outcome:
+            raise ended_error(txn, known)
+        if committed is not None:
+            for lock in locks:
+                self._check_rises(lock, committed)
+        self._end(txn.id, outcome)
+        for lock in locks:
+            self._release(lock, committed)
+        self._waits.drop(txn.id)
+        return len(locks)
+
+    def _move(self, locks: list[KeyLock], txn: Txn, timestamp: Timestamp) -> int:
+        outcome = self._endings.outcome(txn.id)
         if outcome is not None:
-            raise ended_error(moved.txn, outcome)
+            raise ended_error(txn, outcome)
         changed = 0
         for lock in locks:
             assert lock.holder is not None
-            if lock.holder.timestamp < moved.timestamp:
-                self._rise(lock, lock.holder._replace(timestamp=moved.timestamp))
+            if lock.holder.timestamp < timestamp:
+                self._rise(lock, lock.holder._replace(timestamp=timestamp))
                 changed += 1
         return changed
 
-    def _release(self, lock: Lock, committed: Timestamp | None) -> None:
+    def _release(self, lock: KeyLock, committed: Timestamp | None) -> None:
         """The holder is finished."""
         assert lock.holder is not None
         party = self._waits.parties[lock.holder.id]
@@ -436,8 +444,8 @@ class LockStates:
             lock.last_committed = max(committed, lock.last_committed or 0)
         self._free(lock)
 
-    def _free(self, lock: Lock) -> None:
-        """Nobody holds or reserves the lock: all readers go, and one writer is the next."""
+    def _free(self, lock: KeyLock) -> None:
+        """The lock is neither held nor reserved: all readers go, and one writer is the next."""
         for guard in lock.readers:
             self._let_go(guard)
         lock.readers.clear()
@@ -502,11 +510,11 @@ class LockStates:
             key=key,
         )
 
-    def _check_rises(self, lock: Lock, timestamp: Timestamp, how: str) -> None:
+    def _check_rises(self, lock: KeyLock, timestamp: Timestamp) -> None:
         holder = lock.holder
         if holder is not None and timestamp < holder.timestamp:
             raise BadTimestamp(
-                f"transaction {holder.id} can't be {how} at {timestamp}: its lock on {lock.key!r} "
+                f"transaction {holder.id} can't be committed at {timestamp}: its lock on {lock.key!r} "
                 f"is at {holder.timestamp}, and readers before that have gone on",
                 timestamp=timestamp,
             )

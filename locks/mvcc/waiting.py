@@ -1,4 +1,4 @@
-"""Who waits for whom in a lock table, the search for deadlocks, and who is their victim.
+"""The wait-for graph of a lock table, the search for deadlocks, and the choice of their victims.
 
 `Waits` has a `Party` for each transaction that holds a lock or has a request in line, and answers
 questions about the wait-for graph between them. `Endings` has those that are over.
@@ -6,7 +6,7 @@ questions about the wait-for graph between them. `Endings` has those that are ov
 A request waits at one key at most. There
 
 * a reader waits for the holder of the lock;
-* a writer waits for the holder or, if there is none, for whoever has the reservation, and for the
+* a writer waits for the holder or, if there is none, for the request with the reservation, and for the
   writers that stand ahead of it in the queue, also for those that wait elsewhere just now. Each of
   them will have the lock first, and keep it until its transaction is over. If its transaction has
   an older request in this queue, only those ahead of that one count: when the lock is that one's,
@@ -19,12 +19,11 @@ when there is one between their requests, and a cycle of edges is a deadlock.
 transaction (a request of it begins to wait, or its oldest place in a queue is given up) and edges
 to one (it becomes holder or takes a reservation, or a place ahead of others). A new cycle goes through that transaction; so the search
 starts there, and only if it waits *and* is waited for. That is what keeps a queue of a thousand
-writers cheap: none of them is waited for by anybody but those behind, and who comes last has
-nobody behind.
+writers cheap: each of them is waited for only by those behind it, and the last one has none behind.
 
 This is the graph of `locks.core.agent.wait_graph`, but not its code. There each agent knows a part of the
 graph, the edges follow from a rule that treats both sides alike, and the search stops at larger
-agents, because somebody else looks further. Here everything is known, a reader waits for a writer
+agents, because these look further. Here everything is known, a reader waits for a writer
 but never the other way round, and the victim need not be the largest (decision 0016).
 """
 
@@ -37,7 +36,7 @@ from collections.abc import Container, Iterator
 from locks.errors import DeadlockAborted, LocksError, MisuseError
 from locks.mvcc.errors import BadTimestamp, LockedByOther, TransactionFinished
 from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn, TxnId, Wait
-from locks.mvcc.records import Ending, Guard, Lock, by_number
+from locks.mvcc.records import Ending, Guard, KeyLock, by_number
 
 __all__ = [
     "Endings",
@@ -57,15 +56,15 @@ class Party:
 
     def __init__(self, txn: Txn) -> None:
         self.txn = txn
-        self.held: dict[Key, Lock] = {}
+        self.held: dict[Key, KeyLock] = {}
         self.guards: dict[Guard, None] = {}  # its requests that wait or have a place
         self.waits: dict[Guard, None] = {}  # those that wait
-        self.places: dict[Lock, list[Guard]] = {}  # those that have a place at a lock, in order
-        self.contended = 0  # how many of its locks somebody stands in line at
+        self.places: dict[KeyLock, list[Guard]] = {}  # those that have a place at a lock, in order
+        self.contended = 0  # how many of its locks have requests in line
 
 
 class Waits:
-    """The parties, and who of them waits for whom."""
+    """The parties, and the edges between them."""
 
     def __init__(self) -> None:
         self.parties: dict[TxnId, Party] = {}
@@ -105,13 +104,13 @@ class Waits:
         if party is not None and not party.held and not party.guards:
             del self.parties[txn_id]
 
-    def put(self, guard: Guard, lock: Lock) -> None:
+    def put(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request has a place at a lock from now on."""
         party = self.party(guard.txn)
         party.guards[guard] = guard.places[lock] = None
         insort(party.places.setdefault(lock, []), guard, key=by_number)
 
-    def take(self, guard: Guard, lock: Lock) -> None:
+    def take(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request has no place at a lock any more."""
         del guard.places[lock]
         places = self.parties[guard.txn.id].places
@@ -120,16 +119,16 @@ class Waits:
         if not mine:
             del places[lock]
 
-    def count(self, lock: Lock) -> None:
-        """Whether somebody stands in line at a lock may have changed."""
+    def count(self, lock: KeyLock) -> None:
+        """Whether a lock has requests in line may have changed."""
         contended = bool(lock.queue or lock.readers)
         if contended is not lock.contended:
             lock.contended = contended
             if lock.holder is not None:
                 self.parties[lock.holder.id].contended += 1 if contended else -1
 
-    def edges(self, guard: Guard, seen: dict[Lock, int] | None = None) -> Iterator[Wait]:
-        """For whom a request that waits does so.
+    def edges(self, guard: Guard, seen: dict[KeyLock, int] | None = None) -> Iterator[Wait]:
+        """The edges from a request that waits.
 
         Args:
             guard: The request.
@@ -160,7 +159,7 @@ class Waits:
         if party is None or not party.waits or not self._is_awaited(party):
             return None
         reached: dict[TxnId, Wait] = {}
-        seen: dict[Lock, int] = {}
+        seen: dict[KeyLock, int] = {}
         todo = [party]
         for party in todo:
             for guard in party.waits:
@@ -179,7 +178,7 @@ class Waits:
         return None
 
     def _is_awaited(self, party: Party) -> bool:
-        """Whether somebody may wait for a transaction."""
+        """Whether another transaction may wait for this one."""
         if party.contended:
             return True
         return any(
@@ -198,7 +197,7 @@ class Endings:
     """How transactions have ended, as far as that is remembered.
 
     Args:
-        remembered: How many of those are kept that have nothing in the table any more.
+        remembered: How many of those are kept that have no locks and requests in the table any more.
     """
 
     def __init__(self, remembered: int) -> None:
@@ -232,7 +231,7 @@ class Endings:
 
 
 def choose_victim(txns: list[Txn]) -> tuple[Txn, str]:
-    """Choose who has to abort: the lowest priority if all have one, otherwise the largest id.
+    """Choose the victim: the lowest priority if all have one, otherwise the largest id.
 
     Returns:
         The victim, and the rule in words.
@@ -267,7 +266,7 @@ def ended_error(txn: Txn, ending: Ending) -> LocksError:
     )
 
 
-def locked_error(lock: Lock, holder: Txn, txn: Txn) -> LockedByOther:
+def locked_error(lock: KeyLock, holder: Txn, txn: Txn) -> LockedByOther:
     """What to raise when a transaction is to have a lock that another one holds."""
     return LockedByOther(
         f"transaction {txn.id} can't have the lock on {lock.key!r}: transaction {holder.id} holds "

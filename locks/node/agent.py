@@ -30,6 +30,7 @@ from locks.errors import (
     WaitsForItself,
 )
 from locks.model import (
+    RIVALS,
     AgentId,
     LockId,
     LockInfo,
@@ -138,7 +139,7 @@ class Agent(InlineActor):
     def receive(self, message: Any) -> None:
         """Take in an `AgentMessage`."""
         if not isinstance(message, AgentMessage):
-            raise MisuseError(f"{message!r} is no message for an agent", value=repr(message))
+            raise MisuseError(f"{message!r} is not a message for an agent", value=repr(message))
         self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
@@ -158,7 +159,7 @@ class Agent(InlineActor):
         self.node.log("%s could not handle %r: %s", self, message, error)
 
     def stop_inline(self, reason: object) -> None:
-        """End the transaction, whoever wants it."""
+        """End the transaction, as any actor is stopped."""
         error = None
         if reason is not None:
             error = AgentEnded(f"transaction {self.id} was stopped: {reason}", agent=self.id)
@@ -195,7 +196,7 @@ class Agent(InlineActor):
         self.turn.post(self.client_ended, down)
 
     def client_ended(self, down: Down) -> None:
-        """The client is no more, so neither is the transaction; in a turn."""
+        """The client has ended, and the transaction ends with it; in a turn."""
         text = f"transaction {self.id} has ended with its client {self.machine.client}"
         self.event(self.machine.end, AgentEnded(f"{text} ({down.reason})", agent=self.id))
 
@@ -247,7 +248,7 @@ class Agent(InlineActor):
         self.event(self.machine.unlock, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
-        """Give up a lock to somebody who waits for it, and stand last."""
+        """Give up a lock to an agent that waits for it, and stand last."""
         self.check_client()
         self.turn.run(self.event, self.machine.surrender, lock_id, other, nodes)
 
@@ -391,7 +392,7 @@ class Agent(InlineActor):
                     if (
                         held.granted
                         and related(held.lock_id, info.lock_id)
-                        and "write" in (held.mode, info.mode)
+                        and held.mode in RIVALS[info.mode]
                     ):
                         raise WaitsForItself(
                             f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "

@@ -6,8 +6,8 @@ node is a *member*: its lock server can be asked. An Erlang node with the origin
 know the greeting and says so, and by that it is known (`locks.node.original_peers`). A node that has no lock server
 yet is greeted again from time to time.
 
-A member ceases to be one when the connection is lost; then nothing is known any more of what its lock
-server has granted, and the own lock server takes out what agents of that node had asked for. A node
+When the connection is lost, the node is not a member any more. Nothing is known then of what its lock
+server has granted, and our lock server takes out what agents of that node had asked for. A node
 that comes back begins anew, whether it was restarted or only cut off.
 """
 
@@ -33,7 +33,6 @@ from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
-from locks.otp.etf_decode import constant
 from locks.otp.link import Link
 from locks.otp.options import NET_TICKTIME, Options, check_node_name
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
@@ -63,9 +62,7 @@ logger = logging.getLogger("locks")
 
 PROTOCOL = 1
 GREETING = Atom("greeting")
-WATCH = constant("watch")
-UNWATCH = constant("unwatch")
-SHORTEST_TICKTIME = 0.1  # seconds; nobody is sent ticks more often than that demands
+SHORTEST_TICKTIME = 0.1  # seconds; ticks are not sent more often than that demands
 AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 
 
@@ -89,12 +86,6 @@ class NodeDown(NamedTuple):
 
     node: str
     reason: str
-
-
-class RemoteWatcher(NamedTuple):
-    """Somebody on another node who watches a lock id here."""
-
-    pid: Pid
 
 
 class Cluster:
@@ -206,12 +197,12 @@ class Cluster:
         """Another node of ours says who it is."""
         link = self.distribution.links.get(name)
         if link is None or len(greeting) != 6:
-            raise BadMessage(f"{greeting!r} is no greeting")
+            raise BadMessage(f"{greeting!r} is not a greeting")
         _, _, protocol, version, ticktime, known = greeting
         if protocol != PROTOCOL:
             raise BadMessage(f"{name} speaks protocol {protocol!r}; this node speaks {PROTOCOL}")
         if type(version) is not int or type(ticktime) is not float or ticktime <= 0:
-            raise BadMessage(f"{greeting!r} is no greeting")
+            raise BadMessage(f"{greeting!r} is not a greeting")
         link.wanted = max(ticktime, SHORTEST_TICKTIME)
         link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
         self.distribution.pace_changed()
@@ -219,7 +210,7 @@ class Cluster:
         self.node.server.machine.raise_to(version)
         if name not in self.members:
             self.joined(name)
-        # Whoever was greeted before something was learned is told of it, too.
+        # The nodes that were greeted before this was learned are told of it, too.
         for other, original in self.members.items():
             if not original and self._told.get(other, 0) < self._learned:
                 self._greet(self.distribution.links[other])
@@ -238,7 +229,7 @@ class Cluster:
             try:
                 check_node_name(name)
             except InvalidOption as error:
-                raise BadMessage(f"{each!r} is no node") from error
+                raise BadMessage(f"{each!r} is not a node") from error
             if 0 < port < 65536 and name not in distribution.addresses:
                 distribution.learn_addresses({name: (host, port)}, hearsay=True)
         if len(distribution.addresses) > before:
@@ -255,10 +246,14 @@ class Cluster:
         self._arrived(name)
         for where, lock_id, watcher in self._watches:
             if where == name:
-                self._send_watch(WATCH, where, lock_id, watcher)
+                self._send_watch(Watch, where, lock_id, watcher)
 
     def wait_for(self, name: str, *, server: bool) -> Waiter | None:
-        """Somebody waits for a node: for its lock server, or at least to be connected with it."""
+        """What a caller waits with for a node: for its lock server, or just for the connection.
+
+        Returns:
+            `None` if the lock server can be asked already.
+        """
         if name in self.members:
             return None
         waiter = Waiter()
@@ -292,7 +287,7 @@ class Cluster:
         for agent in [agent for agent in machine.table.owners if agent.node == name]:
             node.deliver(node.server, Remove(agent))
         for watcher in machine.all_watchers():
-            if isinstance(watcher, RemoteWatcher) and watcher.pid.node == name:
+            if type(watcher) is Pid and watcher.node == name:
                 for lock_id in machine.watched(watcher):
                     node.deliver(node.server, Unwatch(watcher, lock_id))
         self._tell(NodeDown(name, reason))
@@ -300,7 +295,7 @@ class Cluster:
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool
     ) -> None:
-        """Have somebody told of nodes that come and go, or no longer."""
+        """Tell a watcher of nodes that come and go, or stop telling it."""
         if on:
             self._monitors[watcher] = None
         else:
@@ -334,7 +329,7 @@ class Cluster:
     # --- Messages to others, in the turn --------------------------------------------------------
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
-        """An agent of this node says something to the lock server of another one."""
+        """An agent sends a message to the lock server of another node."""
         original = self.members.get(name)
         if original:
             self.original_peers.to_server(name, agent, message)
@@ -349,7 +344,7 @@ class Cluster:
             self.processes.send_named(name, LOCK_SERVER, encoded)
 
     def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
-        """Somebody of this node says something to an agent of another one."""
+        """The lock server, or an agent, sends a message to an agent of another node."""
         link = self.distribution.links.get(agent.node)
         if link is None:
             return
@@ -360,7 +355,7 @@ class Cluster:
             self.processes.send(pid, etf.encode(pack(message, agent)))
 
     def flush(self) -> bool:
-        """Send what is to be sent; a link that is lost by that is news. Returns whether it was any."""
+        """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
@@ -379,13 +374,13 @@ class Cluster:
         return agent.created if isinstance(agent, AgentId) else None
 
     def _to_server(self, message: Any, sender: Pid | None) -> None:
-        """Somebody says something to this node's lock server."""
+        """A process of another node sends something to our lock server."""
         if sender is None:
             return
         try:
             term = parse_cast(message)
             if is_ours(term):
-                self._take_message(term, sender)
+                self.node.deliver(self.node.server, unpack_to_server(term, sender.node))
                 return
             call = parse_call(message)
             if call is None:
@@ -406,18 +401,8 @@ class Cluster:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does
 
-    def _take_message(self, term: tuple[Any, ...], sender: Pid) -> None:
-        server = self.node.server
-        if term[1] is WATCH or term[1] is UNWATCH:
-            if len(term) != 4 or type(term[2]) is not Pid or term[2].node != sender.node:
-                raise BadMessage(f"{term!r} does not say who watches what")
-            kind = Watch if term[1] == WATCH else Unwatch
-            self.node.deliver(server, kind(RemoteWatcher(term[2]), to_lock_id(term[3])))
-            return
-        self.node.deliver(server, unpack_to_server(term, sender.node))
-
     def _to_agent(self, agent: Agent, message: Any, sender: Pid | None) -> None:
-        """Somebody says something to an agent of this node."""
+        """A process of another node sends something to one of our agents."""
         try:
             if is_ours(message):
                 self.node.deliver(agent, unpack_to_agent(message, agent.id, agent.machine.client))
@@ -445,7 +430,7 @@ class Cluster:
             )
 
     def watch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
-        """Have somebody told the views of a lock id of another node; also after it comes back."""
+        """Tell a watcher the views of a lock id of another node; again when that node comes back."""
         self._check_watchable(name)
         key = (name, lock_id, watcher)
         if key not in self._watches:
@@ -453,7 +438,7 @@ class Cluster:
             deliver = partial(self._take_view, watcher)
             self._watches[key] = self.processes.add(number, Local(deliver))
             self.executor.run_soon(self.node.server.watch_over, watcher)
-        self._send_watch(WATCH, *key)
+        self._send_watch(Watch, *key)
 
     def ask_view(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
         """Ask another node for the view of a lock id."""
@@ -464,18 +449,20 @@ class Cluster:
         """End what `watch` began."""
         key = (name, lock_id, watcher)
         if key in self._watches:
-            self._send_watch(UNWATCH, *key)
+            self._send_watch(Unwatch, *key)
             self.processes.remove(self._watches.pop(key).number)
 
     def watcher_down(self, watcher: Watcher) -> None:
-        """An actor that watches is no more."""
+        """A watcher has ended."""
         for name, lock_id, who in list(self._watches):
             if who == watcher:
                 self.unwatch(name, lock_id, watcher)
 
-    def _send_watch(self, tag: Atom, name: str, lock_id: LockId, watcher: Watcher) -> None:
+    def _send_watch(
+        self, kind: type[Watch | Unwatch], name: str, lock_id: LockId, watcher: Watcher
+    ) -> None:
         pid = self._watches[name, lock_id, watcher]
-        encoded = etf.encode((CAST, (OURS, tag, pid, list(lock_id))))
+        encoded = etf.encode((CAST, pack(kind(pid, lock_id))))
         self.processes.send_named(name, LOCK_SERVER, encoded, pid)
 
     def _take_view(self, watcher: Watcher, message: Any, sender: Pid | None) -> None:
@@ -489,8 +476,8 @@ class Cluster:
 
     def tell_watcher(self, watcher: Hashable, view: View) -> bool:
         """Tell a watcher of another node; returns whether it is one."""
-        if isinstance(watcher, RemoteWatcher):
-            self.processes.send(watcher.pid, etf.encode(pack_view(view)))
+        if type(watcher) is Pid:
+            self.processes.send(watcher, etf.encode(pack_view(view)))
             return True
         return self.original_peers.tell_watcher(watcher, view)
 

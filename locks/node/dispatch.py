@@ -1,9 +1,9 @@
 """The queue of messages between a node's actors, and how effects are carried out.
 
-All actors of a node take one turn (`locks.runtime.inline`): whoever calls runs what follows from the
-call at once, in its own thread or greenlet, until every message is delivered; then agents that learned
-something look for deadlocks (so that an agent has taken in all that there is before it does), and what
-that brings about is delivered in turn. Messages between two actors keep their order. Foreign code
+All actors of a node take one turn (`locks.runtime.inline`): the caller runs what follows from its call at
+once, in its own thread or greenlet, until every message is delivered. Then agents that learned something
+look for deadlocks (so an agent has taken in all that has come before it looks), and the messages that
+this brings about are delivered in the same way. Messages between two actors keep their order. Foreign code
 (notifications, watchers, monitors) never runs within a turn; it is handed to the node's executor.
 
 Everything here is for the turn.
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pykka
 
@@ -36,35 +36,20 @@ from locks.core.messages import (
     ToWatcher,
 )
 from locks.errors import AgentEnded, assert_never
-from locks.model import AgentId, View
+from locks.model import AgentId
 from locks.node.agent import Agent
+from locks.node.cluster import Cluster
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
 from locks.runtime import tell
 
-__all__ = ["Dispatch", "Elsewhere", "Trace"]
+__all__ = ["Dispatch", "Trace"]
 
 logger = logging.getLogger("locks")
 
 Trace = Callable[[Any, Any, Any], object]
 Actor = Server | Agent
-
-
-class Elsewhere(Protocol):
-    """The other nodes: `locks.node.cluster.Cluster`."""
-
-    def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
-        """An agent of this node says something to the lock server of another one."""
-
-    def to_agent(self, agent: AgentId, message: AgentMessage) -> None:
-        """Somebody of this node says something to an agent of another one."""
-
-    def tell_watcher(self, watcher: Hashable, view: View) -> bool:
-        """Tell a watcher of another node; returns whether it is one."""
-
-    def flush(self) -> bool:
-        """Send what is to be sent; returns whether there was something."""
 
 
 class Dispatch:
@@ -81,7 +66,7 @@ class Dispatch:
     Attributes:
         server: The lock server.
         agents: The agents that live.
-        elsewhere: The other nodes, if there are any.
+        cluster: The other nodes, if there are any.
         trace: Called with sender, receiver and message for each message, if it is not `None`.
     """
 
@@ -97,7 +82,7 @@ class Dispatch:
         on_broken: Callable[[], object],
     ) -> None:
         self.agents: dict[AgentId, Agent] = {}
-        self.elsewhere: Elsewhere | None = None
+        self.cluster: Cluster | None = None
         self._name = name
         self._executor = executor
         self._counters = counters
@@ -136,7 +121,7 @@ class Dispatch:
     def perform_here(
         self, sender: Actor, effect: AnswerWait | Notify | Lost | Ended | ToWatcher
     ) -> None:
-        """Do what is no message to an actor."""
+        """Carry out an effect that is not a message to an actor."""
         if isinstance(effect, ToWatcher):
             self._tell_watcher(effect)
             return
@@ -158,7 +143,7 @@ class Dispatch:
 
     def _tell_watcher(self, effect: ToWatcher) -> None:
         watcher: Any = effect.watcher
-        if self.elsewhere is not None and self.elsewhere.tell_watcher(watcher, effect.view):
+        if self.cluster is not None and self.cluster.tell_watcher(watcher, effect.view):
             return
         told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
         self._executor.run_soon(told, effect.view)
@@ -167,13 +152,13 @@ class Dispatch:
         """Send a message to a lock server, or an agent, of another node."""
         if self.trace is not None:
             self.trace(sender, receiver, message)
-        if self.elsewhere is None:
+        if self.cluster is None:
             return  # an agent that has never been here: the simulator's
         if isinstance(receiver, AgentId):
-            self.elsewhere.to_agent(receiver, message)
+            self.cluster.to_agent(receiver, message)
         else:
             assert isinstance(sender, Agent)
-            self.elsewhere.to_server(receiver, sender.id, message)
+            self.cluster.to_server(receiver, sender.id, message)
 
     # --- The end of a turn ----------------------------------------------------------------------
 
@@ -204,7 +189,7 @@ class Dispatch:
                     agent.settle()
                 except Exception as error:
                     self.crashed(agent, error)
-            elif self.elsewhere is None or not self.elsewhere.flush():
+            elif self.cluster is None or not self.cluster.flush():
                 return
 
     def _count_deadlock(self, answer: Surrendered) -> None:

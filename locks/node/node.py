@@ -130,7 +130,7 @@ class Node:
             assert isinstance(self.executor, Executor)
             try:
                 self.cluster = Cluster(self, self.executor, options)
-                self._dispatch.elsewhere = self.cluster
+                self._dispatch.cluster = self.cluster
             except BaseException:
                 self.executor.stop(timeout=5)
                 raise
@@ -210,7 +210,7 @@ class Node:
             self.executor.stop(timeout=5)
 
     def _leave(self) -> None:
-        # In one turn: what is released here is granted to nobody of another node any more.
+        # In one turn: what is released here is not granted to agents of other nodes.
         self._dispatch.end_agents("was stopped")
         if self.cluster is not None:
             self.cluster.stop("the node was stopped")
@@ -284,7 +284,7 @@ class Node:
         return self.cluster is not None
 
     def watcher_down(self, watcher: Any) -> None:
-        """An actor that watches lock ids is no more."""
+        """An actor that watched lock ids has ended."""
         if self.cluster is not None:
             self.cluster.watcher_down(watcher)
 
@@ -332,7 +332,7 @@ class Node:
             Whether it is connected, and its lock server can be asked if it has one.
 
         Raises:
-            InvalidOption: That is no peer, or its address is not allowed (see `start`).
+            InvalidOption: That is not a peer, or its address is not allowed (see `start`).
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
@@ -380,7 +380,7 @@ class Node:
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True
     ) -> None:
-        """Have somebody told of nodes that are connected, and of those that are lost.
+        """Tell a watcher of nodes that are connected, and of those that are lost.
 
         Args:
             watcher: An actor's reference, which gets `NodeUp` and `NodeDown` as messages, or a

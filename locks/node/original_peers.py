@@ -7,10 +7,10 @@ happens in the node's turn.
 
 Agents of the original do not tell all that matters. So each of our agents that waits, and is entangled
 with some of them, has them asked what they know, and has our lock servers asked what they do there;
-again and again, until it waits no more.
+again and again, for as long as it waits.
 
-The lock server of the original is monitored: it may end without its node. Then its node is no member
-any more until it answers a greeting again.
+The lock server of the original is monitored: it may end without its node. Then its node is not
+a member until it answers a greeting again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import gevent
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, View, show
 from locks.node.agent import Agent
 from locks.node.ports import NodePort
@@ -37,8 +37,16 @@ from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, Executor
 from locks.runtime.waiter import run_in_hub
-from locks.wire import LOCK_SERVER, OURS, BadMessage, pid_of
-from locks.wire.forms import Context, check, parts, records_term, to_agent, to_records
+from locks.wire import (
+    AGENTS,
+    LOCK_SERVER,
+    OURS,
+    About,
+    BadMessage,
+    pack_about,
+    pid_of,
+    unpack_about,
+)
 from locks.wire.original import (
     CastServer,
     Command,
@@ -273,6 +281,8 @@ class OriginalPeers:
                 reference = self._monitors.pop(command.pid, None)
                 if reference is not None:
                     self._processes.demonitor(reference)
+            else:
+                assert_never(command)
 
     def _process_down(self, pid: Pid, reason: Any) -> None:
         """A process of the original that had to do with our lock server has ended."""
@@ -304,32 +314,28 @@ class OriginalPeers:
         machine = self._node.server.machine
         known = around(machine.table, machine.node, entangled, self._is_original)
         self._perform(self._servers.informed(agent, machine.node, machine.version, *known))
-        question = (OURS, ABOUT, [pid_of(each) for each in entangled])
+        question = (OURS, ABOUT, AGENTS.pack(entangled))
         for name, original in self._cluster.members.items():
             if not original:
                 answered = partial(self._informed, agent, name)
                 self._processes.call(name, LOCK_SERVER, question, answered)
 
-    def about(self, pids: Any) -> Any:
+    def about(self, agents: Any) -> Any:
         """What our lock server knows about agents of the original, for an agent of another node."""
         machine = self._node.server.machine
-        agents = [to_agent(pid) for pid in check(pids, list)]
-        found, records = around(machine.table, machine.node, agents, self._is_original)
-        terms = records_term(tuple(records), machine.node, None)
-        return (machine.version, [pid_of(each) for each in found], terms)
+        asked = AGENTS.unpack(agents)
+        found, records = around(machine.table, machine.node, asked, self._is_original)
+        return pack_about(About(machine.version, tuple(found), tuple(records)), machine.node)
 
     def _informed(self, agent: AgentId, name: str, answered: bool, answer: Any) -> None:
         if not answered or agent not in self._node.agents:
             return
         try:
-            version, pids, terms = parts(answer, 3)
-            check(version, int)
-            about = [to_agent(pid) for pid in check(pids, list)]
-            records = to_records(terms, Context(name, None, ""))
+            about = unpack_about(answer, name)
         except BadMessage as error:
             self._node.log("what %s answers is ignored: %s", name, error)
             return
-        self._perform(self._servers.informed(agent, name, version, about, records))
+        self._perform(self._servers.informed(agent, name, *about))
 
 
 def _is_name(client: Client) -> bool:

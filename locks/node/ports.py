@@ -99,7 +99,7 @@ class NodePort(Protocol):
         """Do what a machine wants done."""
 
     def watcher_down(self, watcher: Any) -> None:
-        """An actor that watches lock ids is no more."""
+        """An actor that watched lock ids has ended."""
 
     def view(self, lock_id: LockId) -> View:
         """What is known of a lock id on this node."""

@@ -1,7 +1,7 @@
 """Agents and clients on different nodes.
 
-A transaction's client may be an actor, a greenlet or a thread of another node: whoever has it there
-uses the agent by its reference, with the same functions of `locks`. What the client calls is sent to the
+A transaction's client may be an actor, a greenlet or a thread of another node: it uses the
+agent by its reference, with the same functions of `locks`. What the client calls is sent to the
 agent as a call (`RemoteAgent`), and carried out there (`RemoteClients`). A wait for locks is answered
 when it is over, and withdrawn when the client gives up.
 """
@@ -9,9 +9,10 @@ when it is over, and withdrawn when the client gives up.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 from locks.core.agent.machine import Flag, Object
+from locks.core.messages import AgentEffect
 from locks.errors import (
     AgentEnded,
     InvalidOption,
@@ -19,6 +20,7 @@ from locks.errors import (
     LockTimeout,
     MisuseError,
     NotClient,
+    assert_never,
 )
 from locks.model import (
     AgentId,
@@ -55,6 +57,9 @@ from locks.wire import (
 __all__ = ["RemoteAgent", "RemoteClients"]
 
 ABANDON = Atom("abandon")
+# What a client can ask of its agent; calls that wait for locks are answered when they are over.
+Question = Literal["ask", "unlock", "surrender", "flag", "status", "info", "ensure_held", "end"]
+Wait = Literal["lock", "await", "token"]
 PATIENCE = 60.0  # seconds for an answer to what needs no lock
 
 
@@ -140,10 +145,12 @@ class RemoteAgent:
         """See `Agent.end`."""
         self._call("end")
 
-    def _call(self, verb: str, *arguments: Any) -> Any:
+    def _call(self, verb: Question, *arguments: Any) -> Any:
         return self._wait(PATIENCE, [], verb, *arguments)
 
-    def _wait(self, timeout: float | None, ids: list[LockId], verb: str, *arguments: Any) -> Any:
+    def _wait(
+        self, timeout: float | None, ids: list[LockId], verb: Question | Wait, *arguments: Any
+    ) -> Any:
         check_timeout(timeout)
         turn, ref = self._remotes.turn, self._ref
         call = BlockingCall(self._remotes.processes, turn, self._abandon)
@@ -208,21 +215,20 @@ class RemoteClients:
                     f"transaction {agent.id} belongs to {agent.machine.client}; "
                     f"{client} can't use it",
                 )
-            handler = getattr(self, "_" + verb.name, None)
-            if handler is None or verb.name not in VERBS:
-                raise BadMessage(f"an agent can't be asked to {verb.name!r}")
             agent.machine.check_alive()
-            if verb.name in WAITING:
+            if verb.name in get_args(Wait):
                 wait = self._new_wait(agent, caller, tag)
                 try:
-                    agent.event(handler, agent, wait, *arguments)
+                    agent.event(self._begin, agent, wait, verb.name, arguments)
                 except BaseException:
                     if isinstance(tag, Reference):
                         self._waits.pop((agent, tag), None)
                     raise
                 return
-            answer = handler(agent, *arguments)
-        except (LocksError, TypeError) as error:  # TypeError: a wrong number of arguments
+            if verb.name not in get_args(Question):
+                raise BadMessage(f"an agent can't be asked to {verb.name!r}")
+            answer = self._answer(agent, verb.name, arguments)
+        except LocksError as error:
             self._remotes.answer(caller, tag, error)
         else:
             self._remotes.processes.answer(caller, tag, answer)
@@ -250,48 +256,65 @@ class RemoteClients:
             self._waits[key] = wait
         return wait
 
-    # --- What can be asked for; the first three are answered when they are over
+    def _begin(
+        self, agent: Agent, wait: _RemoteWait, verb: Wait, arguments: list[Any]
+    ) -> list[AgentEffect]:
+        """Begin a wait; it is answered when it is over."""
+        match verb:
+            case "lock":
+                (objects,) = _exactly(1, arguments)
+                return agent.machine.ask_all(_check_objects(objects), wait)
+            case "await":
+                _exactly(0, arguments)
+                return agent.machine.await_all(wait)
+            case "token":
+                (given,) = _exactly(1, arguments)
+                lock_id = check_lock_id(given)
+                agent.known_token(lock_id)  # raises if there can't be one
+                return agent.machine.establish_token(lock_id, wait)
+            case _:
+                assert_never(verb)
 
-    def _lock(self, agent: Agent, wait: _RemoteWait, objects: Any) -> list[Any]:
-        return agent.machine.ask_all(_check_objects(objects), wait)
-
-    def _await(self, agent: Agent, wait: _RemoteWait) -> list[Any]:
-        return agent.machine.await_all(wait)
-
-    def _token(self, agent: Agent, wait: _RemoteWait, lock_id: Any) -> list[Any]:
-        agent.known_token(check_lock_id(lock_id))  # raises if there can't be one
-        return agent.machine.establish_token(check_lock_id(lock_id), wait)
-
-    def _ask(self, agent: Agent, objects: Any) -> None:
-        agent.event(agent.machine.ask_all, _check_objects(objects))
-
-    def _unlock(self, agent: Agent, lock_id: Any) -> None:
-        agent.unlock_now(check_lock_id(lock_id))
-
-    def _surrender(self, agent: Agent, lock_id: Any, other: Any, nodes: Any) -> None:
-        if type(other) is not Pid:
-            raise BadMessage(f"{other!r} is no agent")
-        where = check_nodes(nodes)
-        agent.event(agent.machine.surrender, check_lock_id(lock_id), agent_of(other), where)
-
-    def _flag(self, agent: Agent, flag: Any, value: Any) -> None:
-        agent.event(agent.machine.set_flag, flag, value)
-
-    def _status(self, agent: Agent) -> Any:
-        return pack_result(agent.machine.tell_status())
-
-    def _info(self, agent: Agent) -> Any:
-        return [pack_info(info) for info in agent.machine.lock_info()]
-
-    def _ensure_held(self, agent: Agent, lock_id: Any) -> None:
-        agent.machine.ensure_held(None if lock_id is None else check_lock_id(lock_id))
-
-    def _end(self, agent: Agent) -> None:
-        agent.event(agent.machine.end)
+    def _answer(self, agent: Agent, verb: Question, arguments: list[Any]) -> Any:
+        """Do what is asked; return the answer."""
+        machine = agent.machine
+        match verb:
+            case "ask":
+                (objects,) = _exactly(1, arguments)
+                agent.event(machine.ask_all, _check_objects(objects))
+            case "unlock":
+                (lock_id,) = _exactly(1, arguments)
+                agent.unlock_now(check_lock_id(lock_id))
+            case "surrender":
+                lock_id, other, nodes = _exactly(3, arguments)
+                if type(other) is not Pid:
+                    raise BadMessage(f"{other!r} is not an agent")
+                where = check_nodes(nodes)
+                agent.event(machine.surrender, check_lock_id(lock_id), agent_of(other), where)
+            case "flag":
+                flag, value = _exactly(2, arguments)
+                agent.event(machine.set_flag, flag, value)
+            case "status":
+                _exactly(0, arguments)
+                return pack_result(machine.tell_status())
+            case "info":
+                _exactly(0, arguments)
+                return [pack_info(info) for info in machine.lock_info()]
+            case "ensure_held":
+                (lock_id,) = _exactly(1, arguments)
+                machine.ensure_held(None if lock_id is None else check_lock_id(lock_id))
+            case "end":
+                _exactly(0, arguments)
+                agent.event(machine.end)
+            case _:
+                assert_never(verb)
+        return None
 
 
-WAITING = ("lock", "await", "token")
-VERBS = (*WAITING, "ask", "unlock", "surrender", "flag", "status", "info", "ensure_held", "end")
+def _exactly(number: int, arguments: list[Any]) -> list[Any]:
+    if len(arguments) != number:
+        raise BadMessage(f"{len(arguments)} arguments were sent, and {number} are needed")
+    return arguments
 
 
 def _objects(objects: Sequence[Object]) -> list[Any]:
@@ -302,11 +325,11 @@ def _objects(objects: Sequence[Object]) -> list[Any]:
 
 def _check_objects(objects: Any) -> list[Object]:
     if type(objects) is not list:
-        raise BadMessage(f"{objects!r} is no list of objects")
+        raise BadMessage(f"{objects!r} is not a list of objects")
     checked: list[Object] = []
     for each in objects:
         if type(each) is not tuple or len(each) != 4:
-            raise BadMessage(f"{each!r} is no object to be locked")
+            raise BadMessage(f"{each!r} is not an object to be locked")
         lock_id, mode, nodes, require = each
         checked.append(
             (check_lock_id(lock_id), check_mode(mode), check_nodes(nodes), check_require(require))

@@ -1,7 +1,7 @@
 """The lock server as an actor: it runs a `ServerMachine` in its node's turn.
 
 Its messages are `locks.core.messages.ServerMessage`. What it wants told to watchers goes out by way of
-the node's executor, so that a slow watcher holds up nobody.
+the node's executor, so that a slow watcher does not hold up others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class Server(InlineActor):
     def receive(self, message: Any) -> None:
         """Take in a `ServerMessage`."""
         if not isinstance(message, ServerMessage):
-            raise MisuseError(f"{message!r} is no message for a lock server", value=repr(message))
+            raise MisuseError(
+                f"{message!r} is not a message for a lock server", value=repr(message)
+            )
         self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
@@ -65,14 +67,14 @@ class Server(InlineActor):
         self.watch_over(watcher)  # a watcher that is dead already is taken out at once
 
     def watch_over(self, watcher: Watcher) -> None:
-        """See to it that a watcher is told nothing any more when it has ended."""
+        """End the watches of an actor when it ends."""
         if isinstance(watcher, pykka.ActorRef) and watcher not in self._monitors:
             self._monitors[watcher] = monitor(watcher, self._watcher_down)
             if not watcher.is_alive():
                 self._monitors.pop(watcher, None)
 
     def remove_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
-        """Tell a watcher no more of an id."""
+        """Stop telling a watcher of an id."""
         self.turn.run(self.handle, Unwatch(watcher, lock_id))
         if not self.machine.watched(watcher) and watcher in self._monitors:
             self._monitors.pop(watcher).cancel()

@@ -1,12 +1,12 @@
 """The Erlang distribution protocol: how nodes talk to each other, and with Erlang/OTP.
 
-Bytes in and out, without sockets, clock or chance:
+Bytes in and out, without sockets, clock or randomness:
 
-* `terms.py`: atoms, pids, references and what else Python has no type for.
+* `terms.py`: atoms, pids, references and other terms that Python has no type for.
 * `etf.py`, `etf_decode.py`: the external term format.
 * `handshake.py`: how two nodes get to know each other and prove that they share a cookie.
-* `control.py`: what connected nodes say to each other.
-* `epmd.py`: what is said to Erlang's port mapper.
+* `control.py`: the messages between connected nodes.
+* `epmd.py`: the messages to and from Erlang's port mapper.
 """
 
 from __future__ import annotations

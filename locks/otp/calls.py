@@ -1,4 +1,4 @@
-"""A call to another node, for a caller that waits for the answer in whatever thread or greenlet."""
+"""A call to another node, for a caller that waits for the answer in any thread or greenlet."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class BlockingCall:
     """One call whose caller waits.
 
     Args:
-        processes: What makes the call.
+        processes: Makes the call.
         turn: The node's turn.
-        given_up: Called with the call's reference when nobody waits any more, in the turn.
+        given_up: Called with the call's reference when the caller gives up, in the turn.
     """
 
     __slots__ = ("_given_up", "_outcome", "_processes", "_reference", "_turn", "_waiter")
@@ -50,8 +50,7 @@ class BlockingCall:
             timeout: Seconds; `None` waits for ever.
 
         Returns:
-            Whether there is an answer, and the answer, or why there is none; `None` if time ran
-            out.
+            `(True, answer)`, or `(False, reason)` if there is no answer; `None` if time ran out.
         """
         try:
             self._waiter.wait(timeout)

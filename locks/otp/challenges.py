@@ -1,9 +1,9 @@
-"""Challenges for handshakes: what a node is asked to prove with that it knows the cookie.
+"""Challenges for handshakes: numbers with which a node is asked to prove that it knows the cookie.
 
-A challenge that is given twice could be answered with what was overheard the first time, and one
-that can be foretold with what was asked elsewhere. So they are a counter, permuted by a Feistel
-network whose round function is a keyed hash: a permutation, so none comes twice; and without the key
-none can be foretold.
+A challenge that is given twice could be answered with what was overheard the first time; one that can
+be predicted, with an answer obtained elsewhere. So they are a counter, permuted by a Feistel network
+whose round function is a keyed hash: a permutation, so none comes twice; and without the key none can
+be predicted.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _RECENT = 65536  # how many challenges `issued` knows
 
 
 class Challenges:
-    """Numbers of 32 bit that nobody can foretell, none of them twice within 2**32.
+    """Numbers of 32 bits that can't be predicted, none of them twice within 2**32.
 
     After 2**32 of them they begin anew.
 
     Args:
-        key: 16 to 32 random bytes that nobody else knows.
+        key: 16 to 32 random bytes, kept secret.
 
     Raises:
-        InvalidOption: That is no such key.
+        InvalidOption: The key is not of that kind.
     """
 
     def __init__(self, key: bytes) -> None:

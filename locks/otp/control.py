@@ -1,12 +1,12 @@
 """Control messages: what nodes say to each other once they are connected.
 
 A frame without its four bytes of length is the byte 112 (pass through), a control term that says what
-is asked, and for some operations a message term. There is no distribution header, for we offer
+is asked, and for some operations a message term. There is no distribution header, because we offer
 neither the atom cache nor fragments (`handshake.FLAGS`). An empty frame is a tick and never comes
 here.
 
-`parse` checks the type of each field, so whoever gets a message can rely on it. An operation that we
-don't offer becomes `Unsupported`; only what is no control message at all is a `DecodeError`. Variants
+`parse` checks the type of each field, so the code that gets a message can rely on it. An operation that
+we don't offer becomes `Unsupported`; only what is not a control message is a `DecodeError`. Variants
 with a trace token (`SEND_TT` and so on), which a node sends while one of its processes is being
 traced, are understood without it.
 
@@ -82,7 +82,7 @@ class Send(NamedTuple):
 
 
 class SendSender(NamedTuple):
-    """A message to a process, with who has sent it."""
+    """A message to a process, with its sender."""
 
     sender: Pid
     to: Pid
@@ -106,7 +106,7 @@ class RegSend(NamedTuple):
 
 
 class Exit(NamedTuple):
-    """A link is broken, for `sender` has ended."""
+    """A link is broken, because `sender` has ended."""
 
     sender: Pid
     to: Pid
@@ -145,7 +145,7 @@ class UnlinkId(NamedTuple):
 
     Attributes:
         id: 1 to 2**64 - 1; comes back in the `UnlinkIdAck`.
-        sender: Who ends the link.
+        sender: The process that ends the link.
         to: The other process. What it sent before its acknowledgement may still arrive.
     """
 
@@ -171,7 +171,7 @@ class UnlinkIdAck(NamedTuple):
 
 
 class MonitorP(NamedTuple):
-    """`sender` wants to be told when `target` ends: a process, or whoever has a name."""
+    """`sender` wants to be told when `target` ends: a process, by its pid or its name."""
 
     sender: Pid
     target: Pid | Atom
@@ -199,7 +199,7 @@ class MonitorPExit(NamedTuple):
 
     Attributes:
         sender: The process, or its name: what was the target of `MonitorP`.
-        to: Who monitored it.
+        to: The process that monitored it.
         ref: The reference of `MonitorP`.
         reason: Why it has ended.
     """
@@ -219,11 +219,11 @@ class SpawnRequest(NamedTuple):
 
     Attributes:
         request: Identifies the request; also the monitor's reference if one is asked for.
-        sender: Who asks.
+        sender: The process that asks.
         group_leader: Of the new process.
         mfa: Module, function, and how many arguments it takes.
         options: A list of terms.
-        arguments: A list of as many terms.
+        arguments: A list of that many terms.
     """
 
     request: Reference
@@ -242,8 +242,8 @@ class SpawnReply(NamedTuple):
     """The answer to a `SpawnRequest`.
 
     Attributes:
-        request: Of the request.
-        to: Who asked.
+        request: Identifies the request.
+        to: The process that asked.
         flags: 1: a link was set up, 2: a monitor was set up.
         result: The new process, or why there is none.
     """
@@ -306,7 +306,8 @@ def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
         limits: What the control term and the message may each have at most.
 
     Raises:
-        DecodeError: It is no control message: something is cut off, left over, or of a wrong type.
+        DecodeError: It is not a control message: something is cut off, left over, or of a wrong
+            type.
     """
     if frame[:1] != PASS_THROUGH:
         raise DecodeError(f"a frame begins with {frame[:1]!r}, and not with b'p' (pass through)")

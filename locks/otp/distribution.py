@@ -1,9 +1,9 @@
-"""A node's connections to other nodes: whom it knows, dials, admits and has lost.
+"""A node's connections to other nodes: which ones it knows, dials, admits and has lost.
 
 Theory of operation
 -------------------
 For each node whose address is known there is a *dialler*, a greenlet that connects, again and
-again with growing pauses, while there is no link. At the door there is a greenlet that accepts. Each
+again with growing pauses, while there is no link. Another greenlet, the *door*, accepts. Each
 attempt, from either side, is a greenlet of its own with a time limit; after the handshake there is a
 `Link`, and no greenlet any more.
 
@@ -14,9 +14,9 @@ that seems connected already, that node is asked (`alive`); if it insists, the o
 What the handshakes decide, and all that links do, happens in the node's turn. Diallers and the door
 live in the hub of the node's executor.
 
-Heartbeats: a native thread has each link tick, so that they go on while the program computes. Who
-was silent for `net_ticktime` is down; this is judged in the hub, by the number of checks in a row that
-found nothing, so that a program that was held up reads what has arrived before it judges others.
+Heartbeats: a native thread has each link tick, so that they go on while the program computes. A node
+that was silent for `net_ticktime` is down; this is judged in the hub, by the number of checks in a row
+that found nothing, so that a program that was held up reads what has arrived before it judges others.
 
 Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of Erlang/OTP.
 """
@@ -37,7 +37,7 @@ from gevent import monkey
 from gevent import socket as gevent_socket
 from gevent.event import Event
 
-from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.errors import InvalidOption, LocksError, OperatingError, assert_never
 from locks.otp import handshake as steps
 from locks.otp.epmd import NotRegistered
 from locks.otp.handshake import Challenges, Handshake, Peer
@@ -59,7 +59,7 @@ STRANGERS = 64  # connections that may be in a handshake at the door at one time
 PAUSES = (0.05, 1.0)  # seconds between attempts, the first and the longest
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
-FORGET = 600.0  # seconds until a node that only others know of is dialled no more
+FORGET = 600.0  # seconds until a node known only from other nodes is not dialled any more
 CHECKS = 4  # how often in net_ticktime something must be sent
 # A patched program's `Thread.start` would let other greenlets run while the node is started.
 _start_thread = monkey.get_original("_thread", "start_new_thread")
@@ -86,10 +86,10 @@ class Distribution:
         on_frame: Called with the link and the body of each frame, in the turn.
 
     Attributes:
-        creation: What tells this incarnation of the node from others.
+        creation: Tells this incarnation of the node from others.
         address: Where it listens; `None` if it does not.
         links: The links, by node.
-        addresses: Where nodes are that it may connect to; `None` if that is to be looked up.
+        addresses: The addresses of nodes to connect to; `None` for one that is to be looked up.
         unsent: Links that want to be flushed at the end of the turn.
     """
 
@@ -119,25 +119,25 @@ class Distribution:
         self._running = True
         self._contexts = options.tls.contexts() if options.tls is not None else None
         self._challenges = Challenges(secrets.token_bytes(32))
-        self._hearsay: set[str] = set()  # known from others only
+        self._hearsay: set[str] = set()  # known only from other nodes
         self._shunned: set[str] = set()  # disconnected on purpose
         self._listener: socket.socket | None = None
         self._mapper: PortMapper | None = None
         # Only in the hub:
         self._dials: dict[str, Event] = {}
-        self._streams: set[Stream] = set()  # all that are in a handshake
+        self._streams: set[Stream] = set()  # those in a handshake
         self._attempts: dict[str, Stream] = {}  # those begun here, by the other node
         self._failures: dict[str, tuple[str, int]] = {}  # and how often in a row
         self._strangers = 0
-        self._welcomed: dict[Stream, str] = {}  # who may be connected, when it has proven itself
+        self._welcomed: dict[Stream, str] = {}  # nodes to be connected, if they prove themselves
         self._door: Any = None
-        # The ticking thread sleeps on it, for as long as nobody releases it.
+        # The ticking thread sleeps on it until it is released.
         self._nudge = native_lock()
 
-    # --- Its life -------------------------------------------------------------------------------
+    # --- Start and stop -------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the door, and register: after that the creation is known.
+        """Listen, and register: after that the creation is known.
 
         Raises:
             InvalidOption: The address can't be listened on.
@@ -163,7 +163,7 @@ class Distribution:
         self._turn.run(self.learn_addresses, self.options.peers)
 
     def _start_greenlets(self) -> None:
-        if not self._running:  # it was stopped at once
+        if not self._running:  # it was stopped meanwhile
             if self._listener is not None:
                 self._listener.close()
             return
@@ -175,7 +175,7 @@ class Distribution:
         gevent.spawn(self._keep_judging)
 
     def stop(self, reason: str = "the node was stopped") -> None:
-        """Close the door and all links. In the turn."""
+        """Stop listening, and close all links. In the turn."""
         if not self._running:
             return
         self._running = False
@@ -214,12 +214,12 @@ class Distribution:
         if self._mapper is not None:
             self._mapper.abandon()
 
-    # --- Whom it knows, in the turn -------------------------------------------------------------
+    # --- Known nodes, in the turn ---------------------------------------------------------------
 
     def learn_addresses(self, addresses: dict[str, Address | None], hearsay: bool = False) -> None:
-        """Nodes are there to be connected to.
+        """Take in the addresses of nodes to connect to.
 
-        Those that only others know of, `hearsay`, are forgotten when they are gone for long: they
+        Nodes known only from other nodes, `hearsay`, are forgotten when they are gone for long: they
         may have been programs that have ended.
         """
         for name, address in addresses.items():
@@ -229,7 +229,7 @@ class Distribution:
                 run_in_hub(self._executor.hub, self._start_dialling, name)
 
     def connect(self, name: str, address: Address | None) -> None:
-        """See to it that a node gets connected, and stays so."""
+        """Connect to a node, and keep it connected."""
         self._shunned.discard(name)
         if address is not None or self.options.epmd:
             self.learn_addresses({name: address})
@@ -285,10 +285,10 @@ class Distribution:
         del self._dials[name]
 
     def _tell_failure(self, name: str, error: BaseException) -> None:
-        """Log why a node can't be connected. That it is not there is normal.
+        """Log why a node can't be connected. That it is not running is normal.
 
-        All else is told when it happens twice in a row, and then no more: once it happens when two
-        nodes dial each other.
+        Any other reason is logged when it occurs twice in a row, and not again: it occurs once
+        whenever two nodes dial each other.
         """
         text = str(error)
         before, times = self._failures.get(name, ("", 0))
@@ -304,7 +304,7 @@ class Distribution:
             if address is None:
                 assert self._mapper is not None
                 address = (host, self._mapper.look_up(name))
-            self.options.check_address(address, "connects to")  # others may have told it
+            self.options.check_address(address, "connects to")  # it may be from another node
             stream = Stream.connect(address)
         self._streams.add(stream)
         try:
@@ -363,7 +363,7 @@ class Distribution:
     # --- Handshakes -----------------------------------------------------------------------------
 
     def _greet(self, stream: Stream, name: str | None) -> None:
-        """Go through the handshake; with a name, as the side that has connected."""
+        """Do the handshake; with a name, as the side that has connected."""
         shake = Handshake(
             name=self.name,
             creation=self.creation,
@@ -385,21 +385,23 @@ class Distribution:
                     events += shake.decide(status)
                 elif isinstance(event, steps.Status):
                     if event.status == "alive":
-                        # That may be its own connection to us, which is about to stand here, too.
+                        # That may be its own connection to us, which is about to be made here, too.
                         events += shake.answer_alive(not self._is_coming(name or ""))
                     elif not event.status.startswith("ok"):
                         raise Refused(f"{name} says {event.status!r}")
                 elif isinstance(event, steps.Failed):
                     raise (Settled if status not in ("", "ok") else Refused)(event.reason)
-                else:
+                elif isinstance(event, steps.Established):
                     sock, tls = stream.release()
                     replaces = status == "alive"
                     self._turn.run(self._connected, event.peer, sock, tls, event.rest, replaces)
                     return
+                else:
+                    assert_never(event)
             events = shake.receive(stream.receive())
 
     def _is_coming(self, name: str) -> bool:
-        """Whether a node is connected, or is about to be: its handshake is going on at the door."""
+        """Whether a node is connected, or is about to be: its handshake is going on here."""
         return name in self.links or name in self._welcomed.values()
 
     def _judge_newcomer(self, name: str) -> Any:
@@ -431,7 +433,7 @@ class Distribution:
             hub=self._executor.hub,
             turn=self._turn,
             tls=tls,
-            ticktime=self.options.net_ticktime or OTP_NET_TICKTIME,  # until it tells its own
+            ticktime=self.options.net_ticktime or OTP_NET_TICKTIME,  # until it says its own
             frame_limit=FRAME_LIMIT,
             send_limit=SEND_LIMIT,
             on_frame=self._on_frame,
@@ -451,7 +453,7 @@ class Distribution:
             run_in_hub(self._executor.hub, self._dial_soon, name)
 
     def _dial_soon(self, name: str) -> None:
-        # Not at once: who lives on has better things to do, and a process that died is not back yet.
+        # Not at once: the surviving nodes are busy now, and a process that died is not back yet.
         gevent.spawn_later(PAUSES[0], self._dial_again, name)
 
     def _dial_again(self, name: str) -> None:
@@ -462,12 +464,12 @@ class Distribution:
     # --- Heartbeats -----------------------------------------------------------------------------
 
     def pace_changed(self) -> None:
-        """A link wants ticks sooner, or none are wanted any more. In the turn."""
+        """A link needs ticks sooner, or none are needed any more. In the turn."""
         if self._nudge.locked():
             self._nudge.release()
 
     def _interval(self) -> float:
-        """How often there must be something for everyone, in seconds."""
+        """How often something must be sent on each link, in seconds."""
         own = self.options.net_ticktime or NET_TICKTIME
         return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS
 
@@ -495,7 +497,7 @@ class Distribution:
 
 
 def random_creation() -> int:
-    """A creation, as nodes without a port mapper choose it: 32 bits, and none of the reserved."""
+    """A creation, as nodes without a port mapper choose it: 32 bits, not one of the reserved."""
     return secrets.randbelow(2**32 - 4) + 4
 
 

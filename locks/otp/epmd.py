@@ -1,9 +1,9 @@
-"""What a node says to epmd, Erlang's port mapper, and what that answers.
+"""What a node says to epmd, Erlang's port mapper, and what epmd answers.
 
 epmd knows the ports of the nodes on its host. A node registers with `ALIVE2_REQ` and stays
 registered for as long as that connection lasts; another one asks for its port with
-`PORT_PLEASE2_REQ`. Here are only bytes: requests are made, and answers are parsed. A parser takes all
-that was received so far, and returns `None` while something is missing.
+`PORT_PLEASE2_REQ`. Here are only bytes: requests are made, and answers are parsed. A parser takes
+everything that was received so far, and returns `None` while something is missing.
 
 epmd knows nodes by the part of their name ahead of the `@`.
 
@@ -31,11 +31,11 @@ __all__ = [
 VERSION = 6  # of the handshake: OTP 23 and newer
 VISIBLE, HIDDEN = 77, 72
 LONGEST_NAME = 255  # bytes
-LONGEST_ANSWER = 65536  # bytes; of what has no length of its own
+LONGEST_ANSWER = 65536  # bytes; of an answer that does not say its length
 
 
 class Refused(OperatingError):
-    """epmd can't do what was asked, or the node that was asked for can't be talked to."""
+    """epmd can't do what was asked, or the node that was asked for can't be connected to."""
 
 
 class NotRegistered(Refused, ConnectionRefusedError):
@@ -48,7 +48,7 @@ def alive2_request(name: str, port: int, hidden: bool = False) -> bytes:
     Args:
         name: Its name, without the host.
         port: Where it listens.
-        hidden: Whether other nodes are not to be told of it.
+        hidden: Whether it is hidden from other nodes.
 
     Raises:
         InvalidOption: No such name or port can be registered.
@@ -70,7 +70,7 @@ def parse_alive2_response(data: bytes) -> int | None:
 
     Raises:
         Refused: epmd has not registered the node: one of its name is registered already.
-        DecodeError: The answer is none.
+        DecodeError: The answer is malformed.
     """
     if not data:
         return None
@@ -110,8 +110,8 @@ def parse_port2_response(data: bytes) -> int | None:
 
     Raises:
         NotRegistered: epmd does not know the node.
-        Refused: The node speaks no version of the protocol that we do, or does not use TCP.
-        DecodeError: The answer is none.
+        Refused: The node shares no version of the protocol with us, or does not use TCP.
+        DecodeError: The answer is malformed.
     """
     if not data:
         return None
@@ -152,10 +152,10 @@ def names_request() -> bytes:
 
 
 def parse_names_response(data: bytes) -> dict[str, int]:
-    """Return the ports of all nodes by name; `data` is all up to the end of the connection.
+    """Return the ports of all nodes by name; `data` is everything up to the end of the connection.
 
     Raises:
-        DecodeError: The answer is none.
+        DecodeError: The answer is malformed.
     """
     if len(data) > LONGEST_ANSWER:
         raise DecodeError(f"epmd's list of nodes has {len(data):,} bytes")

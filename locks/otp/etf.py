@@ -8,25 +8,24 @@
 | `Atom` | `SMALL_ATOM_UTF8`, `ATOM_UTF8` (Latin-1 ones are understood) | the same |
 | `str` | `BINARY` that is UTF-8 | the same |
 | `bytes` | `BIT_BINARY` whose last byte has 8 bits | the same |
-| | `BINARY` that is no UTF-8 | `bytes` |
+| | `BINARY` that is not UTF-8 | `bytes` |
 | `tuple` | `SMALL_TUPLE`, `LARGE_TUPLE` | the same |
 | `list` | `LIST`, `NIL` (`STRING` is understood: a list of integers) | the same |
 | `dict` | `MAP` | the same; a key that can't be hashed is a `Term` |
 | `Pid`, `Reference` | `NEW_PID`, `NEWER_REFERENCE` (the older ones are understood) | the same |
 | `ImproperList` | `LIST` with a tail | the same |
-| `Term` | what it holds | what that is |
+| `Term` | the bytes that it holds | what they stand for |
 | | functions, exports, ports, other `BIT_BINARY`s, maps with keys that are equal in Python | `Term` |
 
-For Erlang both `str` and `bytes` are plain binaries: it decodes a bit string of whole bytes as one,
-and sends it as one. So both survive between Python nodes, and what comes from Erlang is `str` if it
-can be. (`"a"` and `b"a"` in one dict are the same key twice for Erlang, which it refuses.) Only these
-very types are encoded; a subclass is refused, for it would come back as something else.
+For Erlang both `str` and `bytes` are plain binaries: it decodes a bit string of whole bytes as a
+binary, and sends it as one. So both survive between Python nodes, and what comes from Erlang is `str`
+if it can be. (`"a"` and `b"a"` in one dict are the same key twice for Erlang, which it refuses.) Only
+these very types are encoded; a subclass is refused, because it would come back as another type.
 `COMPRESSED`, atom caches, the old `FLOAT` and `REFERENCE` and what is local to a node are refused: no
 peer sends them to a node with our flags.
 
-What is encoded keeps to the default limits, for a peer would refuse more. Short texts and pids are
-remembered with their bytes; a cache that is full is emptied. How terms are decoded is said in
-`etf_decode.py`.
+What is encoded keeps to the default limits, because a peer would refuse more. Short texts and pids are
+cached with their bytes; a full cache is emptied. `etf_decode.py` says how terms are decoded.
 
 Source: ERTS user's guide, "External Term Format"; the order of checks is our own.
 """
@@ -58,7 +57,7 @@ class EncodeError(MisuseError, ValueError):
 
 
 CACHED = 4096  # entries of each cache
-CACHED_LENGTH = 64  # characters of a text that is remembered
+CACHED_LENGTH = 64  # characters of a text that is cached
 DEFAULT = Limits()
 
 _pack_head = Struct(">BI").pack
@@ -157,7 +156,7 @@ def _write(items: Any, parts: list[bytes], depth: int) -> int:
 
 
 def _write_other(item: Any, parts: list[bytes], depth: int) -> int:
-    """Append an item of a type that is not so frequent; return how many terms are in it."""
+    """Append an item of a less frequent type; return how many terms are in it."""
     kind = type(item)
     if kind is bytes:
         parts.append(_pack_head(77, len(item)) + (b"\x08" if item else b"\x00") + item)

@@ -1,8 +1,8 @@
 """The two messages that come and go all the time, written and read quickly.
 
-Nearly all frames of lock servers and agents are sends to a pid, or to a registered name by one and the same
-sender. What they begin with hardly changes: all but twelve bytes of the one, the whole head of the other.
-So it is made once, and recognised as bytes. The result is that of `control`, which the tests compare.
+Nearly all frames of lock servers and agents are sends to a pid, or to a registered name by one and the
+same sender. Their heads hardly change: for a pid only twelve bytes do, for a name nothing. So a head is
+made once, and recognised as bytes. The result is that of `control`; the tests compare the two.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ def pack_send(to: Pid, encoded_message: bytes) -> bytes:
     try:
         numbers = _pack_pid(number & 0xFFFFFFFF, number >> 32, creation)
     except StructError:
-        return Send(to, None).pack() + encoded_message  # which says what is wrong
+        return Send(to, None).pack() + encoded_message  # raises, and says what is wrong
     return _send_head(node) + numbers + encoded_message
 
 
 def _send_head(node: str) -> bytes:
-    """What all frames of `Send` to processes of a node begin with: all but the pid's numbers."""
+    """The beginning of all frames of `Send` to processes of a node, up to the pid's numbers."""
     head = _send_heads.get(node)
     if head is None:
         if len(_send_heads) >= CACHED:
@@ -75,12 +75,12 @@ def pack_reg_send(sender: Pid, name: Atom, encoded_message: bytes) -> bytes:
 
 
 def _head(message: Send | RegSend) -> bytes:
-    """The frame of a message without what is sent."""
+    """The frame of a message without its content."""
     return message.pack()[: -len(encode(message.message))]
 
 
 class Reader:
-    """Parses the frames of one connection. What one frame after the other begins with is read once.
+    """Parses the frames of one connection. A head that comes again and again is read once.
 
     Args:
         node: The node that gets them.
@@ -110,6 +110,6 @@ class Reader:
         found = parse(frame, limits)
         if type(found) is RegSend:
             head = pack_reg_send(found.sender, found.name, b"")
-            if frame.startswith(head):  # there are other ways to write the same
+            if frame.startswith(head):  # the same can be written in other ways
                 self._named, self._named_head = (found.sender, found.name), head
         return found

@@ -12,17 +12,17 @@
 ```
 
 Each side proves that it knows the cookie: it sends the MD5 digest of the cookie and the number with
-which the other one challenged it. The accepting side proves it only to who has done so first.
-Nothing else is protected, neither what follows nor against somebody in between: that is what TLS is for.
+which the other one challenged it. The accepting side proves it only after the other one has.
+Nothing else is protected, neither what follows nor against a man in the middle: that is what TLS is for.
 
-The connecting side answers the challenge of whoever listens at an address. So somebody might lure us
-there and pass on a challenge of ours, to have us answer it ourselves. `Challenges` knows which ones
+The connecting side answers the challenge of whatever listens at an address. So an attacker might lure
+us there and pass on a challenge of ours, to have us answer it ourselves. `Challenges` knows which ones
 it gave lately, and with `issued` such a handshake fails.
 
 The shell owns the connection, its time limits, and the decision which of several connections with a
 node is kept. Here, everything is bounded: one frame of each kind, in their order, each at most
-`LONGEST_FRAME` bytes. Whatever is wrong ends in `Failed`, which says what it was, with the value;
-never with the cookie. After `Failed` and `Established` all input is ignored.
+`LONGEST_FRAME` bytes. Any fault ends in `Failed`, which says what was wrong, with the value; never with
+the cookie. After `Failed` and `Established` all input is ignored.
 
 Refused: the handshake of version 5, nodes that ask to be given a name (`DFLAG_NAME_ME`), nodes that
 lack a flag that OTP 26 and newer demand.
@@ -93,7 +93,7 @@ class Flag(IntFlag):
     V4_NC = 4 << 32
 
 
-# What MANDATORY_25_DIGEST stands for.
+# The flags that MANDATORY_25_DIGEST stands for.
 _MANDATORY_25 = (
     Flag.EXTENDED_REFERENCES
     | Flag.FUN_TAGS
@@ -107,9 +107,9 @@ _MANDATORY_25 = (
     | Flag.BIT_BINARIES
     | Flag.HANDSHAKE_23
 )
-# What we demand, as OTP 26 does.
+# The flags that we demand, as OTP 26 does.
 MANDATORY = int(_MANDATORY_25 | Flag.V4_NC | Flag.UNLINK_ID)
-# What we offer: all of that, and monitors, visible names, spawn requests, and to be told who sends.
+# What we offer: all of those, and monitors, visible names, spawn requests, and messages with senders.
 FLAGS = int(
     MANDATORY
     | Flag.MANDATORY_25_DIGEST
@@ -129,7 +129,7 @@ class Peer(NamedTuple):
 
     Attributes:
         name: Its name.
-        flags: What it offers (`Flag`); used is what we offer, too.
+        flags: What it offers (`Flag`); what we offer, too, is used.
         creation: Its incarnation.
     """
 
@@ -151,7 +151,7 @@ class Named(NamedTuple):
 
 
 class Status(NamedTuple):
-    """On the connecting side: what the other one has decided. After "alive" it wants an answer."""
+    """On the connecting side: what the other one has decided. "alive" needs an answer."""
 
     status: str
 
@@ -193,9 +193,9 @@ class Handshake:
         creation: Our incarnation, 32 bit and not 0.
         cookie: What both nodes know: 1 to 255 Latin-1 characters.
         challenge: A number of 32 bit that was never used before (`Challenges.next`).
-        peer: Whom we connect to, or `None` when we accept.
+        peer: The node that we connect to, or `None` when we accept.
         flags: What we offer.
-        issued: Tells whether a challenge is one of our own (`Challenges.issued`).
+        issued: Says whether a challenge is one of our own (`Challenges.issued`).
 
     Raises:
         InvalidOption: One of these is not as it should be.
@@ -281,7 +281,7 @@ class Handshake:
                 replaced.
 
         Raises:
-            MisuseError: Nothing is to be decided.
+            MisuseError: There is nothing to decide.
             InvalidOption: There is no such status.
         """
         if status not in DECISIONS:
@@ -401,7 +401,7 @@ class Handshake:
             return established
         return [_framed(_ACK.pack(b"a", self._digest(challenge))), *established]
 
-    # --- Parts of them
+    # --- Parts of steps
 
     def _send_challenge(self) -> Send:
         self._step = "reply"
@@ -410,7 +410,7 @@ class Handshake:
         return _framed(head + text)
 
     def _check_tag(self, frame: bytes) -> list[Event]:
-        """What to answer to a name or challenge that is not of version 6; nothing if it is."""
+        """The answer to a name or challenge that is not of version 6; empty if it is."""
         if frame[:1] == b"N":
             return []
         if frame[:1] == b"n":
@@ -418,7 +418,7 @@ class Handshake:
         return self._fail(f"a name was expected, not {_shown(frame)}")
 
     def _meet(self, frame: bytes, place: int, size: int, flags: int, creation: int) -> list[Event]:
-        """Take in who the peer says that it is; returns what to answer if that can't be."""
+        """Take in the peer's name, flags and creation; return the answer if they are refused."""
         encoded = frame[place : place + size]
         if len(encoded) < size:
             return self._fail(f"a name of {size} bytes is cut off: {_shown(encoded)}")
@@ -448,7 +448,7 @@ class Handshake:
         return md5(self._cookie + str(challenge).encode(), usedforsecurity=False).digest()
 
     def _establish(self, digest: bytes) -> list[Event]:
-        """The peer's answer to our challenge decides."""
+        """Check the peer's answer to our challenge."""
         if not hmac.compare_digest(digest, self._digest(self._challenge)):
             return self._fail(f"{self._peer.name} has another cookie")
         self._step = "over"
@@ -466,12 +466,12 @@ def _framed(body: bytes) -> Send:
 
 
 def _shown(data: bytes) -> str:
-    """Bytes for the log, and not too many of them."""
+    """Bytes for the log, cut to a short text."""
     return repr(data) if len(data) <= 80 else f"{data[:80]!r}..."
 
 
 def _wrong_name(name: str) -> str | None:
-    """Return what is wrong with the name of a node, if something is."""
+    """Return what is wrong with the name of a node, or `None`."""
     if not isinstance(name, str) or name.count("@") != 1 or not all(name.split("@")):
         return f"{name!r:.100} is not of the form name@host"
     if not name.isprintable() or " " in name:

@@ -1,14 +1,13 @@
 """One connection to another node, after the handshake.
 
-A link belongs to a node's turn: all its methods run in it, in whatever thread that is. What is sent
-is gathered, and written by `flush` when the turn ends, straight to the socket and without blocking.
-What the socket does not take is kept, up to a bound, and written when it can be. A peer that does
-not read costs nobody more than that: past the bound the link is lost, as with a busy distribution
-port of Erlang.
+A link belongs to a node's turn: all its methods run in it, in any thread. What is sent is gathered,
+and written by `flush` when the turn ends, straight to the socket and without blocking. What the socket
+does not take is kept, up to a bound, and written when it can be. A peer that does not read costs no
+more than that: past the bound the link is lost, as with a busy distribution port of Erlang.
 
 Only waiting is done in the hub of the node's executor: watchers for reading and writing. Each frame is
-four bytes of length and a body; an empty frame is a tick. TLS has no part in waiting, either
-(`ssl.SSLObject`): bytes in, bytes out.
+four bytes of length and a body; an empty frame is a tick. TLS does not wait, either (`ssl.SSLObject`):
+bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Tls:
     """TLS on a connection: what was received goes in, what is to be sent comes out.
 
     Args:
-        context: What to accept, and the own certificate.
+        context: What to accept, and this node's certificate.
         server: Whether this is the accepting side.
         hostname: The name that the other's certificate must have; on the connecting side.
     """
@@ -53,7 +52,7 @@ class Tls:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server, hostname)
 
     def handshake(self, data: bytes = b"") -> bool:
-        """Go on with the handshake; returns whether it is done. `outgoing` is to be sent."""
+        """Go on with the handshake; return whether it is done. `outgoing` is to be sent."""
         if data:
             self._incoming.write(data)
         try:
@@ -94,7 +93,7 @@ class Link:
     """One connection to another node.
 
     Args:
-        peer: Who is at its other end.
+        peer: The name of the node at its other end.
         sock: The connected socket, not blocking. The link closes it.
         hub: Where to wait for it.
         turn: The node's turn.
@@ -108,7 +107,7 @@ class Link:
     Attributes:
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
-        wanted: How long this node may be silent, as the peer has it.
+        wanted: How long this node may be silent, as the peer demands.
         silent: How many checks in a row have found that nothing had arrived.
         quiet: Whether nothing was sent since the last tick was due.
     """
@@ -169,8 +168,8 @@ class Link:
         self._on_lost = on_lost
         self._unsent = unsent
         self._out = bytearray()  # whole frames
-        self._raw = bytearray()  # what the socket is to take: the same, or encrypted
-        self._partial = bytearray()  # the beginning of a frame that is not here yet
+        self._raw = bytearray()  # bytes for the socket: the same, or encrypted
+        self._partial = bytearray()  # the beginning of a frame that is not complete yet
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
         self._reader: Any = None
@@ -199,7 +198,7 @@ class Link:
         self.quiet = True
 
     def flush(self) -> None:
-        """Write what is to be sent, as far as the socket takes it."""
+        """Write what is to be sent, as much as the socket takes."""
         self._waits_to_flush = False
         if self.closed is not None:
             return
@@ -304,7 +303,7 @@ class Link:
         if self.closed is None and at < end:
             self._partial += data[at:]
 
-    # --- Its end, in the turn -------------------------------------------------------------------
+    # --- The end, in the turn -------------------------------------------------------------------
 
     def lose(self, reason: str) -> None:
         """Close the link and tell its owner, unless it is closed already."""

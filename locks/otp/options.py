@@ -1,7 +1,7 @@
-"""How a node takes part in a cluster: what `locks.start` is given, checked.
+"""How a node takes part in a cluster: the options of `locks.start`, checked.
 
-Safe by default: without a cookie there is no cluster; the door is on loopback, and any other
-address demands TLS, or an explicit word.
+Safe by default: without a cookie there is no cluster; a node listens on loopback, and any other
+address demands TLS, or `allow_plaintext=True`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TLS(NamedTuple):
     """Certificates for connections, on both sides, as OTP has it.
 
     Attributes:
-        certificate: File with the node's certificate (and what lies between it and the CA), PEM.
+        certificate: File with the node's certificate (and those between it and the CA), PEM.
         key: File with its private key, PEM.
         ca: File with the certificates that peers' certificates must be signed by, PEM.
         check_hostname: Whether the certificate of a node that we connect to must be for the host
@@ -100,7 +100,7 @@ class Options(NamedTuple):
         mesh: bool,
         allow_plaintext: bool,
     ) -> Options | None:
-        """Check what `locks.start` was given; `None` if the node is to stay alone.
+        """Check the options of `locks.start`; return `None` if the node is to stay alone.
 
         Raises:
             InvalidOption: Something is wrong.
@@ -186,7 +186,7 @@ def check_node_name(name: Any) -> str:
 
 
 def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
-    """Take `name@host:port`, or `name@host` if its port is to be looked up, apart.
+    """Split `name@host:port`, or `name@host` if its port is to be looked up.
 
     Raises:
         InvalidOption: It is neither.
@@ -206,7 +206,7 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
 
 
 def _fits(cookie: str) -> bool:
-    """Whether Erlang can have it as a cookie: an atom's text in Latin-1."""
+    """Whether it can be a cookie in Erlang: an atom's text in Latin-1."""
     return len(cookie) <= 255 and all(ord(character) < 256 for character in cookie)
 
 

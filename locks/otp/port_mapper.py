@@ -30,12 +30,12 @@ PAUSE = 1.0  # seconds between attempts to register again
 
 
 def mapper_port() -> int:
-    """Where port mappers listen: 4369, or what `ERL_EPMD_PORT` says, as for Erlang."""
+    """The port of port mappers: 4369, or `ERL_EPMD_PORT`, as for Erlang."""
     return int(os.environ.get("ERL_EPMD_PORT", "4369"))
 
 
 class PortMapper:
-    """One node's dealings with port mappers.
+    """One node's connections to port mappers.
 
     Args:
         name: The node's name.
@@ -81,7 +81,7 @@ class PortMapper:
         return _receive(sock, epmd.parse_alive2_response)
 
     def stay_registered(self) -> None:
-        """Register again whenever the connection is lost. A greenlet's work."""
+        """Register again whenever the connection is lost. Runs in a greenlet of its own."""
         sock = self._socket
         if sock is None:
             return
@@ -107,7 +107,7 @@ class PortMapper:
                     logger.debug("%s can't register again: %s", self._name, error)
 
     def look_up(self, name: str) -> int:
-        """The port of a node, as the port mapper of its host says. Waits, as a greenlet.
+        """The port of a node, asked of the port mapper of its host. Waits, as a greenlet.
 
         Raises:
             OSError: The port mapper does not answer.
@@ -122,7 +122,7 @@ class PortMapper:
             sock.close()
 
     def close(self) -> None:
-        """Be registered no more."""
+        """End the registration."""
         self._closed = True
         if self._socket is not None:
             self._socket.close()

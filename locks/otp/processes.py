@@ -1,13 +1,13 @@
-"""Who can be reached from other nodes, and who watches whom across them.
+"""The processes that can be reached from other nodes, and monitors and links between nodes.
 
 Processes of other nodes see ours by pid or by registered name; ours see theirs as `RemoteRef`s
 (`locks.otp.remote`). Everything that they do to each other is a message of the distribution protocol:
-send, monitor, link, exit. Of a link that is lost, everybody who monitors or is linked over it is told
+send, monitor, link, exit. When a connection is lost, all that monitor or are linked over it are told
 `noconnection`. A call is what `gen_server:call` is in Erlang: a request with a reference, a monitor
 while the answer is awaited, and the answer with the same reference.
 
-All of it happens in the node's turn. What is not ours to run there (an actor's inbox, callbacks) is
-handed to the node's executor.
+All of it happens in the node's turn. Foreign code (an actor's inbox, callbacks) is handed to the node's
+executor.
 
 Source: "Distribution Protocol", "Protocol Between Connected Nodes", in the ERTS user's guide.
 """
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from locks.errors import assert_never
 from locks.otp import control, etf
 from locks.otp.etf_decode import constant
 from locks.otp.frames import Reader, pack_reg_send, pack_send
@@ -41,14 +42,14 @@ CAST = constant("$gen_cast")
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
 Target = Pid | str
-RequestStates = Callable[[Any], object]
+OnDown = Callable[[Any], object]
 
 
 class Local(NamedTuple):
     """A process of this node, as others reach it.
 
     Attributes:
-        deliver: Takes a message, and the sender's pid where that is known; in the turn.
+        deliver: Takes a message, and the sender's pid if it is known; in the turn.
         subject: What can be monitored and made to exit; `None` if it lives as long as the node.
     """
 
@@ -65,12 +66,12 @@ class Processes:
         executor: Where foreign code is run.
         new_number: Makes the number of a pid.
         find: Finds processes that were not added here, by their number.
-        number_of: The number of such a process; `None` if it is none.
-        on_spawn: Whether a request to spawn is for something that can be done; then it returns what
-            to do after the request was granted.
+        number_of: The number of such a process; `None` if it is not one.
+        on_spawn: Asked whether a request to spawn can be granted; if so, returns what to do after
+            the answer.
 
     Attributes:
-        me: The pid of the node itself: calls and monitors are in its name.
+        me: The pid of the node itself: the sender of calls and monitors.
     """
 
     def __init__(
@@ -95,37 +96,20 @@ class Processes:
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
         self._numbers: dict[Client, int] = {}
-        # What we monitor elsewhere: the node, the target, and whom to tell.
-        self._monitors: dict[Reference, tuple[str, Target, RequestStates]] = {}
+        # What we monitor elsewhere: the node, the target, and the callback.
+        self._monitors: dict[Reference, tuple[str, Target, OnDown]] = {}
         # What others monitor here.
         self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
-        # What we have called: the monitor meanwhile, and whom to tell.
+        # Calls that wait for an answer: their monitor, and the callback.
         self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
         self._readers: dict[str, Reader] = {}
-        self._heads: dict[str, bytes] = {}  # of frames to registered names in the node's name
+        self._heads: dict[str, bytes] = {}  # of frames to registered names, sent by the node itself
         self._links: dict[tuple[Pid, Pid], Monitor | None] = {}  # ours first
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
         self._names["net_kernel"] = Local(self._net_kernel)
-        self._handlers: dict[type[Any], Callable[[Link, Any], object]] = {
-            control.RegSend: self._reg_send,
-            control.Send: self._send,
-            control.SendSender: self._send,
-            control.MonitorP: self._monitor_p,
-            control.DemonitorP: self._demonitor_p,
-            control.MonitorPExit: self._monitor_p_exit,
-            control.Link: self._link,
-            control.Unlink: self._unlink,
-            control.UnlinkId: self._unlink_id,
-            control.UnlinkIdAck: self._ignore,
-            control.Exit: self._exit,
-            control.Exit2: self._exit2,
-            control.SpawnRequest: self._spawn_request,
-            control.SpawnReply: self._ignore,
-            control.Unsupported: self._unsupported,
-        }
 
-    # --- Who there is ---------------------------------------------------------------------------
+    # --- The processes --------------------------------------------------------------------------
 
     def register(self, name: str, local: Local) -> None:
         """Let a process be reached by a name."""
@@ -136,7 +120,7 @@ class Processes:
         self._names.pop(name, None)
 
     def registered(self, name: str) -> Local | None:
-        """Who has a name."""
+        """The process that has a name, or `None`."""
         return self._names.get(name)
 
     def add(self, number: int, local: Local) -> Pid:
@@ -145,7 +129,7 @@ class Processes:
         return Pid(number, self._distribution.name, self._distribution.creation)
 
     def remove(self, number: int) -> None:
-        """Let a pid lead nowhere."""
+        """Forget a pid."""
         self._locals.pop(number, None)
 
     def pid_of(self, subject: Client, deliver: Callable[[Any, Pid | None], object]) -> Pid:
@@ -165,7 +149,7 @@ class Processes:
             self.remove(number)
 
     def subject_of(self, pid: Pid) -> Client | None:
-        """Which actor, greenlet or thread of this node has a pid."""
+        """The actor, greenlet or thread of this node that has a pid, or `None`."""
         local = self._find(pid)
         return None if local is None else local.subject
 
@@ -173,13 +157,13 @@ class Processes:
         if isinstance(target, Atom):
             return self._names.get(target.name)
         if target.creation != self._distribution.creation:
-            return None  # one of an earlier incarnation of this node
+            return None  # of an earlier incarnation of this node
         return self._locals.get(target.number) or self._find_elsewhere(target.number)
 
     # --- What ours do to others, in the turn ----------------------------------------------------
 
     def send(self, to: Pid, encoded: bytes) -> bool:
-        """Send an encoded message to a pid; returns whether there is a connection."""
+        """Send an encoded message to a pid; return whether there is a connection."""
         link = self._distribution.links.get(to.node)
         if link is None:
             return False
@@ -200,7 +184,7 @@ class Processes:
             link.send(pack_reg_send(sender, Atom(name), encoded))
         return True
 
-    def monitor(self, node: str, target: Target, told: RequestStates) -> Reference:
+    def monitor(self, node: str, target: Target, told: OnDown) -> Reference:
         """Have `told(reason)` called when a process elsewhere is down: in the turn, once."""
         reference = self.new_reference()
         link = self._distribution.links.get(node)
@@ -232,10 +216,10 @@ class Processes:
             told: Called with `True` and the answer, or with `False` and why there is none.
 
         Returns:
-            What identifies the call, for `give_up`.
+            The call's reference, for `give_up`.
 
         Raises:
-            EncodeError: The request has something in it that has no term.
+            EncodeError: Something in the request has no term.
         """
         reference = self.new_reference()
         encoded = etf.encode((CALL, (self.me, reference), request))
@@ -252,11 +236,11 @@ class Processes:
         return reference
 
     def give_up(self, reference: Reference) -> None:
-        """Nobody waits for the answer to a call any more."""
+        """Forget a call whose answer is not awaited any more."""
         self._finish_call(reference)
 
     def _finish_call(self, reference: Reference) -> Callable[[bool, Any], object] | None:
-        """A call is over; returns whom to tell, if it was not over before."""
+        """End a call; return its callback, or `None` if it was over before."""
         monitored, told = self._calls.pop(reference, (None, None))
         if monitored is not None:
             self.demonitor(monitored)
@@ -301,12 +285,45 @@ class Processes:
             link.lose(f"it sent what can't be read: {error}")
             return
         try:
-            self._handlers[type(message)](link, message)
-        except Exception as error:  # it was carried out in part, perhaps
+            self._take(link, message)
+        except Exception as error:  # perhaps after a part of it was carried out
             text = "a message of %s could not be carried out: %r"
             told = partial(logger.error, text, link.peer.name, message, exc_info=error)
             self._executor.run_soon(told)
             link.lose(f"a message of it could not be carried out: {error!r}")
+
+    def _take(self, link: Link, message: control.Message) -> None:
+        match message:  # the most frequent ones first
+            case control.RegSend():
+                self._reg_send(link, message)
+            case control.Send() | control.SendSender():
+                self._send(message)
+            case control.MonitorP():
+                self._monitor_p(link, message)
+            case control.DemonitorP():
+                self._demonitor_p(link, message)
+            case control.MonitorPExit():
+                self._monitor_p_exit(link, message)
+            case control.Link():
+                self._link(link, message)
+            case control.Unlink():
+                self._drop(message.to, message.sender)
+            case control.UnlinkId():
+                self._drop(message.to, message.sender)
+                link.send(control.UnlinkIdAck(message.id, message.to, message.sender).pack())
+            case control.Exit():
+                self._exited(message.to, message.sender, reason_value(message.reason))
+            case control.Exit2():
+                self._exit2(message)
+            case control.SpawnRequest():
+                self._spawn_request(link, message)
+            case control.UnlinkIdAck() | control.SpawnReply():
+                pass  # answers that nothing depends on
+            case control.Unsupported():
+                text = "%s asks for operation %s, which is not offered"
+                self._executor.run_soon(logger.info, text, link.peer.name, message.operation)
+            case _:
+                assert_never(message)
 
     def _reader(self, link: Link) -> Reader:
         reader = self._readers.get(link.peer.name)
@@ -333,7 +350,7 @@ class Processes:
         if local is not None and message.sender.node == link.peer.name:
             local.deliver(message.message, message.sender)
 
-    def _send(self, link: Link, message: control.Send | control.SendSender) -> None:
+    def _send(self, message: control.Send | control.SendSender) -> None:
         local = self._find(message.to)
         if local is not None:
             sender = message.sender if isinstance(message, control.SendSender) else None
@@ -410,31 +427,21 @@ class Processes:
         if self._drop(pid, theirs) and link is not None:
             link.send(control.Exit(pid, theirs, reason_term(reason)).pack())
 
-    def _unlink(self, link: Link, message: control.Unlink) -> None:
-        self._drop(message.to, message.sender)
-
-    def _unlink_id(self, link: Link, message: control.UnlinkId) -> None:
-        self._drop(message.to, message.sender)
-        link.send(control.UnlinkIdAck(message.id, message.to, message.sender).pack())
-
-    def _exit(self, link: Link, message: control.Exit) -> None:
-        self._exited(message.to, message.sender, reason_value(message.reason))
-
     def _exited(self, pid: Pid, theirs: Pid, reason: Any) -> None:
-        """A process elsewhere that one of ours is linked with has ended."""
+        """A process of another node has ended that is linked with one of ours."""
         subject = self.subject_of(pid)
         if self._drop(pid, theirs) and subject is not None and reason != "normal":
             self._executor.run_soon(exit_client, subject, reason)
 
-    def _exit2(self, link: Link, message: control.Exit2) -> None:
+    def _exit2(self, message: control.Exit2) -> None:
         subject = self.subject_of(message.to)
         if subject is not None:
             self._executor.run_soon(exit_client, subject, reason_value(message.reason))
 
     def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
-        """Nothing is run here for others; but one request is known, and granted in effect."""
+        """Nothing is run here for other nodes; but one known request is granted in effect."""
         act = self._on_spawn(message)
-        # The pid of a process that has ended already: whoever monitors it is told so.
+        # The pid of a process that has ended already: a process that monitors it is told so.
         result = Atom("notsup")
         granted: Any = result
         if act is not None:
@@ -443,13 +450,6 @@ class Processes:
         link.send(control.SpawnReply(message.request, message.sender, 0, granted).pack())
         if act is not None:
             act()
-
-    def _ignore(self, link: Link, message: Any) -> None:
-        """Nothing is to be done."""
-
-    def _unsupported(self, link: Link, message: control.Unsupported) -> None:
-        text = "%s asks for operation %s, which is not offered"
-        self._executor.run_soon(logger.info, text, link.peer.name, message.operation)
 
     # --- Processes of the node itself -----------------------------------------------------------
 
@@ -467,7 +467,7 @@ class Processes:
 
 
 def parse_call(message: Any) -> tuple[Pid, Any, Any] | None:
-    """Take a call apart: caller, tag, request; `None` if it is none."""
+    """Split a call into caller, tag and request; `None` if it is not a call."""
     if isinstance(message, tuple) and len(message) == 3 and message[0] is CALL:
         caller = message[1]
         if isinstance(caller, tuple) and len(caller) == 2 and isinstance(caller[0], Pid):
@@ -476,14 +476,14 @@ def parse_call(message: Any) -> tuple[Pid, Any, Any] | None:
 
 
 def parse_cast(message: Any) -> Any:
-    """What was cast, as `gen_server:cast` does; or the message itself."""
+    """The content of a cast, as of `gen_server:cast`; or the message itself."""
     if isinstance(message, tuple) and len(message) == 2 and message[0] is CAST:
         return message[1]
     return message
 
 
 def reason_term(reason: Any) -> Any:
-    """Why a process has ended, for others: text is an atom, an exception its name and text."""
+    """The reason of an end, for other nodes: text is an atom, an exception its name and text."""
     if isinstance(reason, str):
         return Atom(reason[:255])
     if isinstance(reason, BaseException):
@@ -496,7 +496,7 @@ def reason_term(reason: Any) -> Any:
 
 
 def reason_value(term: Any) -> Any:
-    """The same, as others have told it."""
+    """The reason of an end, as another node has sent it."""
     return term.name if isinstance(term, Atom) else term
 
 

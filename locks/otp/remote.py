@@ -1,8 +1,8 @@
 """References to processes of other nodes, and messages between actors of different nodes.
 
 A `RemoteRef` is a Pykka actor reference: it can be told, asked, monitored (`locks.monitor`), linked,
-passed on, and made to exit. What is behind it may be an actor, a greenlet or a thread of another
-Python node, or any process of an Erlang node: to a `gen_server` an `ask` is a call.
+passed on, and made to exit. It may stand for an actor, a greenlet or a thread of another Python node,
+or for any process of an Erlang node: to a `gen_server` an `ask` is a call.
 
 A message is made of what Erlang has terms for (see `locks.otp.etf`): numbers, text, bytes, tuples,
 lists, dictionaries, atoms. References to actors in it become pids, and pids references.
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["RemoteError", "RemoteRef", "Remotes"]
 
 RAISED = Atom("$raised")
-DEPTH = 100  # more than what is encoded
+DEPTH = 100  # more than can be encoded
 
 
 class RemoteError(OperatingError):
@@ -94,7 +94,7 @@ class RemoteRef(OwnReference):
         """Send a message; see `pykka.ActorRef.tell` and `ask`.
 
         Raises:
-            EncodeError: There is something in it that Erlang has no term for.
+            EncodeError: Erlang has no term for something in it.
         """
         if isinstance(envelope.message, _ActorStop):
             self.kill("shutdown")
@@ -104,7 +104,7 @@ class RemoteRef(OwnReference):
             self._remotes.send(self, envelope.message, envelope.reply_to)
 
     def kill(self, reason: object) -> None:
-        """Ask it to exit. A process named by its registered name can't be."""
+        """Ask it to exit. That needs a pid: a process known by its name only can't be asked."""
         if not isinstance(self.target, Pid):
             raise MisuseError(
                 f"{self} is known by its name only; a process can be made to exit by its pid",
@@ -121,8 +121,8 @@ class RemoteRef(OwnReference):
         return watch
 
     def has_ended(self, reason: Any) -> None:
-        """Who monitors it was told that it is down. In the turn."""
-        # A later monitor asks anew: the node may be back, or the name be taken again.
+        """Its monitors were told that it is down. In the turn."""
+        # A later monitor asks anew: the node may be back, or the name taken again.
         self._watch = None
         if isinstance(self.target, Pid) and reason != NOCONNECTION:
             self._stopped = True
@@ -141,12 +141,12 @@ class _RemoteWatch(DeathWatch):
         self._over = False
 
     def add(self, monitor: Monitor, subject: object) -> None:
-        """Monitor it over there while there is somebody to be told."""
+        """Monitor it on its node while there are monitors here."""
         super().add(monitor, subject)
         self._remotes.turn.post(self._start)
 
     def forsaken(self) -> None:
-        """Nobody is to be told any more."""
+        """No monitor is left here."""
         self._remotes.turn.post(self._stop)
 
     def _start(self) -> None:
@@ -168,7 +168,7 @@ class _RemoteWatch(DeathWatch):
 
 
 class Remotes:
-    """What one node's actors have to do with those of others.
+    """Messages and references between one node's actors and those of other nodes.
 
     Args:
         node: The node's name.
@@ -203,7 +203,7 @@ class Remotes:
         return self.processes.pid_of(subject, self._delivery(subject))
 
     def client_of(self, pid: Pid) -> Client:
-        """Who has a pid: an actor, greenlet or thread of this node, or a remote reference."""
+        """The owner of a pid: an actor, greenlet or thread of this node, or a remote reference."""
         subject = self.processes.subject_of(pid) if pid.node == self.node else None
         return RemoteRef(self, pid.node, pid) if subject is None else subject
 
@@ -231,7 +231,7 @@ class Remotes:
         """A message as it is sent: references have become pids. In the turn."""
         kind = type(value)
         if not depth:
-            return value  # too deep to be sent: it will be refused
+            return value  # too deep to be sent: encoding refuses it
         depth -= 1
         if kind is tuple or kind is list:
             return kind([self.terms(each, depth) for each in value])
@@ -255,7 +255,7 @@ class Remotes:
         return term
 
     def _delivery(self, subject: Client) -> Callable[[Any, Pid | None], object]:
-        """What takes messages for an actor; greenlets and threads have no inbox."""
+        """A function that takes messages for an actor; greenlets and threads have no inbox."""
 
         def deliver(message: Any, sender: Pid | None) -> None:
             if not isinstance(subject, pykka.ActorRef):
@@ -277,7 +277,7 @@ class Remotes:
         try:
             if isinstance(future, GeventFuture):
                 answer = future.get()
-            else:  # it would block all that lives in this hub
+            else:  # it would block everything in this hub
                 answer = gevent.get_hub().threadpool.apply(future.get)
         except Exception as error:
             answer = error
@@ -307,7 +307,7 @@ def raised(error: Exception) -> Any:
 
 
 def unraised(answer: Any) -> Exception | None:
-    """The exception that an answer stands for, if it does."""
+    """The exception that an answer stands for, or `None`."""
     if not (isinstance(answer, tuple) and len(answer) == 4 and answer[0] == RAISED):
         return None
     _, kind, text, about = answer

@@ -1,7 +1,7 @@
 """A connection during the handshake: a gevent socket, with or without TLS.
 
-What happens before two nodes know each other is done by greenlets that wait, each for itself and for
-a limited time. When it is done, `release` hands the bare socket over to a `Link`.
+Before two nodes know each other, each connection has a greenlet that waits, for a limited time. After
+the handshake, `release` hands the bare socket over to a `Link`.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Stream:
 
     @classmethod
     def connect(cls, address: Address) -> Stream:
-        """Connect to an address; waits, and raises `OSError` if nobody is there."""
+        """Connect to an address; waits, and raises `OSError` if nothing listens there."""
         family = _family(address[0])
         if family is None:
             return cls(gevent_socket.create_connection(address))
-        # gevent would have a thread look even a number up, which takes ten times as long as the rest.
-        # When a node is lost it is dialled at once, while others are busy making up for it.
+        # gevent would look even a numeric address up in a thread, which takes ten times as long as the
+        # rest. A lost node is dialled at once, while other nodes are busy making up for it.
         sock = gevent_socket.socket(family)
         try:
             sock.connect(address)
@@ -66,7 +66,7 @@ class Stream:
                 if not data:
                     raise ConnectionError("the connection was closed during the TLS handshake")
         finally:
-            self._send_raw(tls.outgoing())  # the rest, or what is wrong
+            self._send_raw(tls.outgoing())  # the rest, or an alert
         self._tls = tls
 
     def send(self, data: bytes) -> None:
@@ -82,7 +82,7 @@ class Stream:
         Raises:
             OSError: The connection was closed, or has failed.
         """
-        # The first of it may have come along with the end of the TLS handshake.
+        # The first bytes may have come along with the end of the TLS handshake.
         data = b"" if self._tls is None else self._tls.decrypt(b"")
         while not data:
             data = self._socket.recv(_READ)
@@ -99,7 +99,7 @@ class Stream:
         return sock, self._tls
 
     def close(self) -> None:
-        """Close it; a greenlet that waits for it is told by an `OSError`."""
+        """Close it; a greenlet that waits for it gets an `OSError`."""
         self._socket.close()
 
     def abandon(self) -> None:
@@ -112,7 +112,7 @@ class Stream:
 
 
 def _family(host: str) -> socket.AddressFamily | None:
-    """What a numeric address belongs to; `None` for a name."""
+    """The family of a numeric address; `None` for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         try:
             socket.inet_pton(family, host)

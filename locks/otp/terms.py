@@ -31,7 +31,7 @@ class Atom:
         encoded: The atom in the external term format, without the version byte.
 
     Raises:
-        InvalidOption: The name is no text, too long, or has surrogates.
+        InvalidOption: The name is not text, is too long, or has surrogates.
 
     Source:
         ERTS user's guide, "External Term Format", `SMALL_ATOM_UTF8_EXT` and `ATOM_UTF8_EXT`.
@@ -117,7 +117,7 @@ class ImproperList(NamedTuple):
 
     Attributes:
         items: What stands before the bar, at least one term.
-        tail: What stands after it, no list.
+        tail: What stands after it; not a list.
     """
 
     items: tuple[Any, ...]
@@ -127,15 +127,15 @@ class ImproperList(NamedTuple):
 class Term:
     """A term in the external term format, kept as it is. Equal when the bytes are.
 
-    Decoding gives it for what Python has no value for: functions, ports, bit strings that are no
+    Decoding gives it for what Python has no value for: functions, ports, bit strings that are not
     whole bytes. It can be sent back, compared and put into sets, and nothing else.
 
     Args:
-        encoded: The bytes, without the version byte. They are not looked at: whoever makes one
-            vouches for them.
+        encoded: The bytes, without the version byte. They are not checked: the caller vouches for
+            them.
 
     Raises:
-        InvalidOption: That is no bytes, or none at all.
+        InvalidOption: They are not bytes, or empty.
     """
 
     __slots__ = ("encoded",)

@@ -2,7 +2,7 @@
 
 Each group has a line of tasks. A worker takes the first one, and takes it out when it is done: one
 that was at hand when its worker died is done again. With a new token, that is when a group was
-handed over, the line is copied: whoever still works with an old token takes out nothing of the new
+handed over, the line is copied: a worker that still has an old token takes nothing out of the new
 line. So a task costs no lock.
 """
 
@@ -67,7 +67,7 @@ class Backlog(Generic[T]):
         self._lock = native_lock()
         self._more = True
         self._names: list[Hashable] = []  # the name of the workers, once there are some
-        self._adding: list[bool] = []  # one for each who is adding now
+        self._adding: list[bool] = []  # one for each call of `add` that is under way
         self._idle: set[Waiter] = set()
         self.add(*tasks)
         self._more = more
@@ -81,7 +81,7 @@ class Backlog(Generic[T]):
     @property
     def finished(self) -> bool:
         """Whether all tasks are done, and none will be added."""
-        if self._more or self._adding:  # somebody may have looked before it was closed
+        if self._more or self._adding:  # `add` may have looked before it was closed
             return False
         return not any(line.tasks for line in self._lines)
 
@@ -132,12 +132,12 @@ class Backlog(Generic[T]):
         self.wake()
 
     def line(self, group: int, token: int) -> deque[T]:
-        """The tasks of a group that are not done, for who has this token; oldest first.
+        """The tasks of a group that are not done, for the owner with this token; oldest first.
 
-        Whoever has done the first one takes it out.
+        The owner takes the first one out when it is done.
 
         Raises:
-            StaleToken: Somebody with a larger token was here before.
+            StaleToken: An owner with a larger token was here before.
         """
         line = self._lines[group]
         if token != line.token:

@@ -1,12 +1,12 @@
-"""Who owns which groups, as the one who decides it sees it: a pure state machine.
+"""Which worker owns which groups, as the coordinator sees and decides it: a pure state machine.
 
 A worker joins, and is gone. Whenever that happens the coordinator asks for an *agreement*: a number
-larger than that of every agreement before, whoever coordinated then. (The shells take a lock for
+larger than that of every agreement before, under any coordinator. (The shells take a lock for
 it, and the number is its fencing token.) When it has one, it makes a plan (`spread`) with it:
 
-* a group that nobody owns is granted, with the number as its token;
+* a group without an owner is granted, with the number as its token;
 * a group that is to move is asked back from its owner, and granted when that one has released it;
-* all else stays as it is, with the token that it has.
+* every other group stays where it is, with the token that it has.
 
 Workers that come and go while an agreement is under way are covered by it. So there is at most one
 agreement for each worker that comes or goes, however many groups there are.
@@ -16,80 +16,35 @@ that the next agreement covers it; or because it was asked back under an agreeme
 the one under which it was granted. Either way the last agreement is newer than the token before.
 
 A coordinator that takes over from another one is told by each worker what it owns when it joins. Two
-who own the same group, after a network was parted, are told apart by their tokens: the smaller one
-is asked back. Somebody whom nobody here knows may have had a group meanwhile, with a larger token,
-so that whoever has it now would be refused: what was told at joining gets the number of the next
-agreement as its token, even where it stays.
+workers that own the same group, after a network was parted, are told apart by their tokens: the one
+with the smaller token is asked for it. A worker unknown here may have had a group meanwhile, with a
+larger token, and the present owner would be refused. So a group that was told at joining gets the
+number of the next agreement as its token, even where it stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from locks.errors import OperatingError
+from locks.ownership.messages import Agree, Effect, Grant, Renew, Revoke
 from locks.ownership.spread import spread
 
-__all__ = ["Agree", "Coordinator", "Effect", "Grant", "Renew", "Revoke"]
+__all__ = ["Coordinator"]
 
 W = TypeVar("W", bound=Hashable)
 
 
-class Agree(NamedTuple):
-    """Come to an agreement, and tell its number by `Coordinator.agreed`."""
-
-
-class Grant(NamedTuple):
-    """Tell a worker that it owns groups.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-        token: Their fencing token.
-    """
-
-    worker: Hashable
-    groups: tuple[int, ...]
-    token: int
-
-
-class Revoke(NamedTuple):
-    """Ask a worker to release groups, after the tasks at hand.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-    """
-
-    worker: Hashable
-    groups: tuple[int, ...]
-
-
-class Renew(NamedTuple):
-    """Tell a worker that groups which it owns, and keeps, have a larger token from now on.
-
-    Attributes:
-        worker: The worker.
-        groups: The groups, in order.
-        token: Their fencing token.
-    """
-
-    worker: Hashable
-    groups: tuple[int, ...]
-    token: int
-
-
-Effect = Agree | Grant | Revoke | Renew
-
-
 class Coordinator(Generic[W]):
-    """Decides who owns which groups. Each method returns what is to be done, in order.
+    """Decides which worker owns which groups. Each method returns what is to be done, in order.
 
     Args:
         groups: How many groups there are.
 
     Attributes:
         token: The number of the last agreement; 0 before the first.
+        newest: The largest token that it knows of.
         agreements: How many there were.
         moves: How many groups were granted.
     """
@@ -97,13 +52,14 @@ class Coordinator(Generic[W]):
     def __init__(self, groups: int) -> None:
         self.groups = groups
         self.token = 0
+        self.newest = 0
         self.agreements = 0
         self.moves = 0
         self._workers: dict[W, None] = {}
         self._leaving: set[W] = set()
         self._owners: dict[int, W] = {}
         self._tokens: dict[int, int] = {}  # the largest known, also of groups that are free
-        # Who may still have a task at hand: the owner, and losers that have not released yet.
+        # Workers that may have a task at hand: the owner, and losers that have not released it yet.
         self._holders: dict[int, set[W]] = {}
         self._revoked: set[int] = set()  # asked back from their owners
         self._reported: set[int] = set()  # told at joining since the last agreement
@@ -117,13 +73,8 @@ class Coordinator(Generic[W]):
 
     @property
     def owners(self) -> dict[int, W]:
-        """Who owns each group, as far as somebody does."""
+        """The owner of each group that has one."""
         return dict(self._owners)
-
-    @property
-    def newest(self) -> int:
-        """The largest token that it knows of."""
-        return max([self.token, *self._tokens.values()])
 
     @property
     def settled(self) -> bool:
@@ -146,6 +97,7 @@ class Coordinator(Generic[W]):
             ):
                 self._owners[group] = worker
                 self._tokens[group] = token
+                self.newest = max(self.newest, token)
                 self._revoked.discard(group)
                 if owner is not None:
                     lost.setdefault(owner, []).append(group)
@@ -174,7 +126,7 @@ class Coordinator(Generic[W]):
         if worker in self._leaving:
             self._leaving.remove(worker)
             if not held:
-                return []  # nobody is to have more or less than before
+                return []  # no worker is to have more or less than before
         return self._agree()
 
     def released(self, worker: W, groups: Iterable[int]) -> list[Effect]:
@@ -193,35 +145,43 @@ class Coordinator(Generic[W]):
         Raises:
             OperatingError: Its number is not larger than those before.
         """
-        newest = self.newest
-        if token <= newest:
-            raise OperatingError(
-                f"an agreement has the number {token}, but there was {newest} before: the clock "
-                "was set back, or the lock that agreements are made with is not the same everywhere",
-                token=token,
-                newest=newest,
-            )
-        self.token = token
+        self._check_newer(token)
+        self.token = self.newest = token
         self.agreements += 1
         self._agreeing = False
         staying = {g: owner for g, owner in self._owners.items() if g not in self._revoked}
         self._plan = spread(self.groups, staying, self._staying_workers())
+        revokes = self._ask_back(staying)
+        renewals = self._renew(staying)
+        free = [group for group in self._plan if group not in self._holders]
+        return [*revokes, *renewals, *self._grant(free)]
+
+    def _check_newer(self, token: int) -> None:
+        if token <= self.newest:
+            raise OperatingError(
+                f"an agreement has the number {token}, but there was {self.newest} before: the clock "
+                "was set back, or the lock that agreements are made with is not the same everywhere",
+                token=token,
+                newest=self.newest,
+            )
+
+    def _ask_back(self, staying: Mapping[int, W]) -> list[Revoke]:
+        """Ask for the groups that are to move."""
         revokes: dict[W, list[int]] = {}
         for group, owner in sorted(staying.items()):
             if self._plan.get(group, owner) != owner:
                 revokes.setdefault(owner, []).append(group)
                 self._revoked.add(group)
+        return [Revoke(owner, tuple(asked)) for owner, asked in revokes.items()]
+
+    def _renew(self, staying: Mapping[int, W]) -> list[Renew]:
+        """Raise the tokens of groups that were told at joining, and stay where they are."""
         renewed: dict[W, list[int]] = {}
         for group in sorted(self._reported & staying.keys() - self._revoked):
             renewed.setdefault(staying[group], []).append(group)
-            self._tokens[group] = token
+            self._tokens[group] = self.token
         self._reported.clear()
-        free = [group for group in self._plan if group not in self._holders]
-        return [
-            *[Revoke(owner, tuple(asked)) for owner, asked in revokes.items()],
-            *[Renew(owner, tuple(kept), token) for owner, kept in renewed.items()],
-            *self._grant(free),
-        ]
+        return [Renew(owner, tuple(kept), self.token) for owner, kept in renewed.items()]
 
     def _agree(self) -> list[Effect]:
         """Ask for an agreement, unless one is under way, which covers whatever has changed."""

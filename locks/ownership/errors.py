@@ -21,7 +21,7 @@ class OwnershipEnded(OperatingError):
 
 
 class StaleToken(OperatingError):
-    """Somebody with a larger token has the group by now: whoever has this one was left behind.
+    """An owner with a larger token has the group by now: the one with this token was left behind.
 
     Attributes:
         token: The token that was refused.

@@ -1,8 +1,8 @@
 """What one worker owns, and what it has at hand: a pure state machine.
 
 A task of a group is begun and ended (`begin`, `end`). A group that is asked back is not begun any
-more, and is let go when nothing of it is at hand. While the worker is on its own, cut off from who
-coordinates, nothing is begun; it reports what it has to the next coordinator, and goes on.
+more, and is let go when nothing of it is at hand. While the worker is on its own, cut off from
+its coordinator, it begins nothing; it reports what it has to the next coordinator, and goes on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Member:
     Attributes:
         owned: The token of each group in which tasks may be begun.
         leaving: The token of each group that was asked back, and has tasks at hand.
-        suspended: Whether nothing may be begun for now; then `owned` is empty.
+        suspended: Whether no task may be begun for now; then `owned` is empty.
         gained: How many groups it was granted.
         lost: How many of them it does not own any more.
     """
@@ -46,7 +46,7 @@ class Member:
     def report(self) -> dict[int, int]:
         """Tell a new coordinator what has not been let go: the token of each group.
 
-        It is all its own from then on: whoever has asked some of it back does not coordinate any more.
+        All of it is its own from then on: a coordinator that has asked for some of it is one no more.
         """
         self.suspend()
         self._kept.update(self.leaving)
@@ -76,7 +76,7 @@ class Member:
         """Groups are asked back.
 
         Returns:
-            Those of which nothing is at hand: they are let go, now.
+            Those without a task at hand: they are let go, now.
         """
         idle = []
         for group in groups:

@@ -1,35 +1,45 @@
-"""One part that a worker takes, from joining to leaving, whoever coordinates it.
+"""One part that a worker takes, from joining to leaving, under any coordinator.
 
 Tasks are begun and ended in the threads or greenlets of the program. What is granted and asked back
 comes from the coordinator, in the background. Both meet in `Part`, under a lock that is held for a
 few instructions only. Callbacks run in the background, one at a time: `on_gained` before the first
-task of the group is begun, `on_lost` after the last one is over, and before anybody else gets it.
+task of the group is begun, `on_lost` after the last one is over, and before the next owner gets it.
 
-Signal handlers run in the middle of that. So `stop` waits for no lock: where somebody has it, it is
-carried out as soon as that one lets it go. And a `KeyboardInterrupt` is held back while a task is
-entered as begun or ended, or it would be at hand for ever, and nobody could leave.
+Signal handlers run in the middle of that. So `stop` waits for no lock: if it is held,
+`stop` is carried out as soon as it is let go. And a `KeyboardInterrupt` is held back while a task is
+entered as begun or ended: otherwise the task would be at hand for ever, and the worker could not leave.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, assert_never
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import OwnershipEnded
 from locks.ownership.member import Member
+from locks.ownership.messages import (
+    Closed,
+    FromWorker,
+    Gone,
+    Grant,
+    GroupsReleased,
+    Idle,
+    Leaving,
+    Renew,
+    Revoke,
+    ToParticipant,
+    Welcome,
+)
 from locks.runtime import Client, Event, Waiter, interrupts, monitor
 from locks.runtime.inline import native_lock
 
-if TYPE_CHECKING:
-    from locks.ownership.worker import Worker
-
-__all__ = ["Gone", "Idle", "Leaving", "Part"]
+__all__ = ["Part"]
 
 T = TypeVar("T")
 
@@ -47,7 +57,7 @@ def next_slice(done: int, seconds: float) -> int:
 
 
 class _State:
-    """The lock around what a part knows; what is posted is done by who has it, or gets it."""
+    """The lock around what a part knows. What is posted is done with it, at once or when it is free."""
 
     def __init__(self) -> None:
         self._lock = native_lock()
@@ -75,24 +85,14 @@ class _State:
                 self._lock.release()
 
 
-class Gone(NamedTuple):
-    """To the participant: the worker has ended, or has done its last task."""
-
-
-class Leaving(NamedTuple):
-    """To the participant: the worker will be gone after the tasks at hand."""
-
-
-class Idle(NamedTuple):
-    """To the participant: the last task of a group that was asked back is over; see `Part.settle`."""
-
-
 class Part:
     """One part that a worker takes, from joining to leaving. The shells tell it what it gets.
 
     Args:
-        worker: The worker.
-        client: Who has joined: when it ends, so does the part.
+        name: What is shared out.
+        client: The thread, greenlet or actor that has joined: when it ends, so does the part.
+        on_gained: Called with each group that is granted, and its token.
+        on_lost: Called with each group that was let go.
 
     Attributes:
         over: Opens when it has ended.
@@ -100,9 +100,16 @@ class Part:
         agreements: How many agreements it was told of.
     """
 
-    def __init__(self, worker: Worker, client: Client) -> None:
-        self.worker = worker
-        self.client = client
+    def __init__(
+        self,
+        name: Hashable,
+        client: Client,
+        on_gained: Callable[[int, int], object] | None = None,
+        on_lost: Callable[[int], object] | None = None,
+    ) -> None:
+        self.name = name
+        self._on_gained = on_gained
+        self._on_lost = on_lost
         self.member = Member()
         self.over = Event()
         self.reason: object = None
@@ -111,12 +118,12 @@ class Part:
         self.backlog: Backlog[Any] | None = None
         self.stopping = False
         self.leaves = False  # because it was told to
-        self._tell: Callable[[Gone | Leaving | Idle], object] = lambda message: None
-        self.running = native_lock()  # held by who runs a backlog
+        self._tell: Callable[[FromWorker], object] = lambda message: None
+        self.running = native_lock()  # held while it runs a backlog
         self._lock = _State()
         self._idle: set[Waiter] = set()
         self._slice = 16
-        self._finished: list[int] = []  # asked back, and nothing is at hand any more
+        self._finished: list[int] = []  # asked back, and the last task is over
         try:
             self._monitor = monitor(client, lambda _: self._tell(Gone()))
         except (TypeError, ValueError) as error:
@@ -126,19 +133,45 @@ class Part:
                 client=repr(client),
             ) from None
 
-    # --- From the coordinator, in the background ----------------------------------------------------
+    # --- By its participant, in the background ------------------------------------------------------
 
-    def took_part(self, tell: Callable[[Gone | Leaving | Idle], object]) -> None:
-        """The coordinator will know of it: how to tell its participant something, from any thread."""
+    def took_part(self, tell: Callable[[FromWorker], object]) -> None:
+        """It has a participant: how to tell it something, from any thread."""
         self._tell = tell
         if self.stopping:  # meanwhile, or `join` was left by an exception
             tell(Gone())
 
+    def told(self, message: ToParticipant | Idle | Leaving) -> GroupsReleased | Leaving | None:
+        """The participant was told something, by the session or by the worker's own threads.
+
+        Returns:
+            What the session is to be told.
+        """
+        released: list[int] = []
+        match message:
+            case Revoke():
+                released = self.revoked(message.groups)
+            case Grant():
+                self.granted(message.groups, message.token)
+            case Renew():
+                self.renewed(message.groups, message.token)
+            case Idle():
+                released = self.settle()
+            case Welcome():
+                self.resume()
+            case Closed():
+                self.suspend()
+            case Leaving():
+                return message
+            case _:
+                assert_never(message)
+        return GroupsReleased(tuple(released)) if released else None
+
     def granted(self, groups: Iterable[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""
         for group in groups:
-            if self.worker.on_gained is not None:
-                self.worker.on_gained(group, token)
+            if self._on_gained is not None:
+                self._on_gained(group, token)
             with self._lock:
                 self.member.granted(group, token)
         self.wake()
@@ -192,15 +225,15 @@ class Part:
 
     def tell_lost(self, groups: Iterable[int]) -> None:
         """Tell the callback of groups that were let go."""
-        if self.worker.on_lost is not None:
+        if self._on_lost is not None:
             for group in groups:
-                self.worker.on_lost(group)
+                self._on_lost(group)
 
     def ended(self, reason: object) -> None:
         """The part is over."""
         self._monitor.cancel()
         self.reason = reason
-        self.over.open()  # first: who sees that it is stopping may ask whether it has failed
+        self.over.open()  # first: a thread that sees it stopping may ask whether it has failed
         with self._lock:
             self.stopping = True
             self.member.suspend()
@@ -259,7 +292,7 @@ class Part:
                 self.end(group)
 
     def stop(self, now: bool) -> None:
-        """Begin nothing more; end when nothing is at hand, or at once."""
+        """Begin nothing more; end when no task is at hand, or at once."""
         self._lock.post(partial(self._stop, now))
 
     def _stop(self, now: bool) -> None:
@@ -270,7 +303,7 @@ class Part:
         self.wake()
 
     def wake(self) -> None:
-        """Have whoever is idle look again."""
+        """Have an idle worker look again."""
         for waiter in tuple(self._idle):
             waiter.wake()
 
@@ -317,6 +350,4 @@ class Part:
             why, cause = "the node was stopped, or its client has ended", None
             if isinstance(self.reason, Exception):
                 why, cause = repr(self.reason), self.reason
-            raise OwnershipEnded(
-                f"this worker's part in {self.worker.name!r} has ended: {why}"
-            ) from cause
+            raise OwnershipEnded(f"this worker's part in {self.name!r} has ended: {why}") from cause

@@ -1,36 +1,48 @@
 """Ownership among the workers of one process.
 
-There is one coordinator for each name. It lives in the hub of the node, and so does a small actor for
-each worker, its *participant*: it hears what the worker is granted and what is asked back, runs its callbacks,
-and ends with the worker. An agreement is a lock of this node: its fencing token is what makes one
-agreement newer than another.
+There is one session for each name. It lives in the hub of the node, and so does a small actor for
+each worker, its *participant*: it is told what the worker is granted and what is asked back, runs its
+callbacks, and ends with the worker. A session begins with its first participant, ends with its last
+one, and is open from the start. An agreement is a lock of this node: its fencing token is what makes
+one agreement newer than another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
 import gevent
 import pykka
 
-import locks
 from locks.errors import InvalidOption
 from locks.model import LockId, check_lock_id
 from locks.node.node import Node
-from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Revoke
+from locks.ownership.agreements import OWNERSHIP, take_token
 from locks.ownership.groups import Grouping
-from locks.ownership.part import Gone, Idle, Leaving, Part
+from locks.ownership.messages import (
+    Agree,
+    AgreementFailed,
+    FromWorker,
+    Gone,
+    Report,
+    SessionEffect,
+    ToParticipant,
+    ToSession,
+)
+from locks.ownership.part import Part
+from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node
 from locks.program import default_node
 from locks.runtime import GeventActor, tell
 
 __all__ = ["Ownership"]
 
-OWNERSHIP = "locks.ownership"
 Ref = pykka.ActorRef[Any]
+Heard = FromWorker | ToParticipant | AgreementFailed
+HEARD = frozenset(get_args(Heard))
 
 
 class Ownership(Worker):
@@ -73,40 +85,33 @@ class Ownership(Worker):
     def _start(self, part: Part) -> None:
         node = self._node or default_node()
         node.check_running()
-        node.executor.call(_join, node, part)
-
-
-class _Failed(NamedTuple):
-    """There is no agreement."""
-
-    error: Exception
+        node.executor.call(_join, node, self.name, self.grouping, part)
 
 
 class _Participant(GeventActor):
-    """What one worker hears from its coordinator."""
+    """A worker's part, in the hub."""
 
-    def __init__(self, part: Part, session: _CoordinatorSession) -> None:
+    def __init__(self, part: Part, session: _LocalSession) -> None:
         super().__init__()
         self._part = part
         self._session = session
         part.took_part(partial(tell, self.actor_ref))
 
     def on_receive(self, message: Any) -> None:
-        """Take in what the coordinator or the worker says."""
-        part, session = self._part, self._session
-        part.agreements = session.coordinator.agreements
-        if isinstance(message, Grant):
-            part.granted(message.groups, message.token)
-        elif isinstance(message, Revoke):
-            session.released(self.actor_ref, part.revoked(message.groups))
-        elif isinstance(message, Idle):
-            session.released(self.actor_ref, part.settle())
-        elif isinstance(message, Leaving):
-            session.leaving(self.actor_ref)
-        elif isinstance(message, _Failed):
-            raise message.error
-        elif isinstance(message, Gone):
+        """Take in what the worker or the session says; anybody may broadcast something else."""
+        if type(message) in HEARD:
+            self._hear(message)
+
+    def _hear(self, message: Heard) -> None:
+        self._part.agreements = self._session.core.agreements
+        if isinstance(message, Gone):
             self.stop()
+        elif isinstance(message, AgreementFailed):
+            raise message.error
+        else:
+            answer = self._part.told(message)
+            if answer is not None:
+                self._session.received(self.actor_ref, answer)
 
     def on_stop(self) -> None:
         """End in good order."""
@@ -121,50 +126,47 @@ class _Participant(GeventActor):
         self._session.gone(self.actor_ref)
 
 
-class _CoordinatorSession:
-    """The coordinator of a name, and what it wants done. In the hub."""
+class _LocalSession:
+    """The session of a name, in the hub."""
 
-    def __init__(self, node: Node, name: Hashable, grouping: Grouping) -> None:
+    def __init__(self, node: Node, lock_id: LockId, grouping: Grouping) -> None:
         self.grouping = grouping
-        self.coordinator: Coordinator[Ref] = Coordinator(grouping.groups)
+        self.core: CoordinatorSession[Ref] = CoordinatorSession(grouping.groups)
         self._node = node
-        self._lock_id = (OWNERSHIP, name)
+        self._lock_id = lock_id
 
     def join(self, part: Part) -> None:
         """A worker joins."""
         participant = _Participant.start(part, self)
         self._node.dependents.add(participant)
-        self._perform(self.coordinator.joined(participant))
+        self.received(participant, Report({}, 0))
 
-    def released(self, participant: Ref, groups: list[int]) -> None:
-        """A worker has let groups go."""
-        self._perform(self.coordinator.released(participant, groups))
-
-    def leaving(self, participant: Ref) -> None:
-        """A worker is about to leave."""
-        self._perform(self.coordinator.leaving(participant))
+    def received(self, participant: Ref, message: ToSession) -> None:
+        """A participant says something."""
+        self._perform(self.core.received(participant, message))
 
     def gone(self, participant: Ref) -> None:
-        """A worker has left."""
+        """A participant has ended."""
         self._node.dependents.discard(participant)
-        self._perform(self.coordinator.gone(participant))
-        if not self.coordinator.workers:
+        self._perform(self.core.gone(participant))
+        if not self.core.coordinator.workers:
             self._close()
 
-    def _perform(self, effects: list[Effect]) -> None:
+    def _perform(self, effects: Sequence[SessionEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Agree):
-                gevent.spawn(self._agree)
+                gevent.spawn(self._agree, self.core.newest)
             else:
-                tell(effect.worker, effect)  # type: ignore[arg-type]
+                tell(effect.worker, effect)
 
-    def _agree(self) -> None:
+    def _agree(self, newest: int) -> None:
         try:
-            self._perform(self.coordinator.agreed(take_token(self._node, self._lock_id)))
+            token = take_token(self._node, self._lock_id)
+            self._perform(self.core.agreed(token, newest))
         except Exception as error:  # the node was stopped, or its clock was set back
-            self._close()  # who comes now has another one
-            for participant in self.coordinator.workers:
-                tell(participant, _Failed(error))
+            self._close()  # the next worker begins another one
+            for participant in self.core.coordinator.workers:
+                tell(participant, AgreementFailed(error))
 
     def _close(self) -> None:
         sessions = _sessions.get(self._node, {})
@@ -172,38 +174,19 @@ class _CoordinatorSession:
             del sessions[self._lock_id]
 
 
-def take_token(node: Node, lock_id: LockId, *where: Any) -> int:
-    """An agreement: the fencing token of a lock that is taken for a moment.
-
-    Args:
-        node: Whose agent takes it.
-        lock_id: The lock.
-        *where: On which nodes, and on how many of them, as for `locks.lock`.
-    """
-    agent = node.spawn_agent()
-    try:
-        locks.lock(agent, lock_id, "write", *where)
-        return locks.fencing_token(agent, lock_id)
-    finally:
-        if agent.is_alive():
-            locks.end_transaction(agent)
+_sessions: WeakKeyDictionary[Node, dict[LockId, _LocalSession]] = WeakKeyDictionary()
 
 
-_sessions: WeakKeyDictionary[Node, dict[Hashable, _CoordinatorSession]] = WeakKeyDictionary()
-
-
-def _join(node: Node, part: Part) -> None:
+def _join(node: Node, name: Hashable, grouping: Grouping, part: Part) -> None:
     sessions = _sessions.setdefault(node, {})
-    lock_id = (OWNERSHIP, part.worker.name)
+    lock_id = (OWNERSHIP, name)
     session = sessions.get(lock_id)
     if session is None:
-        session = sessions[lock_id] = _CoordinatorSession(
-            node, part.worker.name, part.worker.grouping
-        )
-    elif session.grouping != part.worker.grouping:
+        session = sessions[lock_id] = _LocalSession(node, lock_id, grouping)
+    elif session.grouping != grouping:
         raise InvalidOption(
-            f"the workers of {part.worker.name!r} have {session.grouping.groups} groups, or another "
-            f"group_for, and this one has groups={part.worker.groups}: give all the same",
-            groups=part.worker.groups,
+            f"the workers of {name!r} have {session.grouping.groups} groups, or another group_for, "
+            f"and this one has groups={grouping.groups}: give all the same",
+            groups=grouping.groups,
         )
     session.join(part)

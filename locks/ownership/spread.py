@@ -1,14 +1,14 @@
-"""Who is to own which groups: evenly, and so that as few groups move as can be.
+"""Which worker is to own which groups: evenly, and so that as few groups move as can be.
 
-With G groups and W workers each is to own G // W groups, and G % W of them one more. Who has most
-gets the larger share, so that nobody gives away a group without need. Then whoever has too many
-gives some away, and those, with the groups that nobody has, go to those who have too few. A group
+With G groups and W workers each is to own G // W groups, and G % W of them one more. Those that have
+most get the larger shares, so that none gives away a group without need. Then workers with too many
+give some away, and these, with the groups that have no owner, go to workers with too few. A group
 moves only because its owner is gone, or because its owner has more than its share: fewer moves
-would leave somebody with more than that.
+would leave a worker with more than that.
 
-Rejected: rendezvous hashing, with which workers need not know who has what. Groups move only to
+Rejected: rendezvous hashing, with which workers need not know the owners. Groups move only to
 newcomers and from leavers there, too, but 64 groups over 8 workers come out as 4 to 12 for each
-(`tests/unit/test_ownership.py` counts), where here it is 8. Whoever spreads knows who has what.
+(`tests/unit/test_ownership.py` counts), where here it is 8. Here the coordinator knows the owners anyway.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ W = TypeVar("W", bound=Hashable)
 
 
 def spread(groups: int, owners: Mapping[int, W], workers: Sequence[W]) -> dict[int, W]:
-    """Say who is to own each group.
+    """Choose an owner for each group.
 
     Args:
         groups: How many there are; they are numbered from 0.
-        owners: Who owns a group now. Owners that are not among the workers do not count.
-        workers: Those who can own groups, each once; who comes first gets more if all else is equal.
+        owners: The present owners. Those that are not among the workers do not count.
+        workers: Those that can own groups, each once; the first get more if all else is equal.
 
     Returns:
-        An owner for each group; nothing if there are no workers.
+        An owner for each group; none if there are no workers.
     """
     has: dict[W, list[int]] = {worker: [] for worker in workers}
     if not has:

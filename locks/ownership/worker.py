@@ -1,4 +1,4 @@
-"""What users hold in their hands: one worker of an ownership, whoever coordinates it."""
+"""What users hold in their hands: one worker of an ownership, under any coordinator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Statistics(NamedTuple):
         at_hand: How many it has begun and not ended.
         gained: How many groups it was granted, all in all.
         lost: How many of them it does not own any more.
-        agreements: How many agreements on who owns what it knows of, all in all.
+        agreements: How many agreements it knows of, all in all.
     """
 
     groups: int
@@ -100,15 +100,15 @@ class Worker(ABC):
 
         Raises:
             MisuseError: It takes part already.
-            InvalidOption: Others of this name have another number of groups; or the caller is
-                nothing whose end could be noticed.
+            InvalidOption: Others of this name have another number of groups; or the caller's end
+                could not be noticed.
         """
         with self._joining:
             if self.joined:
                 raise MisuseError(
                     f"this worker takes part in {self.name!r} already; make another one"
                 )
-            part = self._part = Part(self, current_client())
+            part = self._part = Part(self.name, current_client(), self.on_gained, self.on_lost)
         try:
             self._start(part)
         except BaseException as error:
@@ -204,14 +204,14 @@ class Worker(ABC):
     # --- Working ------------------------------------------------------------------------------------
 
     def run(self, tasks: Backlog[T], handler: Callable[[T, int], object]) -> int:
-        """Do the tasks whose resources are its own, one at a time, until all are done by somebody.
+        """Do the tasks whose resources are its own, one at a time, until all tasks are done.
 
         If it does not take part yet, it joins, and leaves at the end.
 
         Args:
             tasks: The tasks, shared with the other workers of this process.
             handler: Called with each task and its fencing token. A task whose handler raises, or is
-                killed, is not done: it will be done again, by whoever owns its group then.
+                killed, is not done: it will be done again, by the owner of its group.
 
         Returns:
             How many tasks it has done.
@@ -285,14 +285,14 @@ class Worker(ABC):
 
 
 def check_node(node: Node | None) -> Node | None:
-    """Say at once if that is no node."""
+    """Refuse what is not a node."""
     if node is not None and not isinstance(node, Node):
         raise InvalidOption(f"node={node!r} is no node: locks.start() returns one")
     return node
 
 
 def _forget_parts() -> None:
-    """In a forked child nobody takes part: the actors are in the parent."""
+    """In a forked child no worker takes part: the actors are in the parent."""
     for worker in list(_workers):
         worker._part = None
         worker._joining = native_lock()

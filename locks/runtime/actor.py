@@ -79,9 +79,9 @@ class GeventFuture(pykka.Future[T]):
 
     def __init__(self) -> None:
         super().__init__()
-        # `list.pop` is atomic: a token is taken by exactly one.
-        self._unset = [True]  # taken by who sets the outcome or the hook
-        self._hook_idle = [True]  # taken by who runs the hook
+        # `list.pop` is atomic: a token is taken by exactly one caller.
+        self._unset = [True]  # taken by the caller that sets the outcome or the hook
+        self._hook_idle = [True]  # taken by the caller that runs the hook
         self._outcome: tuple[Any, OptExcInfo | None] | None = None
         self._waiters: list[Waiter] = []
 
@@ -139,7 +139,7 @@ class GeventFuture(pykka.Future[T]):
             return False
 
     def _get_from_hook(self, timeout: float | None) -> Any:
-        """Run the hook, alone; other callers wait and then find its result."""
+        """Run the hook in one caller; the others wait and then find its result."""
         try:
             return super().get(timeout=timeout)
         finally:
@@ -164,10 +164,10 @@ class GeventFuture(pykka.Future[T]):
 
 
 class Inbox(Channel[Any], Mortal):
-    """A `GeventActor`'s messages, and the way to watch and to kill it for those who have its ref.
+    """A `GeventActor`'s messages, and the way to watch and to kill it through its ref.
 
     Attributes:
-        greenlet: what runs the actor's loop; None before the start and after the end.
+        greenlet: the greenlet of the actor's loop; None before the start and after the end.
     """
 
     __slots__ = ("greenlet", "watch")
@@ -257,15 +257,15 @@ class GeventActor(pykka.Actor):
 
     @property
     def asked(self) -> bool:
-        """Whether somebody waits for the answer to the message in hand."""
+        """Whether a caller waits for the answer to the message in hand."""
         return self._message_in_hand is not None and self._message_in_hand.reply_to is not None
 
     def defer(self) -> Callable[[Any], None]:
         """Answer the message in hand later.
 
         Returns:
-            What gives the answer; the first one counts. If the actor ends before, the caller gets
-            `ActorDeadError`. A message that was told, not asked, needs no answer.
+            A function that gives the answer; its first call counts. If the actor ends before, the
+            caller gets `ActorDeadError`. A message that was told, not asked, needs no answer.
         """
         envelope = self._message_in_hand
         future = None if envelope is None else envelope.reply_to
@@ -276,9 +276,9 @@ class GeventActor(pykka.Actor):
         return partial(self._answer_deferred, future)
 
     def fail(self, error: Exception) -> None:
-        """End because of an error for which whoever asked is not to blame.
+        """End because of an error that is not the caller's fault.
 
-        The owner gets `ActorDeadError`; otherwise as if the message had been told.
+        The caller gets `ActorDeadError`; otherwise as if the message had been told.
         """
         self.defer()
         self._handle_failure(type(error), error, error.__traceback__)
@@ -295,7 +295,7 @@ class GeventActor(pykka.Actor):
     def _die(self, error: BaseException) -> None:
         """End because of what was raised in the greenlet from outside, or isn't an `Exception`."""
         if isinstance(error, gevent.GreenletExit):
-            # Killed, which is no failure to be logged.
+            # Killed: not a failure to be logged.
             self._reason = error.reason if isinstance(error, Killed) else "killed"
             self._mark_stopped()
             logger.debug("Killed %s", self)
@@ -332,7 +332,7 @@ class GeventActor(pykka.Actor):
         self._end(end_reason(greenlet))
 
     def _end(self, reason: object) -> None:
-        """Whatever the cause was: leave nobody waiting for this actor."""
+        """Whatever the cause was: leave no caller waiting for this actor."""
         inbox = self.actor_inbox
         if inbox.closed:
             return
@@ -358,7 +358,7 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
     actor that has ended does nothing. A process of another node is asked to exit.
 
     Args:
-        ref: whom to kill.
+        ref: the actor to kill.
         reason: what its monitors are told.
 
     Raises:
@@ -371,10 +371,10 @@ def kill(ref: pykka.ActorRef[Any], reason: object = "killed") -> None:
 
 
 def end_all(refs: Iterable[pykka.ActorRef[Any]], timeout: float = 1) -> None:
-    """Stop actors, and kill those that have not ended in time; but for the caller itself.
+    """Stop actors, and kill those that have not ended in time; the caller itself is left out.
 
     Args:
-        refs: Which ones; `GeventActor`s.
+        refs: The `GeventActor`s.
         timeout: Seconds to wait for them to stop, and once more after they were killed.
     """
     me = current_client()
@@ -399,7 +399,7 @@ def _stop_soon(ref: pykka.ActorRef[Any]) -> None:
 
 
 def tell(ref: pykka.ActorRef[Any], message: object) -> None:
-    """Tell an actor something, unless it has ended: then there is nobody to be told."""
+    """Send an actor a message; do nothing if it has ended."""
     try:
         ref.tell(message)
     except ActorDeadError:

@@ -76,7 +76,7 @@ class Executor:
         return self._thread is not None
 
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Have the worker call `function(*args)`, after all that it was given before.
+        """Have the worker call `function(*args)`, after everything that it was given before.
 
         From any thread. The function may block cooperatively; what comes next waits for it. An
         exception is logged.
@@ -117,8 +117,8 @@ class Executor:
     def stop(self, timeout: float | None = None) -> bool:
         """Do what is queued, then end the worker and the thread, if it has one.
 
-        Greenlets that others started in an own thread's hub end with it, without being told.
-        When the worker itself calls this, it ends after the present call.
+        If the executor has a thread of its own, greenlets that other code started in its hub end
+        with it, without notice. If the worker itself calls this, it ends after the present call.
 
         Returns:
             Whether all ended in time.
@@ -153,10 +153,10 @@ class Executor:
                 function, args = work
                 function(*args)
             except gevent.GreenletExit:
-                self._stopping = True  # somebody killed the worker
+                self._stopping = True  # the worker was killed
                 raise
             except KeyboardInterrupt as error:
-                # Not ours: it goes to the program's main greenlet, and the work goes on.
+                # Not for us: it goes to the program's main greenlet, and the work goes on.
                 self.hub.handle_system_error(type(error), error)
             except BaseException:
                 logger.exception("background work failed")

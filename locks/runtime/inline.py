@@ -1,9 +1,9 @@
 """Actors without a greenlet of their own, and the turn that they take.
 
-An actor whose handlers never wait needs nothing to run in: whoever sends it a message can run the
+An actor whose handlers never wait needs nothing to run in: the sender of a message can run the
 handler at once, if no other handler is running. All inline actors that work together share one
 `Turn`. It is a native lock, so a turn may be taken in any thread, and a queue for what is posted
-while somebody else has it. Handlers must not block, switch greenlets, or call foreign code.
+while another thread has it. Handlers must not block, switch greenlets, or call foreign code.
 
 This is what makes a transaction cheap: starting an actor with a greenlet and switching to it and
 back costs ten times as much as what the actor has to do.
@@ -45,7 +45,7 @@ class Turn:
     """One at a time, in whatever thread; a `KeyboardInterrupt` waits until the turn is over.
 
     Args:
-        finish: Called at the end of each turn, before anybody else gets it.
+        finish: Called at the end of each turn, before another thread gets it.
     """
 
     __slots__ = ("_finish", "_lock", "_posted")
@@ -56,7 +56,7 @@ class Turn:
         self._finish = finish
 
     def reset(self) -> None:
-        """In a forked child: the thread that had the turn, if one had, is not there."""
+        """In a forked child: the thread that had the turn, if any, does not exist here."""
         self._lock = native_lock()
         self._posted.clear()
 
@@ -86,7 +86,7 @@ class Turn:
         return answers[0]
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
-        """Have `function(*args)` called in a turn: now, or by whoever has the turn now.
+        """Have `function(*args)` called in a turn: now, or by the thread that has the turn now.
 
         From anywhere, also from within a turn, a finaliser or a signal handler.
         """
@@ -98,8 +98,8 @@ class Turn:
             interrupts.leave(token)
 
     def _run_posted(self) -> None:
-        # Whoever fails to get the lock leaves its work to the one that has it, and that one looks
-        # again after it has let go: so nothing is left lying.
+        # A thread that fails to get the lock leaves its work to the thread that has it, which looks
+        # again after letting go. So no work is left behind.
         while self._posted and self._lock.acquire(False):
             try:
                 while self._posted:
@@ -121,12 +121,12 @@ class OwnReference(pykka.ActorRef[Any], Mortal):
 
     @property
     def actor_class(self) -> Any:  # type: ignore[override]
-        """What stands for the class of the actor."""
+        """The class of the actor, for Pykka."""
         return type(self)
 
     @property
     def actor_urn(self) -> str:  # type: ignore[override]
-        """What identifies it."""
+        """The actor's identity, for Pykka."""
         return f"urn:locks:{self}"
 
     @property
@@ -136,7 +136,7 @@ class OwnReference(pykka.ActorRef[Any], Mortal):
 
     @property
     def actor_stopped(self) -> Any:  # type: ignore[override]
-        """What knows whether it has stopped."""
+        """The flag that says whether it has stopped."""
         return self
 
     def is_alive(self) -> bool:
@@ -183,7 +183,7 @@ class InlineActor(OwnReference):
         raise NotImplementedError
 
     def failed(self, message: Any, error: Exception) -> None:
-        """A message that nobody waits for an answer to could not be handled."""
+        """A message whose answer nobody waits for could not be handled."""
         raise NotImplementedError
 
     def ended(self) -> DeathWatch | None:

@@ -26,11 +26,11 @@ raw `greenlet.greenlet`    a weak reference: best effort. Noticed when it is col
                            never ends before the process
 =========================  =====================================================================
 
-**Exactly once.** A monitor is in the dict of the watch until somebody takes it out: `cancel`, the
-end of the subject, or, if the subject ended while the monitor was being added, `monitor` itself.
+**Exactly once.** A monitor is in the dict of the watch until it is taken out: by `cancel`, by the
+end of the subject, or, if the subject ended while the monitor was being added, by `monitor` itself.
 `dict.pop` is atomic, so only one of them gets it.
 
-What a thread's function raised is not known to anybody else, so a thread always ends "normal".
+What a thread's function raised can't be seen from outside, so a thread always ends "normal".
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Down(NamedTuple):
 
 
 class Monitor:
-    """One interest in one subject's end."""
+    """A request to be told of one subject's end."""
 
     __slots__ = ("_callback", "_watch")
 
@@ -123,7 +123,7 @@ class Monitor:
 
 
 class DeathWatch:
-    """Who is to be told of one subject's end."""
+    """The monitors to be told of one subject's end."""
 
     __slots__ = ("__weakref__", "_late", "ended", "monitors")
 
@@ -138,7 +138,7 @@ class DeathWatch:
         Args:
             subject: what has ended.
             reason: why.
-            late: what those are told as the reason who monitor it from now on.
+            late: the reason that later monitors are told.
         """
         self._late = late
         self.ended = True
@@ -154,7 +154,7 @@ class DeathWatch:
             self._notify_all(Down(subject, self._late))
 
     def forsaken(self) -> None:
-        """Nobody is to be told any more: the last monitor was cancelled."""
+        """No monitor is left: the last one was cancelled."""
 
     def _notify_all(self, down: Down) -> None:
         for monitor in tuple(self.monitors):
@@ -163,7 +163,7 @@ class DeathWatch:
 
 
 class Mortal:
-    """What the inbox of an actor is if the actor can be watched and killed.
+    """The inbox of an actor that can be watched and killed.
 
     Attributes:
         watch: its monitors.
@@ -188,7 +188,7 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
     `cancel` has returned, unless it is being called at that moment by another thread.
 
     Raises:
-        TypeError: for something that is no client.
+        TypeError: for something that is not a client.
         ValueError: for a thread that wasn't started, or one that Python's `threading` didn't
             start, if called from outside of it: its end can't be noticed from there.
     """
@@ -202,7 +202,7 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
 
 
 def current_client() -> Client:
-    """Return who is calling: an actor's ref, else a greenlet, else a thread.
+    """Return the caller: an actor's ref, else a greenlet, else a thread.
 
     The same context always gets the same object. In a thread's main greenlet that is the thread's
     `threading.Thread`. Where threads are greenlets (monkey-patched), it is the greenlet, whose end

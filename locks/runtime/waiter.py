@@ -9,7 +9,7 @@ Four small things:
   also counts up the loop's reference count, which the running loop changes without the GIL.)
 - `Waiter`: one blocking wait of one caller.
 - `Event`: opens once, for any number of callers.
-- `Channel`: a queue with many senders and one receiver, who sleeps on a `Waiter`.
+- `Channel`: a queue with many senders and one receiver, which sleeps on a `Waiter`.
 
 **Why no wake-up is lost.** `Waiter.wait` publishes how it can be woken (`_parked`) and looks at
 `_woken` *after* that; `Waiter.wake` sets `_woken` and looks at `_parked` *after* that. Under the
@@ -17,11 +17,10 @@ GIL the four steps have one order, in which the second look of at least one side
 first step of the other. So either the waiter sees that it was woken and doesn't block, or the
 waker sees where the waiter is parked and wakes it; both may happen, and that is harmless: a native
 lock is private to one wait, and `_resume` runs in the waiter's own hub and switches only while
-`_greenlet` says that the greenlet is still parked here. `Event` and `Channel`
-use the same argument. No lock
-is taken, so a signal handler or a finaliser that wakes somebody can't deadlock.
+`_greenlet` says that the greenlet is still parked here. `Event` and `Channel` use the same
+argument. No lock is taken, so a signal handler or a finaliser that wakes a waiter can't deadlock.
 
-**What keeps a loop alive.** gevent ends a loop in which nothing is going on with `LoopExit`. A
+**What keeps a loop alive.** gevent ends a loop with `LoopExit` when nothing is going on in it. A
 caller in a wait may be woken by another thread, which the loop doesn't know of, so a wait counts
 as something going on. The idle wait of a background greenlet (`idle=True`) doesn't.
 """
@@ -69,7 +68,7 @@ class Mailbox:
         try:
             self._watcher.send()
         except (ValueError, AttributeError, TypeError):
-            # That is how the different loops say that they were destroyed.
+            # The different loops report in this way that they were destroyed.
             if self.hub.loop is not None:
                 raise
 
@@ -93,7 +92,7 @@ class Mailbox:
             self._watcher.ref = False
 
     def _run_posted(self) -> None:
-        # Only what is there now: senders that never pause must not starve the rest of the loop.
+        # Only what is queued now: senders that never pause must not starve the rest of the loop.
         for _ in range(len(self._posted)):
             function, args = self._posted.popleft()
             try:
@@ -126,8 +125,8 @@ def mailbox_of(hub: Hub) -> Mailbox:
 class Waiter:
     """One blocking wait of one caller, woken from anywhere.
 
-    Whoever waits creates it and hands it to those who will call `wake`. It works once: after
-    `wake` it stays woken.
+    The caller that waits creates it and hands it to the code that will call `wake`. It works once:
+    after `wake` it stays woken.
     """
 
     __slots__ = ("_greenlet", "_parked", "_woken")
@@ -321,7 +320,7 @@ class Channel(Generic[T]):
     def close(self, refuse: Callable[[T], object]) -> None:
         """Call `refuse(item)` for all that is queued and, in its sender, for all that comes later.
 
-        Only the receiver may close, or anybody once the receiver is gone.
+        Only the receiver may close, or any caller once the receiver is gone.
         """
         self._refuse = refuse
         self._refuse_all()

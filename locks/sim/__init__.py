@@ -8,11 +8,14 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
                   host         simulated agents; `Violation`
                   client       their clients
                   checks       what must always be true
+                  by_hand      what can happen, and making it happen step by step
                   world        `World`, `Faults`: all of that, under a schedule chosen from outside
-    At random     schedule     `run`: a schedule by a policy; `finish`: what is left, in order
+    At random     schedule     `run`: a schedule by a policy; `finish`: what is left, in order;
+                               `carry_on`: the loop of both, for any world
                   plan         `plan`: the world of a seed and a `Shape`
                   runs         the worlds of many seeds, and what was seen in them
-    Every order   explore      `explore`: depth first, with an `Outcome`, or `TooManyStates`
+    Every order   search       `Model`: states and moves; `DepthFirst`: a search of any model
+                  explore      `explore`: depth first, with what was `Explored`, or `TooManyStates`
                   shortest     breadth first: a shortest schedule that goes wrong, of any model
                   space        the states of a world, and which orders need not be tried
                   outages      the states of its network
@@ -22,12 +25,12 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
     Failures      case         `Case`: a world and its schedule as text; `replay`
                   shrink       `shrink`: the smallest case that goes wrong in the same way
     Stories       story        `act`: clients in turn; `tell`: a trace as sentences
-                  formatter       messages as sentences
+                  formatter    messages as sentences, and as labels
                   diagrams     a trace as a Mermaid sequence diagram; wait-for graphs
                   trace        who occurs in a trace, and when messages arrive
     Applications  application  functions of a program as clients, for `locks.testing`
-    Command line  cli, cli_explore
 
+The command line is in `locks.cli`.
 Import from the modules: `from locks.sim.explore import explore`. Some of them are named after their
 main function, so nothing is exported here; and who needs one module does not load the others.
 """

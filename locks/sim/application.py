@@ -29,9 +29,9 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import AgentEffect, ServerMessage, ToAgent
+from locks.core.messages import AgentEffect, AgentMessage, ServerMessage, ToAgent, ToWatcher
 from locks.core.server.machine import ServerMachine
-from locks.errors import MisuseError
+from locks.errors import MisuseError, assert_never
 from locks.model import AgentId, Deadlock, show
 from locks.sim.checks import (
     check_clean,
@@ -41,7 +41,7 @@ from locks.sim.checks import (
     edges_of,
     serve,
 )
-from locks.sim.host import Host, Violation
+from locks.sim.host import ClientEffect, Host, Message, Violation
 from locks.sim.network import Link, Network, Party
 
 __all__ = ["Application", "Client", "Violation"]
@@ -104,7 +104,7 @@ class Application:
     def __init__(
         self,
         server: ServerMachine,
-        view: Callable[[Any], None],
+        view: Callable[[ToWatcher], None],
         ended: Callable[[Client], None],
     ) -> None:
         self.server = server
@@ -326,7 +326,7 @@ class Application:
 
     # --- Agents
 
-    def host(self, machine: AgentMachine, others: Callable[[Host, Any], None]) -> Host:
+    def host(self, machine: AgentMachine, others: Callable[[Host, ClientEffect], None]) -> Host:
         """Add an agent; `others` takes what it wants done apart from messages."""
         host = self.hosts[machine.id] = Host(machine, others)
         return host
@@ -363,7 +363,7 @@ class Application:
 
     # --- Messages
 
-    def send(self, sender: Party, receiver: Party, message: Any) -> None:
+    def send(self, sender: Party, receiver: Party, message: Message) -> None:
         """Put a message on its way, if its receiver is still there."""
         self.sent[type(message).__name__] += 1
         if receiver == self.server.node or receiver in self.hosts:
@@ -411,7 +411,7 @@ class Application:
             self._failure = self._failure or violation
             raise
 
-    def _tell(self, host: Host, message: Any) -> None:
+    def _tell(self, host: Host, message: AgentMessage) -> None:
         host.receive(message)
         self._send_out(host)
         if host.ref in self.hosts and host.agent.unsettled:
@@ -430,10 +430,13 @@ class Application:
         server = self.server
         served = serve(server, message)
         for effect in served.effects:
-            if isinstance(effect, ToAgent):
-                self.send(server.node, effect.agent, effect.message)
-            else:
-                self._view(effect)
+            match effect:
+                case ToAgent():
+                    self.send(server.node, effect.agent, effect.message)
+                case ToWatcher():
+                    self._view(effect)
+                case _:
+                    assert_never(effect)
         if served.resolved is not None:
             self._resolved(served.resolved)
         for host in self.hosts.values():

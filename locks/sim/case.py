@@ -25,11 +25,11 @@ import re
 import shlex
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, assert_never
 from locks.sim.client import SERIALS, Fate
-from locks.sim.network import Link, Party
+from locks.sim.network import Link, NodeChange, PairChange, Party
 from locks.sim.plan import Plan, node_names
 from locks.sim.rules import OURS, RULES, Rule
 from locks.sim.schedule import endless, finish
@@ -40,6 +40,7 @@ __all__ = [
     "OPTIONS",
     "Case",
     "Move",
+    "MoveKind",
     "Replay",
     "case_of",
     "kind_of",
@@ -48,9 +49,10 @@ __all__ = [
     "replay",
 ]
 
-LETTERS = {"s": "settle", "t": "time out", "d": "ends", "x": "crashes"}
-PAIRS = ("notice", "connect", "cut", "mend")
-NODES = ("crash", "restart")
+MoveKind = Literal["deliver", "step", "settle", "time out"] | Fate | PairChange | NodeChange
+LETTERS: dict[str, MoveKind] = {"s": "settle", "t": "time out", "d": "ends", "x": "crashes"}
+PAIRS: tuple[PairChange, ...] = get_args(PairChange)
+NODES: tuple[NodeChange, ...] = get_args(NodeChange)
 OPTIONS = ("abort_on_deadlock", "await_nodes")
 
 _LINK = re.compile(r"([^\s>:]+)>([^\s>:]+)")
@@ -67,16 +69,22 @@ class Move(NamedTuple):
         parties: Numbers of clients and names of nodes; `"1.2"` is the second agent of client 1.
     """
 
-    kind: str
+    kind: MoveKind
     parties: tuple[str, ...]
 
     def __str__(self) -> str:
-        if self.kind == "deliver":
-            return ">".join(self.parties)
-        for letter, kind in LETTERS.items():
-            if kind == self.kind:
+        match self.kind:
+            case "deliver":
+                return ">".join(self.parties)
+            case "step":
+                return self.parties[0]
+            case "settle" | "time out" | "ends" | "crashes":
+                (letter,) = (letter for letter, kind in LETTERS.items() if kind == self.kind)
                 return letter + self.parties[0]
-        return self.parties[0] if self.kind == "step" else f"{self.kind}:{','.join(self.parties)}"
+            case "notice" | "connect" | "cut" | "mend" | "crash" | "restart":
+                return f"{self.kind}:{','.join(self.parties)}"
+            case _:
+                assert_never(self.kind)
 
 
 class Case(NamedTuple):
@@ -103,7 +111,7 @@ class Case(NamedTuple):
         """What goes wrong in its moves."""
         kinds = [move.kind for move in self.moves]
         fates: dict[int, Fate] = {
-            int(move.parties[0]): move.kind  # type: ignore[misc]
+            int(move.parties[0]): move.kind
             for move in self.moves
             if move.kind in ("ends", "crashes") and int(move.parties[0]) <= len(self.scripts)
         }
@@ -205,12 +213,19 @@ def move_of(choice: Choice, mortal: dict[int, Fate]) -> Move:
         choice: The choice.
         mortal: How clients die.
     """
-    kind, what = choice
-    if kind == "deliver":
-        return Move(kind, (_name(what[0]), _name(what[1])))
-    if kind == "die":
-        return Move(mortal[what], (str(what),))
-    return Move(kind, what if isinstance(what, tuple) else (str(what),))
+    match choice:
+        case ("deliver", (sender, receiver)):
+            return Move("deliver", (_name(sender), _name(receiver)))
+        case ("die", number):
+            return Move(mortal[number], (str(number),))
+        case ("step" | "settle" | "time out" as kind, number):
+            return Move(kind, (str(number),))
+        case ("notice" | "connect" | "cut" | "mend" as change, pair):
+            return Move(change, pair)
+        case ("crash" | "restart" as change, node):
+            return Move(change, (node,))
+        case _:
+            assert_never(choice)
 
 
 def possible(world: World, move: Move) -> Choice | None:
@@ -218,21 +233,30 @@ def possible(world: World, move: Move) -> Choice | None:
 
     An agent of another generation of the same client will do.
     """
-    kind, parties = move
-    if kind == "deliver":
-        links = [link for link in world.network.deliverable() if _is_like(link, parties)]
-        exact = [link for link in links if (_name(link[0]), _name(link[1])) == parties]
-        found = exact or sorted(links, key=lambda link: world.links[link][0][0])
-        return ("deliver", found[0]) if found else None
+    first, *rest = move.parties
     choice: Choice
-    if kind in PAIRS:
-        choice = (kind, parties)
-    elif kind in NODES:
-        choice = (kind, parties[0])
-    else:
-        number = int(parties[0])
-        choice = ("die" if kind in ("ends", "crashes") else kind, number)
+    match move.kind:
+        case "deliver":
+            return _arrival(world, move.parties)
+        case "step" | "settle" | "time out" as kind:
+            choice = (kind, int(first))
+        case "ends" | "crashes":
+            choice = ("die", int(first))
+        case "notice" | "connect" | "cut" | "mend" as change:
+            choice = (change, (first, rest[0]))
+        case "crash" | "restart" as change:
+            choice = (change, first)
+        case _:
+            assert_never(move.kind)
     return choice if choice in world.choices() else None
+
+
+def _arrival(world: World, parties: tuple[str, ...]) -> Choice | None:
+    """A message that may arrive on such a link, if there is one."""
+    links = [link for link in world.network.deliverable() if _is_like(link, parties)]
+    exact = [link for link in links if (_name(link[0]), _name(link[1])) == parties]
+    found = exact or sorted(links, key=lambda link: world.links[link][0][0])
+    return ("deliver", found[0]) if found else None
 
 
 def _is_like(link: Link, parties: tuple[str, ...]) -> bool:

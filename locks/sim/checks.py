@@ -7,21 +7,38 @@ just these, so that the explorer can remember what it has checked.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from locks.core.messages import (
+    AgentMessage,
     Release,
     Remove,
     Resolved,
     ServerEffect,
+    ServerMessage,
     Surrender,
     Surrendered,
     ToAgent,
+    ToWatcher,
+    Unwatch,
+    Watch,
 )
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
-from locks.model import AgentId, Deadlock, Edge, LockId, blocks, related, show
-from locks.sim.client import Client, TokenKey
+from locks.errors import assert_never
+from locks.model import (
+    RIVALS,
+    AgentId,
+    Deadlock,
+    Edge,
+    LockId,
+    RequestKey,
+    blocks,
+    covers,
+    related,
+    show,
+)
+from locks.sim.client import ScriptedClient, TokenKey
 from locks.sim.host import Host, Violation, needed
 
 __all__ = [
@@ -41,7 +58,9 @@ __all__ = [
     "is_deadlock",
     "keys",
     "reached",
+    "requester",
     "serve",
+    "to_agents",
 ]
 
 Granted = dict[tuple[int, int], Entry]
@@ -55,7 +74,7 @@ def check_told(host: Host, server: ServerMachine) -> None:
     for (node, lock_id), mode in host.told.items():
         if node == server.node:
             own = server.table.own(host.ref, lock_id)
-            if not any(e.granted and (e.write or mode == "read") for e in own):
+            if not any(e.granted and covers(e.mode, mode) for e in own):
                 raise Violation(
                     f"{host.agent.client} was told that it has {mode} {show(lock_id)} on {node}; "
                     "the lock table does not know"
@@ -67,7 +86,7 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
     theirs = [(lock_id, mode) for (where, lock_id), mode in other.told.items() if where == node]
     for (where, lock_id), mode in one.told.items():
         for other_id, other_mode in theirs if where == node else ():
-            if "write" in (mode, other_mode) and related(lock_id, other_id):
+            if mode in RIVALS[other_mode] and related(lock_id, other_id):
                 raise Violation(
                     f"on {node} {one.agent.client} has {mode} {show(lock_id)} "
                     f"and {other.agent.client} has {other_mode} {show(other_id)}"
@@ -75,7 +94,10 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
 
 
 def check_token(
-    client: Client, key: TokenKey, others: Iterable[Client], servers: Iterable[ServerMachine | None]
+    client: ScriptedClient,
+    key: TokenKey,
+    others: Iterable[ScriptedClient],
+    servers: Iterable[ServerMachine | None],
 ) -> None:
     """Who gets a fencing token gets a larger one than all that were got before, if they exclude it.
 
@@ -84,7 +106,8 @@ def check_token(
     """
     host, token = client.host, client.tokens[key]
     running = {server.node: server for server in servers if server is not None}
-    for node, since in host.agent._ledger.requests[key.lock_id].grants().items():
+    (info,) = (info for info in host.agent.lock_info() if info.lock_id == key.lock_id)
+    for node, since in zip(info.granted, info.versions, strict=True):
         server = running.get(node)
         own = server.table.own(host.ref, key.lock_id) if server is not None else []
         if not any(entry.granted and entry.since == since for entry in own):
@@ -96,7 +119,7 @@ def check_token(
             if earlier.agent == key.agent:
                 falls = earlier.lock_id == key.lock_id and token < its
             else:
-                falls = "write" in (earlier.mode, key.mode) and token <= its
+                falls = earlier.mode in RIVALS[key.mode] and token <= its
             if falls:
                 raise Violation(
                     f"fencing tokens of {show(key.lock_id)} fall: {client.agent.client} gets "
@@ -104,7 +127,7 @@ def check_token(
                 )
 
 
-def check_heard(host: Host, message: Any) -> None:
+def check_heard(host: Host, message: AgentMessage) -> None:
     """An agent that is told of a deadlock keeps the report for its client."""
     report = None
     if isinstance(message, Resolved):
@@ -144,23 +167,43 @@ class Served(NamedTuple):
     resolved: Deadlock | None
 
 
-def serve(server: ServerMachine, message: Any) -> Served:
+def requester(message: ServerMessage) -> AgentId | None:
+    """The agent that a lock server takes a message to be of; those who watch are no agents."""
+    return None if isinstance(message, (Watch, Unwatch)) else message.agent
+
+
+def to_agents(effects: Iterable[ServerEffect]) -> list[ToAgent]:
+    """What a lock server wants done that nobody watches: it sends messages to agents."""
+    found = []
+    for effect in effects:
+        match effect:
+            case ToAgent():
+                found.append(effect)
+            case ToWatcher():
+                raise Violation(f"nobody watches: {effect}")
+            case _:
+                assert_never(effect)
+    return found
+
+
+def serve(server: ServerMachine, message: ServerMessage) -> Served:
     """Have a lock server take in a message; it must do no more and no less than it should.
 
     Grants end by release, removal or surrender alone. Deadlocks are resolved for edges that are
     there, and are reported to all.
     """
     before = granted(server)
-    resolves = isinstance(message, Surrender) and message.report is not None
-    stood = resolves and _edge_stands(server, message)
+    surrender = message if isinstance(message, Surrender) and message.report is not None else None
+    stood = surrender is not None and _edge_stands(server, surrender)
     effects = server.handle(message)
     after = granted(server)
     for key, entry in before.items():
         if key not in after and not _takes(message, entry.owner.id, entry.slot.lock_id):
             raise Violation(f"{message} took {show(entry.slot.lock_id)} from {entry.owner.id}")
-    if resolves:
-        _check_answers(message, stood, [e for e in effects if isinstance(e, ToAgent)])
-    return Served(effects, before, after, message.report if stood else None)
+    if surrender is None:
+        return Served(effects, before, after, None)
+    _check_answers(surrender, stood, [e for e in effects if isinstance(e, ToAgent)])
+    return Served(effects, before, after, surrender.report if stood else None)
 
 
 def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
@@ -191,9 +234,9 @@ def _check_answers(message: Surrender, stood: bool, mail: list[ToAgent]) -> None
         raise Violation(f"{message} is reported to {reported}")
 
 
-def _takes(message: Any, agent: AgentId, lock_id: LockId) -> bool:
-    """Whether a message may take a grant from an agent."""
-    if getattr(message, "agent", None) != agent:
+def _takes(message: ServerMessage, agent: AgentId, lock_id: LockId) -> bool:
+    """Whether a message may take a grant from an agent; all others must not."""
+    if requester(message) != agent:
         return False
     if isinstance(message, Surrender):
         return message.aborts or related(message.lock_id, lock_id)
@@ -220,8 +263,8 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
             if not any(blocks(other, mine) for other in records.values()):
                 raise Violation(f"{mine} waits for nothing")
         elif any(blocks(other, mine._replace(state="waiting")) for other in records.values()):
-            covers = [o for o in entry.owner.all() if o is not entry and o.granted]
-            if not any(o.write or not entry.write for o in covers if _is_above(o, entry)):
+            own = [o for o in entry.owner.all() if o is not entry and o.granted]
+            if not any(covers(o.mode, entry.mode) for o in own if _is_above(o, entry)):
                 raise Violation(f"{mine} is granted too early")
 
 
@@ -253,8 +296,7 @@ def check_clean(server: ServerMachine) -> None:
         "requests": table.ids(),
         "owners": list(table.owners),
         "slots": list(root.children),
-        "below": root.below,
-        "writes below": root.writes_below,
+        "below": sum(root.below),
         "waiting": table.statistics().waiting,
         "entries": table.statistics().entries,
     }
@@ -262,21 +304,13 @@ def check_clean(server: ServerMachine) -> None:
         raise Violation(f"left in {server.node}: { ({k: v for k, v in left.items() if v}) }")
 
 
-def check_done(client: Client) -> None:
+def check_done(client: ScriptedClient) -> None:
     """Nothing is left in an agent that has ended."""
     agent = client.agent
     if agent.ended is None:  # it has crashed
         return
-    node_requests, resolver = agent._ledger, agent._resolver
-    kept = (
-        node_requests.requests,
-        node_requests.open,
-        node_requests.waiting,
-        node_requests._unanswered,
-        resolver._knows,
-    )
-    if any(kept) or resolver.active or agent._tokens.waits:
-        raise Violation(f"left in {agent.client}: {kept}")
+    if agent.study.remains:
+        raise Violation(f"left in {agent.client}: {', '.join(agent.study.remains)}")
 
 
 # --- The wait-for graph -------------------------------------------------------------------------
@@ -296,7 +330,7 @@ def edges_of(server: ServerMachine) -> list[Edge]:
     return found
 
 
-def keys(edge: Edge) -> tuple[Any, Any]:
+def keys(edge: Edge) -> tuple[RequestKey, RequestKey]:
     """What identifies an edge: its waiting request and the one it waits for."""
     return (edge.waiter.key, edge.holder.key)
 

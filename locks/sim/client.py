@@ -1,6 +1,6 @@
 """Simulated clients: they carry out scripts, with one agent after the other (`locks.sim.host`).
 
-A `Client` knows nothing of the world around it: what is to be sent is put into its host's `out`.
+A `ScriptedClient` knows nothing of the world around it: what is to be sent is put into its host's `out`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from locks.errors import (
     InvalidOption,
     LockLost,
     NotHeld,
+    assert_never,
 )
 from locks.model import AgentId, Deadlock, LockId, Mode
-from locks.sim.host import Host, Violation
+from locks.sim.host import ClientEffect, Host, Violation
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Script, Step
 
-__all__ = ["SERIALS", "Client", "Fate", "TokenKey"]
+__all__ = ["SERIALS", "Fate", "ScriptedClient", "TokenKey"]
 
 Fate = Literal["ends", "crashes"]
 
@@ -56,7 +57,7 @@ class TokenKey(NamedTuple):
         return self.nodes == other.nodes == sure
 
 
-class Client:
+class ScriptedClient:
     """A client: carries out a script, begins again after an abort, and ends.
 
     Args:
@@ -158,7 +159,7 @@ class Client:
             return
         self.at += 1
         try:
-            getattr(self, "_" + step.kind)(step)
+            self._take(step)
         except CannotServe:
             self._fail()
 
@@ -198,24 +199,41 @@ class Client:
 
     # --- Steps
 
+    def _take(self, step: Step) -> None:
+        match step.kind:
+            case "lock":
+                self.waiting = "yes"
+                self._ask(step, self.number)
+            case "try":
+                self.waiting = "for a while"
+                self._ask(step, self.number)
+            case "ask":
+                self._ask(step)
+            case "await":
+                self._await()
+            case "token":
+                self._ask_token(step.lock_id)
+            case "unlock":
+                self._unlock(step.lock_id)
+            case "surrender":
+                self._surrender(step.lock_id)
+            case "again":
+                self._end()
+                self.finished = False
+                self.first = self.at
+                self._begin()
+            case _:
+                assert_never(step.kind)
+
     def _ask(self, step: Step, wait: int | None = None) -> None:
         nodes = step.nodes or (self.home,)
         self.host.perform(self.agent.ask(step.lock_id, step.mode, nodes, step.require, wait))
 
-    def _lock(self, step: Step) -> None:
-        self.waiting = "yes"
-        self._ask(step, self.number)
-
-    def _try(self, step: Step) -> None:
-        self.waiting = "for a while"
-        self._ask(step, self.number)
-
-    def _await(self, step: Step | None = None) -> None:
+    def _await(self) -> None:
         self.waiting = "yes"
         self.host.perform(self.agent.await_all(self.number))
 
-    def _token(self, step: Step) -> None:
-        lock_id = step.lock_id
+    def _ask_token(self, lock_id: LockId) -> None:
         try:
             token = self.agent.token(lock_id)
         except (NotHeld, LockLost, InvalidOption):
@@ -227,22 +245,16 @@ class Client:
             self.wants = lock_id
             self.host.perform(self.agent.establish_token(lock_id, self.number))
 
-    def _unlock(self, step: Step) -> None:
-        if self.agent.asks_for(step.lock_id):
-            self.host.let_go(step.lock_id)
-            self.host.perform(self.agent.unlock(step.lock_id))
+    def _unlock(self, lock_id: LockId) -> None:
+        if self.agent.asks_for(lock_id):
+            self.host.let_go(lock_id)
+            self.host.perform(self.agent.unlock(lock_id))
 
-    def _surrender(self, step: Step) -> None:
+    def _surrender(self, lock_id: LockId) -> None:
         for info in self.agent.lock_info():
-            if info.lock_id == step.lock_id and set(info.granted) == set(info.nodes):
-                self.host.perform(self.agent.surrender(step.lock_id, self.ref, info.nodes))
+            if info.lock_id == lock_id and set(info.granted) == set(info.nodes):
+                self.host.perform(self.agent.surrender(lock_id, self.ref, info.nodes))
                 self._await()
-
-    def _again(self, step: Step) -> None:
-        self._end()
-        self.finished = False
-        self.first = self.at
-        self._begin()
 
     def _end(self) -> None:
         self._forget()
@@ -273,24 +285,34 @@ class Client:
 
     # --- What its agent wants done
 
-    def _effect(self, host: Host, effect: Any) -> None:
-        if isinstance(effect, AnswerWait):
-            if self.waiting == "no" or effect.wait != self.number:
-                raise Violation(f"client {self.number} is answered, and does not wait")
-            self.waiting = "no"
-            if isinstance(effect.result, int):
-                self._gets_token(self.wants, effect.result)
-            elif not isinstance(effect.result, Exception):
-                host.has_all()
-        elif isinstance(effect, Ended):
-            if isinstance(effect.reason, DeadlockAborted):
-                self.reports += self.agent.deadlocks
-                self.aborts += 1
-                self._begin()
-            elif isinstance(effect.reason, (CannotServe, LockLost)):
-                self.reports += self.agent.deadlocks
-                self._fail()
-        elif isinstance(effect, Lost):
-            self.gone = effect.lock_ids
-        elif not isinstance(effect, Notify):
-            raise Violation(f"nobody asked for {effect}")
+    def _effect(self, host: Host, effect: ClientEffect) -> None:
+        match effect:
+            case AnswerWait():
+                self._answered(host, effect)
+            case Ended():
+                self._ended(effect.reason)
+            case Lost():
+                self.gone = effect.lock_ids
+            case Notify():
+                pass
+            case _:
+                assert_never(effect)
+
+    def _answered(self, host: Host, answer: AnswerWait) -> None:
+        if self.waiting == "no" or answer.wait != self.number:
+            raise Violation(f"client {self.number} is answered, and does not wait")
+        self.waiting = "no"
+        if isinstance(answer.result, int):
+            self._gets_token(self.wants, answer.result)
+        elif not isinstance(answer.result, Exception):
+            host.has_all()
+
+    def _ended(self, reason: Exception | None) -> None:
+        """Its agent has ended, perhaps not because it wanted to."""
+        if isinstance(reason, DeadlockAborted):
+            self.reports += self.agent.deadlocks
+            self.aborts += 1
+            self._begin()
+        elif isinstance(reason, (CannotServe, LockLost)):
+            self.reports += self.agent.deadlocks
+            self._fail()

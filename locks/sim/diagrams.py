@@ -11,23 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
-from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     Knowledge,
-    RaiseVersion,
-    Release,
-    Remove,
-    Request,
-    RequestStates,
-    Resolved,
-    StandingElsewhere,
     Surrender,
     Surrendered,
-    VersionRaised,
 )
-from locks.model import AgentId, Edge, RequestRecord, show
+from locks.errors import assert_never
+from locks.model import AgentId, Edge, show
 from locks.sim.checks import reached
 from locks.sim.client import SERIALS
 from locks.sim.formatter import Formatter, listed, name_of
@@ -41,13 +32,6 @@ __all__ = ["escape", "sequence_diagram", "wait_for_graph"]
 
 WIDTH = 40  # of labels, about
 SAFE = frozenset(" .,-_/()'=+*!?:\n")
-FAULTS = {
-    "cut": "the connection breaks",
-    "mend": "the connection can be made again",
-    "connect": "the connection is there again",
-    "crash": "crashes",
-    "restart": "is started again",
-}
 
 
 def escape(text: str) -> str:
@@ -101,9 +85,9 @@ class _Sequence:
         arrived = {arrival[0] for arrival in arrivals if arrival is not None}
         number = 0
         for event, arrival in zip(self.events, arrivals, strict=True):
-            if arrival is not None:
-                sender, receiver = event.choice[1]
-                yield from self._arrow("->>", (sender, receiver, event.detail))
+            if event.choice[0] == "deliver" and arrival is not None:
+                assert event.message is not None
+                yield from self._arrow("->>", (*event.choice[1], event.message))
             yield from self._notes(event)
             for mail in event.sent:
                 if number not in arrived:
@@ -111,77 +95,59 @@ class _Sequence:
                 number += 1
 
     def _arrow(self, arrow: str, mail: Mail) -> Iterator[str]:
-        label = self._label(*mail)
+        label = self.formatter.label(*mail)
         if label:
             yield f"    {self.ids[mail[0]]}{arrow}{self.ids[mail[1]]}: {_folded(label)}"
 
-    def _label(self, sender: Party, receiver: Party, message: Any) -> str:
-        """What is said, as short as possible."""
-        if isinstance(message, Request):
-            to = f"to {message.mode} " if self.formatter.reads else ""
-            wish = f"wants {to}{show(message.lock_id)}"
-            if message.waits_elsewhere:
-                return f"{wish}, waits elsewhere"
-            return f"{wish}, has requests elsewhere" if message.requests_elsewhere else wish
-        if isinstance(message, Release):
-            return f"releases {show(message.lock_id)}"
-        if isinstance(message, Remove):
-            return "lets go of everything"
-        if isinstance(message, RaiseVersion):
-            return f"token {message.version} of {show(message.lock_id)}?"
-        if isinstance(message, VersionRaised):
-            return f"token {message.version} of {show(message.lock_id)}: {'yes' if message.done else 'no'}"
-        if isinstance(message, StandingElsewhere):
-            if message.waits_elsewhere:
-                return "waits elsewhere"
-            return "has requests elsewhere" if message.requests_elsewhere else "is here alone"
-        if isinstance(message, Surrender):
-            return "aborts" if message.aborts else f"surrenders {show(message.lock_id)}"
-        what: list[str] = []
-        if isinstance(message, Surrendered):
-            what.append("done" if message.done else "refused")
-        elif isinstance(message, Resolved):
-            what.append("the deadlock is resolved")
-        if isinstance(message, (RequestStates, Knowledge, Resolved, Surrendered)):
-            what += self._facts(sender, receiver, message.records)
-        return ", ".join(what)
-
-    def _facts(
-        self, sender: Party, receiver: Party, records: Sequence[RequestRecord]
-    ) -> Iterator[str]:
-        subjects = {sender: "I", receiver: "you"}
-        for record, before in self.formatter.news(sender, receiver, records):
-            yield self.formatter.fact(record, before, subjects.get(record.agent, ""), sender)
-
     def _notes(self, event: Event) -> Iterator[str]:
-        kind, what = event.choice
-        if kind in FAULTS:
-            nodes = (what,) if isinstance(what, str) else what
-            yield self._note(FAULTS[kind], *nodes)
-        elif kind == "notice":
-            yield self._note(f"{what[1]} is {'there again' if event.detail else 'gone'}", what[0])
-        elif event.party is not None:
-            text = self._remark(event)
-            if text:
-                yield self._note(text, event.party)
+        text, parties = self._remark(event)
+        if text:
+            yield self._note(text, *parties)
 
-    def _remark(self, event: Event) -> str:
-        """What is worth a note about what a party does."""
-        kind, message = event.choice[0], event.detail
-        if kind == "time out":
-            return "gives up waiting"
-        if kind == "die":
-            return "crashes" if message == "crashes" else "dies"
-        if kind == "settle" and event.found is not None and isinstance(event.party, AgentId):
-            return self._finding(event.party, event.found, [m for *_, m in event.sent])
-        if kind == "deliver" and isinstance(message, Surrender) and message.report is not None:
-            done = any(isinstance(m, Surrendered) and m.done for *_, m in event.sent)
-            edge = self.formatter.arrow(message.report.cycle[0])
-            return f"as it was: {edge}" if done else "it has changed meanwhile"
-        return ""
+    def _remark(self, event: Event) -> tuple[str, tuple[Party, ...]]:
+        """What is worth a note about what happens, and where; empty if nothing is."""
+        here = () if event.party is None else (event.party,)
+        match event.choice:
+            case ("cut", pair):
+                return "the connection breaks", pair
+            case ("mend", pair):
+                return "the connection can be made again", pair
+            case ("connect", pair):
+                return "the connection is there again", pair
+            case ("notice", (me, other)):
+                return f"{other} is {'there again' if event.there else 'gone'}", (me,)
+            case ("crash", node):
+                return "crashes", (node,)
+            case ("restart", node):
+                return "is started again", (node,)
+            case ("time out", _):
+                return "gives up waiting", here
+            case ("die", _):
+                return "crashes" if event.fate == "crashes" else "dies", here
+            case ("settle", _):
+                return self._finding(event), here
+            case ("deliver", _):
+                return self._judgement(event), here
+            case ("step", _):
+                return "", ()
+            case _:
+                assert_never(event.choice)
 
-    def _finding(self, me: AgentId, found: Exploration, sent: Sequence[Any]) -> str:
+    def _judgement(self, event: Event) -> str:
+        """What a lock server makes of a surrender that arrives."""
+        message = event.message
+        if not isinstance(message, Surrender) or message.report is None:
+            return ""
+        done = any(isinstance(m, Surrendered) and m.done for *_, m in event.sent)
+        edge = self.formatter.arrow(message.report.cycle[0])
+        return f"as it was: {edge}" if done else "it has changed meanwhile"
+
+    def _finding(self, event: Event) -> str:
         """What an agent finds, if it does something about it."""
+        me, found = event.party, event.found
+        if found is None or not isinstance(me, AgentId):
+            return ""
+        sent = [message for *_, message in event.sent]
         if any(isinstance(message, Surrender) for message in sent):
             return "a circle, and I am the youngest"
         before, behind = neighbours(me, found)

@@ -17,28 +17,22 @@ The search is depth first, over the states of `locks.sim.space`, which also says
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from locks.errors import LocksError
 from locks.sim.host import Violation
-from locks.sim.space import Space, State
-from locks.sim.world import World
+from locks.sim.search import DepthFirst, TooManyStates, Visit
+from locks.sim.space import Space, State, Transition
+from locks.sim.world import Choice, World
 
-__all__ = ["Outcome", "TooManyStates", "collector_off", "explore"]
+__all__ = ["Explored", "TooManyStates", "explore"]
 
 
 Counts = tuple[int, int, int, int]
 
 
-class TooManyStates(LocksError):
-    """There are more states than allowed: nothing is proven."""
-
-
-class Outcome(NamedTuple):
+class Explored(NamedTuple):
     """What an exploration found.
 
     Attributes:
@@ -71,18 +65,6 @@ class Outcome(NamedTuple):
         )
 
 
-@contextmanager
-def collector_off() -> Iterator[None]:
-    """Don't look for garbage: a search makes millions of tuples, and none that refer to themselves."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
 def explore(
     world: World,
     limit: int = 1_000_000,
@@ -90,7 +72,7 @@ def explore(
     at_end: Callable[[World], Any] | None = None,
     rename: bool = True,
     reduce: bool = True,
-) -> Outcome:
+) -> Explored:
     """Explore a world depth first.
 
     Args:
@@ -107,108 +89,100 @@ def explore(
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
-    with collector_off():
-        found = _explore(Space(world, rename, reduce), limit, most, at_end)
-    return found._replace(seconds=time.perf_counter() - begun)
-
-
-class _Visit:
-    """A state on the path: what is still to be tried there, and what was found from there on."""
-
-    __slots__ = (
-        *("least", "most", "move", "moves", "outdated", "quiet"),
-        *("state", "superfluous", "surrendered"),
+    space = Space(world, rename, reduce)
+    search = _Search(space, limit, most, at_end)
+    least, largest, superfluous, outdated = search.run()
+    if not search.terminal:
+        raise Violation("this comes to no end")
+    return Explored(
+        len(search.known),
+        search.transitions,
+        search.terminal,
+        (least, largest),
+        superfluous,
+        outdated,
+        len(space.kept),
+        time.perf_counter() - begun,
+        frozenset(search.ends.values()),
     )
 
-    def __init__(self, state: State, space: Space) -> None:
-        self.state = state
-        self.moves = space.moves(state)
-        self.quiet = all(map(space.is_fault, self.moves)) and not space.is_unsettled(state)
-        self.move: Any = None
+
+class _Visit(Visit[State, Transition]):
+    """A state on the path, with what was found from there on.
+
+    Attributes:
+        surrendered: Of the last move: whether it is a surrender, superfluous, outdated.
+        least: The fewest surrenders up to an end.
+        most: The most of them; -1 if no end was found.
+        superfluous: The most superfluous ones.
+        outdated: The most outdated reports.
+    """
+
+    __slots__ = ("least", "most", "outdated", "superfluous", "surrendered")
+
+    def __init__(self, state: State, moves: list[Transition]) -> None:
+        super().__init__(state, moves)
         self.surrendered = (0, 0, 0)
         self.least = 1 << 30
         self.most = -1
         self.superfluous = self.outdated = 0
 
 
-def _explore(
-    space: Space, limit: int, most: int | None, at_end: Callable[[World], Any] | None
-) -> Outcome:
-    state = space.start()
-    # Of each state: the least and the most surrenders from there on, the most superfluous ones, and
-    # the most outdated reports; nothing while it is on the path.
-    known: dict[State, Counts | None] = {state: None}
-    shared: dict[Counts, Counts] = {}
-    transitions = terminal = 0
-    ends: dict[Any, Any] = {}
-    path: list[_Visit] = []
-    try:
-        path.append(_Visit(state, space))
-        while True:
-            here = path[-1]
-            state = here.state
-            if here.quiet and here.move is None and here.moves:
+class _Search(DepthFirst[State, Transition, Counts]):
+    """Finds of each state how many surrenders there are from there on, as a `_Visit` has it."""
+
+    def __init__(
+        self, space: Space, limit: int, most: int | None, at_end: Callable[[World], Any] | None
+    ) -> None:
+        super().__init__(space, limit)
+        self.space = space
+        self.most = most
+        self.at_end = at_end
+        self.terminal = 0
+        self.ends: dict[Any, Any] = {}
+        self.shared: dict[Counts, Counts] = {}
+
+    def choices(self, move: Transition) -> Sequence[Choice]:
+        return self.space.choices(move)
+
+    def enter(self, state: State) -> _Visit:
+        space = self.space
+        moves = space.moves(state)
+        here = _Visit(state, moves)
+        if all(map(space.is_fault, moves)) and not space.is_unsettled(state):
+            if moves:
                 space.check_quiet(state)
-            if here.moves:
-                move = here.move = here.moves.pop()
-                new = space.after(state, move)
-                if new is None:
-                    continue
-                transitions += 1
-                here.surrendered = space.surrendered(state, move)
-                if here.surrendered[0] and most is not None and _surrenders(path) > most:
-                    raise Violation(f"more than {most} surrenders")
-                if new not in known:
-                    if len(known) >= limit:
-                        raise TooManyStates(
-                            f"more than {limit:,} states: nothing is proven. Explore a smaller "
-                            "world, or allow more"
-                        )
-                    known[new] = None
-                    path.append(_Visit(new, space))
-                    continue
-                found = known[new]
-                if found is None:
-                    raise Violation("this can go on for ever")
             else:
-                if here.move is None and not space.is_unsettled(state):
-                    terminal += 1
-                    key = (state[0], state[2])
-                    if key not in ends:
-                        end = space.check_end(state)
-                        ends[key] = at_end(end) if at_end is not None else None
-                    here.least = here.most = 0
-                found = (here.least, here.most, here.superfluous, here.outdated)
-                found = known[state] = shared.setdefault(found, found)
-                path.pop()
-                if not path:
-                    if not terminal:
-                        raise Violation("this comes to no end")
-                    break
-                here = path[-1]
-            done, superfluous, outdated = here.surrendered
-            here.least = min(here.least, found[0] + done)
-            here.most = max(here.most, found[1] + done if found[1] >= 0 else -1)
-            here.superfluous = max(here.superfluous, found[2] + superfluous)
-            here.outdated = max(here.outdated, found[3] + outdated)
-    except Violation as violation:
-        violation.schedule = [  # type: ignore[attr-defined]
-            choice for each in path if each.move for choice in space.choices(each.move)
-        ]
-        raise
-    return Outcome(
-        len(known),
-        transitions,
-        terminal,
-        found[:2],
-        found[2],
-        found[3],
-        len(space.kept),
-        0.0,
-        frozenset(ends.values()),
-    )
+                here.least = here.most = 0
+                self._ended(state)
+        return here
 
+    def _ended(self, state: State) -> None:
+        """Nothing can happen any more."""
+        self.terminal += 1
+        key = (state[0], state[2])
+        if key not in self.ends:
+            end = self.space.check_end(state)
+            self.ends[key] = self.at_end(end) if self.at_end is not None else None
 
-def _surrenders(path: list[_Visit]) -> int:
-    """How many surrenders were carried out on a path."""
-    return sum(each.surrendered[0] for each in path)
+    def moved(self, here: _Visit) -> None:
+        assert here.move is not None
+        here.surrendered = self.space.surrendered(here.state, here.move)
+        if here.surrendered[0] and self.most is not None and self._surrenders() > self.most:
+            raise Violation(f"more than {self.most} surrenders")
+
+    def _surrenders(self) -> int:
+        """How many surrenders were carried out on the path."""
+        return sum(visit.surrendered[0] for visit in self.path)
+
+    def take_in(self, here: _Visit, value: Counts) -> None:
+        least, most, superfluous, outdated = value
+        done, more_superfluous, more_outdated = here.surrendered
+        here.least = min(here.least, least + done)
+        here.most = max(here.most, most + done if most >= 0 else -1)
+        here.superfluous = max(here.superfluous, superfluous + more_superfluous)
+        here.outdated = max(here.outdated, outdated + more_outdated)
+
+    def leave(self, here: _Visit) -> Counts:
+        found = (here.least, here.most, here.superfluous, here.outdated)
+        return self.shared.setdefault(found, found)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from locks.core.messages import (
     Inquire,
@@ -25,9 +24,13 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
     Surrendered,
+    Unwatch,
     VersionRaised,
+    Watch,
 )
+from locks.errors import assert_never
 from locks.model import (
+    MODES,
     AgentId,
     Deadlock,
     Edge,
@@ -39,8 +42,8 @@ from locks.model import (
     show,
 )
 from locks.sim.client import SERIALS
-from locks.sim.host import Mail
-from locks.sim.network import Party
+from locks.sim.host import Mail, Message
+from locks.sim.network import Party, home_of
 
 __all__ = ["Formatter", "News", "capital", "listed", "name_of"]
 
@@ -92,8 +95,11 @@ class Formatter:
             if self.at_once and isinstance(receiver, str):
                 self.take_in(receiver, message)
 
-    def take_in(self, node: str, message: Any) -> None:
-        """A lock server takes in a message: what it takes out of its table stands nobody's way."""
+    def take_in(self, node: str, message: Message) -> None:
+        """A lock server takes in a message: what it takes out of its table stands nobody's way.
+
+        What a surrender takes is known when it is answered.
+        """
         if isinstance(message, Remove):
             self.forget(lambda r: r.node == node and r.agent == message.agent)
         elif isinstance(message, Release):
@@ -183,7 +189,8 @@ class Formatter:
         """Who stands in the way of a request that waits; empty if that is not known."""
         there = [other for other in self._table.values() if blocks(other, record)]
         what: dict[AgentId, tuple[str, str]] = {}
-        for other in sorted(there, key=lambda each: each.mode):  # what it writes counts more
+        # Of one agent's requests, the one in the strongest mode counts.
+        for other in sorted(there, key=lambda each: MODES.index(each.mode), reverse=True):
             if other.state == "granted":
                 lock = "it" if other.lock_id == record.lock_id else show(other.lock_id)
                 what[other.agent] = (self.has(other), lock)
@@ -212,67 +219,118 @@ class Formatter:
 
     # --- Messages
 
-    def _lines(
-        self, sender: Party, receiver: Party, message: Any, same: Sequence[Mail]
-    ) -> Iterator[str]:
-        if isinstance(sender, str):
-            yield from self._answers(sender, message, same)
-            return
-        who = self.name(sender)
-        where = self.at(*dict.fromkeys(str(each[1]) for each in same))
-        if isinstance(message, Request):
-            wish = self.wish(message.mode, message.lock_id)
-            yield f"{who} asks {wish}{where}{self._besides(message, len(same))}."
-        elif isinstance(message, Knowledge) and message.records:
-            told = self._told.get((sender, receiver), {})
-            changed = all(record.key in told for record in message.records)
-            what = "what has changed" if changed else "what it knows"
-            facts = [self.fact(*news) for news in self.news(sender, receiver, message.records)]
-            yield f"{who} tells {self._name(receiver)} {what}: {', '.join(facts)}."
-        elif isinstance(message, (Knowledge, Inquire)):
-            yield self._forgets(who, same)
-        elif isinstance(message, Surrender):
-            yield from self._surrenders(who, message, where)
-        elif isinstance(message, Release):
-            has = any(r.state == "granted" and _is_of(r, message) for r in self._table.values())
-            if has and message.mode is None:
-                yield f"{who} releases {show(message.lock_id)}{where}."
-            else:
-                wish = self.wish(message.mode or "write", message.lock_id)
-                mine = wish if message.mode else f"for {show(message.lock_id)}"
-                yield f"{who} withdraws its request {mine}{where}."
-        elif isinstance(message, RaiseVersion):
-            yield (
-                f"{who} asks {self._names(same)} to confirm the fencing token {message.version} "
-                f"of {show(message.lock_id)}."
-            )
-        elif isinstance(message, Remove) and sender not in self.gone:
-            self.gone.add(sender)
-            because = f"{self.reasons[sender]} and " if sender in self.reasons else ""
-            yield f"{who} {because}lets go of everything."
-        elif isinstance(message, StandingElsewhere):
-            yield f"{who} lets {self._names(same)} know that {self._elsewhere(sender, message)}."
+    def label(self, sender: Party, receiver: Party, message: Message) -> str:
+        """What is said, as short as possible; empty if it says nothing new."""
+        match message:
+            case Request():
+                to = f"to {message.mode} " if self.reads else ""
+                wish = f"wants {to}{show(message.lock_id)}"
+                if message.waits_elsewhere:
+                    return f"{wish}, waits elsewhere"
+                return f"{wish}, has requests elsewhere" if message.requests_elsewhere else wish
+            case Release():
+                return f"releases {show(message.lock_id)}"
+            case Remove():
+                return "lets go of everything"
+            case RaiseVersion():
+                return f"token {message.version} of {show(message.lock_id)}?"
+            case VersionRaised():
+                answer = "yes" if message.done else "no"
+                return f"token {message.version} of {show(message.lock_id)}: {answer}"
+            case StandingElsewhere():
+                if message.waits_elsewhere:
+                    return "waits elsewhere"
+                return "has requests elsewhere" if message.requests_elsewhere else "is here alone"
+            case Surrender():
+                return "aborts" if message.aborts else f"surrenders {show(message.lock_id)}"
+            case Surrendered():
+                result = "done" if message.done else "refused"
+                return self._facts(sender, receiver, message.records, result)
+            case Resolved():
+                what = "the deadlock is resolved"
+                return self._facts(sender, receiver, message.records, what)
+            case RequestStates() | Knowledge():
+                return self._facts(sender, receiver, message.records)
+            case Released() | Inquire() | Watch() | Unwatch():
+                return ""
+            case _:
+                assert_never(message)
 
-    def _answers(self, node: str, message: Any, same: Sequence[Mail]) -> Iterator[str]:
-        """What a lock server says."""
-        if isinstance(message, Resolved):
-            yield self._resolves(node, message.report)
-            names = listed([self.name(agent) for agent in message.report.agents])
-            yield f"{names} are told how the deadlock is resolved, and forget what they knew of others."
-        if isinstance(message, Surrendered) and message.message.report and not message.done:
-            self._learn(message.records)
-            yield f"{self.server(node)} refuses: {self._refusal(message)}"
-        elif isinstance(message, Released):
-            self._learn(message.records)
-        elif isinstance(message, VersionRaised):
-            confirms = "confirms" if message.done else "does not confirm"
-            yield (
-                f"{self.server(node)} {confirms} the fencing token {message.version} of "
-                f"{show(message.lock_id)}."
-            )
-        elif isinstance(message, (RequestStates, Resolved, Surrendered)):
-            for _, agent, each in same:
-                yield from self._tells(node, agent, each.records)
+    def _facts(
+        self, sender: Party, receiver: Party, records: Sequence[RequestRecord], *before: str
+    ) -> str:
+        """What is told of requests, after something else."""
+        subjects = {sender: "I", receiver: "you"}
+        facts = [
+            self.fact(record, known, subjects.get(record.agent, ""), sender)
+            for record, known in self.news(sender, receiver, records)
+        ]
+        return ", ".join([*before, *facts])
+
+    def _lines(
+        self, sender: Party, receiver: Party, message: Message, same: Sequence[Mail]
+    ) -> Iterator[str]:
+        who = self._name(sender)
+        where = self.at(*dict.fromkeys(str(each[1]) for each in same))
+        match message:
+            case Request():
+                wish = self.wish(message.mode, message.lock_id)
+                yield f"{who} asks {wish}{where}{self._besides(message, len(same))}."
+            case Knowledge() if message.records:
+                facts = [self.fact(*news) for news in self.news(sender, receiver, message.records)]
+                yield f"{who} tells {self._name(receiver)} what it knows: {', '.join(facts)}."
+            case Knowledge() | Inquire():
+                yield self._forgets(who, same)
+            case Surrender():
+                yield from self._surrenders(who, message, where)
+            case Release():
+                yield self._releases(who, message, where)
+            case RaiseVersion():
+                yield (
+                    f"{who} asks {self._names(same)} to confirm the fencing token "
+                    f"{message.version} of {show(message.lock_id)}."
+                )
+            case Remove():
+                if message.agent not in self.gone:
+                    self.gone.add(message.agent)
+                    reason = self.reasons.get(message.agent)
+                    yield f"{who} {reason + ' and ' if reason else ''}lets go of everything."
+            case StandingElsewhere():
+                what = self._elsewhere(message.agent, message)
+                yield f"{who} lets {self._names(same)} know that {what}."
+            case RequestStates():
+                yield from self._tell_all(same)
+            case Resolved():
+                yield self._resolves(message.report)
+                names = listed([self.name(agent) for agent in message.report.agents])
+                yield (
+                    f"{names} are told how the deadlock is resolved, and forget what they knew of "
+                    "others."
+                )
+                yield from self._tell_all(same)
+            case Surrendered() if message.message.report and not message.done:
+                self._learn(message.records)
+                yield f"{who} refuses: {self._refusal(message)}"
+            case Surrendered():
+                yield from self._tell_all(same)
+            case Released():
+                self._learn(message.records)
+            case VersionRaised():
+                confirms = "confirms" if message.done else "does not confirm"
+                yield (
+                    f"{who} {confirms} the fencing token {message.version} of "
+                    f"{show(message.lock_id)}."
+                )
+            case Watch() | Unwatch():
+                pass  # it makes no difference to anybody else
+            case _:
+                assert_never(message)
+
+    def _tell_all(self, same: Sequence[Mail]) -> Iterator[str]:
+        """A lock server tells agents the present state of requests."""
+        for node, agent, message in same:
+            if isinstance(message, (RequestStates, Resolved, Surrendered)):
+                yield from self._tells(home_of(node), agent, message.records)
 
     def _tells(self, node: str, agent: Party, records: Sequence[RequestRecord]) -> Iterator[str]:
         """A lock server tells an agent the present state of requests."""
@@ -296,7 +354,8 @@ class Formatter:
         if facts:
             yield f"{server} tells {who}: {', '.join(facts)}."
 
-    def _resolves(self, node: str, report: Deadlock) -> str:
+    def _resolves(self, report: Deadlock) -> str:
+        node = report.node
         who, lock = self.name(report.agent), show(report.lock_id)
         finds = f"{self.server(node)} finds it as it was: {self.arrow(report.cycle[0])}."
         if report.action == "aborted":
@@ -314,6 +373,14 @@ class Formatter:
             return f"{self.name(edge.holder.agent)} does not stand in the way any more."
         waits = self.wish(edge.waiter.mode, edge.waiter.lock_id)
         return f"{self.name(edge.waiter.agent)} does not wait {waits} as it did then."
+
+    def _releases(self, who: str, message: Release, where: str) -> str:
+        has = any(r.state == "granted" and _is_of(r, message) for r in self._table.values())
+        if has and message.mode is None:
+            return f"{who} releases {show(message.lock_id)}{where}."
+        if message.mode is None:
+            return f"{who} withdraws its request for {show(message.lock_id)}{where}."
+        return f"{who} withdraws its request {self.wish(message.mode, message.lock_id)}{where}."
 
     def _surrenders(self, who: str, message: Surrender, where: str) -> Iterator[str]:
         lock, report = show(message.lock_id), message.report
@@ -392,8 +459,8 @@ def capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _kind(mail: Mail) -> Any:
-    """What messages of one kind, told in one sentence, have in common."""
+def _kind(mail: Mail) -> tuple[object, ...]:
+    """What messages that are told in one sentence have in common; others are told by themselves."""
     sender, receiver, message = mail
     if isinstance(message, Request):
         return ("asks", sender, message.lock_id, message.mode)

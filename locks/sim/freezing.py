@@ -6,11 +6,9 @@ nothing; they are dropped. And servers' counters are renamed (`Labels`):
 
 * Versions and numbers of requests are used for nothing but which of two states of *one* request, or
   of its agent (`turned`), is the newer, whether they are the same, and in which order one agent's
-  requests came. So each agent has a counter of its own at each server. Numbers of different
-  agents only have to differ. Resolvers also make up a version (`known.version + 1`): so whether two
-  versions are next to each other is kept, while larger distances are all the same.
-* The version in an answer to a surrender is later than all that was known before. It is explored
-  as one that is also later than what anyone makes up.
+  requests came. So each agent has a counter of its own at each server, which counts by one. Numbers
+  of different agents only have to differ.
+* The version in an answer to a surrender is later than all that was known before.
 * Places are compared for related requests alone, so each first element of ids counts its own.
 
 With renamed counters the records within one message may stand in another order, and so a tie between
@@ -20,36 +18,50 @@ explores with the real counters: the tests compare the two for small worlds.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from locks.core.messages import Remove, Request, Surrender, Surrendered
+from locks.core.messages import (
+    AgentMessage,
+    Knowledge,
+    Released,
+    Remove,
+    Request,
+    RequestStates,
+    Resolved,
+    ServerMessage,
+    Surrender,
+    Surrendered,
+    VersionRaised,
+)
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry, EntryOwner
+from locks.errors import assert_never
 from locks.model import AgentId, RequestRecord
 
-__all__ = ["SINGLE", "UNORDERED", "Labels", "freeze"]
+__all__ = ["DROPPED", "SINGLE", "UNORDERED", "Labels", "fields", "freeze"]
 
 DROPPED = {
     "LockTable": {"_requests", "_grants", "_waits", "_surrenders", "_refused"},
-    "Client": {
+    "ScriptedClient": {
         *("aborts", "options", "script", "nodes", "clock", "rule", "home"),
         *("fresh", "gone"),
     },
     "Host": {"out", "client"},
-    "ServerMachine": {"_handlers"},
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
     {
-        *("_entries", "told_to", "latest", "places", "told", "waiting", "open"),
-        *("_knows", "_sources", "_surrendering", "_unanswered", "_releasing", "_unacknowledged"),
-        *("_used", "_standings", "had", "tokens", "asked", "reached"),
+        *("_entries", "notified", "latest", "places", "told", "waiting", "open"),
+        *("_passed_on", "_sources", "_surrendering", "_unanswered", "_releasing"),
+        *("_unacknowledged", "_used", "_standings", "had", "tokens", "asked", "reached"),
     }
 )
 SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
+PLACING = (Request, Surrender)  # the messages by which requests get a place
 LATER = 10**15  # later than each renamed version
 ROOM = 10**9  # for the versions of one agent
 LIFE = 10**6  # for those of one life of a lock server
@@ -81,7 +93,7 @@ def freeze(
     seen[id(value)] = len(seen)
     dropped = {name for each in kind.__mro__ for name in DROPPED.get(each.__name__, ())}
     found: list[Any] = [kind.__name__]
-    for name in _fields(value):
+    for name in fields(value):
         if name in ("deadlocks", "reports"):
             found.append(len(getattr(value, name)))
         elif name not in dropped:
@@ -89,7 +101,7 @@ def freeze(
     return tuple(found)
 
 
-def _fields(value: Any) -> list[str]:
+def fields(value: Any) -> list[str]:
     """The names of an object's fields."""
     names = [name for each in type(value).__mro__ for name in getattr(each, "__slots__", ())]
     return names + list(getattr(value, "__dict__", ()))
@@ -114,14 +126,12 @@ class Labels:
 
     Attributes:
         latest: For each agent, its latest version.
-        last: The agent that has the latest version of all.
         places: The last place for each first element of ids.
         first: The last place when renaming began.
     """
 
     def __init__(self, machine: ServerMachine, life: int = 0, final: bool = True) -> None:
         self.latest: dict[AgentId, int] = {}
-        self.last: AgentId | None = None
         self.places: dict[Any, int] = {}
         self.first = machine.table.last_place
         self.life = life
@@ -129,16 +139,20 @@ class Labels:
         machine.table.last_place = 0
         machine.table.version = LATER
 
-    def begin(self, machine: ServerMachine, message: Any) -> None:
+    def begin(self, machine: ServerMachine, message: ServerMessage) -> None:
         """Before a step: the place counter is that of the id."""
-        if isinstance(message, (Request, Surrender)):
+        if isinstance(message, PLACING):
             machine.table.last_place = self.places.get(message.lock_id[0], self.first)
 
-    def end(self, machine: ServerMachine, message: Any, sent: list[Any]) -> list[Any]:
+    def end(
+        self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage]
+    ) -> list[AgentMessage]:
         """After a step: rename what is new, in the server and in what it sends."""
         table = machine.table
-        if isinstance(message, (Request, Surrender)):
+        if isinstance(message, PLACING):
             self.places[message.lock_id[0]] = table.last_place
+        elif table.last_place:
+            raise AssertionError(f"{message} gives a place, and is not known to")
         table.last_place = 0
         table.version = LATER
         entries = list(table._entries.values())
@@ -152,14 +166,12 @@ class Labels:
                 owner.turned = names.get(owner.turned, owner.turned)
         if isinstance(message, Remove) and self.final:
             self.latest.pop(message.agent, None)
-            if self.last == message.agent:
-                self.last = None
             if not self.latest and not entries:
                 self.places.clear()
         return [self._renamed(one, names) for one in sent]
 
     def _names(
-        self, machine: ServerMachine, entries: list[Entry], sent: list[Any]
+        self, machine: ServerMachine, entries: list[Entry], sent: list[AgentMessage]
     ) -> dict[int, int]:
         """New names for the versions that are new."""
         new: dict[AgentId, set[int]] = {}
@@ -172,21 +184,14 @@ class Labels:
         for owner in machine.table.owners.values():
             note(owner.id, owner.turned)
         for one in sent:
-            for record in getattr(one, "records", ()):
+            for record in () if isinstance(one, VersionRaised) else one.records:
                 note(record.agent, record.number, record.since, record.version)
         names: dict[int, int] = {}
         for agent, versions in new.items():
-            before = LATER if self.last == agent else LATER - 1
-            latest = self.latest.get(agent, agent.serial * ROOM + self.life * LIFE)
-            for version in sorted(versions):
-                latest += min(version - before, 2)
-                names[version] = latest
-                before = version
+            before = self.latest.get(agent, agent.serial * ROOM + self.life * LIFE)
+            names.update(zip(sorted(versions), itertools.count(before + 1)))
             if versions:
-                self.latest[agent] = latest
-        if names:
-            top = max(names)
-            (self.last,) = (agent for agent, versions in new.items() if top in versions)
+                self.latest[agent] = before + len(versions)
         return names
 
     def _rename(self, entry: Entry, names: dict[int, int]) -> None:
@@ -196,12 +201,17 @@ class Labels:
         if entry.notified:
             entry.notified = {owner: names.get(v, v) for owner, v in entry.notified.items()}
 
-    def _renamed(self, sent: Any, names: dict[int, int]) -> Any:
-        if isinstance(sent, Surrendered):
-            sent = sent._replace(version=LATER)
-        if not names or not hasattr(sent, "records"):
+    def _renamed(self, sent: AgentMessage, names: dict[int, int]) -> AgentMessage:
+        if isinstance(sent, VersionRaised):  # where clients want tokens, nothing is renamed
             return sent
-        return sent._replace(records=tuple(self._record(r, names) for r in sent.records))
+        records = tuple(self._record(record, names) for record in sent.records)
+        match sent:
+            case Surrendered():
+                return sent._replace(records=records, version=LATER)
+            case RequestStates() | Released() | Resolved() | Knowledge():
+                return sent._replace(records=records)
+            case _:
+                assert_never(sent)
 
     def _record(self, record: RequestRecord, names: dict[int, int]) -> RequestRecord:
         return record._replace(

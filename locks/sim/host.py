@@ -6,22 +6,52 @@ its agent tells the client of losses, at once and in no other case, and vouches 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import AgentMessage, Lost, Surrender, Surrendered, ToAgent, ToServer
+from locks.core.messages import (
+    AgentEffect,
+    AgentMessage,
+    AnswerWait,
+    Ended,
+    Lost,
+    Notify,
+    ServerMessage,
+    Surrender,
+    Surrendered,
+    ToAgent,
+    ToServer,
+)
 from locks.errors import LockLost, NotHeld
-from locks.model import AgentId, Deadlock, LockId, Mode, Require, related, show
+from locks.model import (
+    AgentId,
+    Deadlock,
+    LockId,
+    Mode,
+    RequestRecord,
+    Require,
+    covers,
+    related,
+    show,
+)
 from locks.sim.network import Party
 
-__all__ = ["Had", "Host", "Mail", "Violation", "needed"]
+__all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Violation", "needed"]
 
-Mail = tuple[Party, Party, Any]
+Message = ServerMessage | AgentMessage
+Mail = tuple[Party, Party, Message]
+ClientEffect = AnswerWait | Lost | Notify | Ended  # what an agent wants done, but for messages
 
 
 class Violation(AssertionError):
-    """Something that must always be true is not."""
+    """Something that must always be true is not.
+
+    Attributes:
+        schedule: What leads there, as choices of the world, where a search has found it.
+    """
+
+    schedule: Sequence[Any] = ()
 
 
 class Had(NamedTuple):
@@ -48,7 +78,7 @@ class Host:
 
     __slots__ = ("agent", "client", "had", "lost", "out", "told")
 
-    def __init__(self, machine: AgentMachine, client: Callable[[Host, Any], None]) -> None:
+    def __init__(self, machine: AgentMachine, client: Callable[[Host, ClientEffect], None]) -> None:
         self.agent = machine
         self.client = client
         self.out: list[Mail] = []
@@ -81,7 +111,7 @@ class Host:
 
         What the client does not have any more by that is what it is told of, before all else.
         """
-        up = self.agent.alive
+        up = self.agent.study.alive
         rest = [lock_id for lock_id in self.had if lock_id not in self.lost]
         given_up = {lock_id: self._given_up(lock_id) for lock_id in rest}
         had = {lock_id for lock_id in rest if self._granted(lock_id, up)}
@@ -103,16 +133,15 @@ class Host:
         self.perform(effects)
         self.look()
 
-    def perform(self, effects: list[Any]) -> None:
+    def perform(self, effects: Iterable[AgentEffect]) -> None:
         """Do what the agent wants done."""
         sender = self.ref
         for effect in effects:
-            kind = type(effect)
-            if kind is ToServer:
-                if type(effect.message) is Surrender:
+            if isinstance(effect, ToServer):
+                if isinstance(effect.message, Surrender):
                     self._gives_up(effect.message)
                 self.out.append((sender, effect.node, effect.message))
-            elif kind is ToAgent:
+            elif isinstance(effect, ToAgent):
                 self.out.append((sender, effect.agent, effect.message))
             else:
                 self.client(self, effect)
@@ -120,7 +149,7 @@ class Host:
     def has_all(self) -> None:
         """The client was told that it has all that it asked for."""
         infos = self.agent.lock_info()
-        alive = self.agent.alive
+        alive = self.agent.study.alive
         self.had = {}
         for info in infos:
             if not info.held or len(info.granted) < needed(info.require, info.nodes, alive):
@@ -184,36 +213,36 @@ class Host:
 
         More may have been granted since; with `since`, that counts, too.
         """
-        alive = self.agent.alive if alive is None else alive
-        request = self.agent._ledger.requests.get(lock_id)
-        if request is None:
+        alive = self.agent.study.alive if alive is None else alive
+        asked = self.agent.study.asked(lock_id)
+        if asked is None:
             return []
         mode, nodes, require = self.had[lock_id]
-        for want, asked in ((mode, nodes), (request.mode, tuple(request.node_requests)))[
-            : 1 + since
-        ]:
+        terms = [(mode, nodes), (asked.mode, tuple(asked.records))]
+        for wanted, there in terms if since else terms[:1]:
             found = [
                 node
-                for node in asked
-                if node not in without and request.node_requests[node].grant(want) is not None
+                for node in there
+                if node not in without and _serves(asked.records[node], wanted)
             ]
-            if len(found) >= needed(require, asked, alive):
+            if len(found) >= needed(require, there, alive):
                 return found
         return []
 
     def _rely_on_what_came_since(self, lock_id: LockId) -> None:
         """What the client was told is gone, but more has been granted meanwhile."""
-        request = self.agent._ledger.requests[lock_id]
-        nodes = tuple(request.node_requests)
-        if request.require.endswith("_alive"):
-            nodes = tuple(node for node in nodes if node in self.agent.alive)
+        asked = self.agent.study.asked(lock_id)
+        assert asked is not None
+        nodes = tuple(asked.records)
+        if asked.require.endswith("_alive"):
+            nodes = tuple(node for node in nodes if node in self.agent.study.alive)
         self.had[lock_id] = self.had[lock_id]._replace(nodes=nodes)
 
     def _given_up(self, lock_id: LockId) -> list[str]:
         """Where a lock is about to be surrendered, and may be already."""
         return [
             node
-            for node, ids in self.agent._resolver._surrendering.items()
+            for node, ids in self.agent.study.giving_up.items()
             if any(each is None or related(each, lock_id) for each in ids)
         ]
 
@@ -234,6 +263,11 @@ class Host:
         }
         if report.action == "surrendered" and taken:
             raise Violation(f"{self.ref} surrenders what its client was told it has: {report}")
+
+
+def _serves(records: Iterable[RequestRecord], mode: Mode) -> bool:
+    """Whether one of the own requests on a node is granted that is good for a mode."""
+    return any(record.state == "granted" and covers(record.mode, mode) for record in records)
 
 
 def needed(require: Require, asked: Collection[str], alive: Collection[str]) -> int:

@@ -19,14 +19,28 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from locks.errors import assert_never
 from locks.model import AgentId
 
-__all__ = ["Link", "Network", "Party", "Seen", "home_of"]
+__all__ = [
+    "Change",
+    "Link",
+    "Network",
+    "NodeChange",
+    "Pair",
+    "PairChange",
+    "Party",
+    "Seen",
+    "home_of",
+]
 
 Party = str | AgentId
 Link = tuple[Party, Party]
 Seen = Literal["up", "breaking", "down", "healing"]
 Pair = tuple[str, str]
+PairChange = Literal["notice", "connect", "cut", "mend"]
+NodeChange = Literal["crash", "restart"]
+Change = tuple[PairChange, Pair] | tuple[NodeChange, str]
 
 
 def home_of(party: Party) -> str:
@@ -112,13 +126,13 @@ class Network:
         """Who has yet to notice a change of its connection to whom."""
         return [pair for pair, seen in self.seen.items() if seen in ("breaking", "healing")]
 
-    def breaks(self, cuts: bool) -> list[tuple[str, Pair]]:
-        """The connections that can be cut, if any may be, and those that can be mended, as choices."""
+    def breaks(self, cuts: bool) -> list[Change]:
+        """The connections that can be cut, if any may be, and those that can be mended."""
         apart = self.apart
         pairs = [(a, b) for a, b in self.seen if a < b and frozenset((a, b)) not in apart]
-        cut = [("cut", pair) for pair in pairs] if cuts else []
-        together = [tuple(sorted(pair)) for pair in sorted(apart, key=sorted)]
-        return cut + [("mend", (a, b)) for a, b in together]
+        found: list[Change] = [("cut", pair) for pair in pairs] if cuts else []
+        together = [sorted(pair) for pair in sorted(apart, key=sorted)]
+        return found + [("mend", (a, b)) for a, b in together]
 
     def connectable(self) -> list[Pair]:
         """The pairs of running nodes that can be connected again."""
@@ -130,6 +144,25 @@ class Network:
             and frozenset((a, b)) not in self.apart
             and not {a, b} & self.crashed
         ]
+
+    def make(self, change: Change) -> bool:
+        """Make a change happen; returns whether it is a connection that is seen as up now."""
+        match change:
+            case ("notice", pair):
+                return self.notice(pair)
+            case ("connect", pair):
+                self.connect(pair)
+            case ("cut", pair):
+                self.cut(pair)
+            case ("mend", pair):
+                self.mend(pair)
+            case ("crash", node):
+                self.crash(node)
+            case ("restart", node):
+                self.restart(node)
+            case _:
+                assert_never(change)
+        return False
 
     def notice(self, pair: Pair) -> bool:
         """A node notices a change of its connection; returns whether it is up now."""

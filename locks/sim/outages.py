@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.sim.network import Network
-from locks.sim.world import Choice, World
+from locks.errors import assert_never
+from locks.sim.network import Change, Network, Pair
+from locks.sim.world import World
 
-__all__ = ["Outages", "change"]
+__all__ = ["Outages"]
 
 
 class Outages:
@@ -53,42 +54,51 @@ class Outages:
         world.faults, world.rule = self._world.faults, self._world.rule
         return world
 
-    def changes(self, number: int) -> list[tuple[Choice, ...]]:
-        """What can happen to the network, each as choices of the world in this order."""
+    def changes(self, number: int) -> list[tuple[Change, ...]]:
+        """What can happen to the network, each as changes in this order."""
         world = self.at(number)
         network = world.network
-        notices: list[tuple[Choice, ...]] = [(("notice", pair),) for pair in network.notices()]
-        connects: list[tuple[Choice, ...]] = [
+        notices: list[tuple[Change, ...]] = [(("notice", pair),) for pair in network.notices()]
+        connects: list[tuple[Change, ...]] = [
             (("connect", pair),) for pair in network.connectable()
         ]
-        faults: list[tuple[Choice, ...]] = [(choice,) for choice in world.fault_choices()]
+        faults: list[tuple[Change, ...]] = [(change,) for change in world.breaks()]
         if not self._reduce:
             return notices + connects + faults
         return notices + [
             each for begun in connects + faults for each in self._noticed(begun, number)
         ]
 
-    def _noticed(self, begun: tuple[Choice, ...], number: int) -> list[tuple[Choice, ...]]:
+    def _noticed(self, begun: tuple[Change, ...], number: int) -> list[tuple[Change, ...]]:
         """A change of the network up to where somebody notices it, in all ways."""
         network = self.at(number).network
-        for choice in begun:
-            change(network, choice)
-        if begun[-1][0] in ("mend", "restart"):
-            after = network.connectable()
-            blocked = not after and (network.apart or network.crashed)  # it needs the other, too
-            found = [
-                each
-                for pair in after
-                if begun[-1][1] in (pair, *pair)
-                for each in self._noticed((*begun, ("connect", pair)), number)
-            ]
-            return [begun] if blocked else found
-        what = begun[-1][1]
-        pairs = [p for p in network.notices() if what in (p, p[::-1], p[1])]
+        for change in begun:
+            network.make(change)
+        last = begun[-1]
+        match last:
+            case ("mend", pair):
+                return self._connected(begun, number, network, [pair])
+            case ("restart", node):
+                both = [pair for pair in network.connectable() if node in pair]
+                return self._connected(begun, number, network, both)
+            case ("connect" | "cut" | "notice", pair):
+                pairs = [each for each in network.notices() if each in (pair, pair[::-1])]
+            case ("crash", node):
+                pairs = [each for each in network.notices() if each[1] == node]
+            case _:
+                assert_never(last)
         return [(*begun, ("notice", pair)) for pair in pairs] or [begun]
 
-
-def change(network: Network, choice: Choice) -> bool:
-    """Make a choice happen to a network; whether it is a connection that is seen as up now."""
-    found: bool | None = getattr(network, choice[0])(choice[1])
-    return bool(found)
+    def _connected(
+        self, begun: tuple[Change, ...], number: int, network: Network, pairs: list[Pair]
+    ) -> list[tuple[Change, ...]]:
+        """A repair up to where somebody notices the connections that are made."""
+        possible = network.connectable()
+        if not possible and (network.apart or network.crashed):
+            return [begun]  # it needs another repair, too
+        return [
+            found
+            for pair in possible
+            if pair in pairs
+            for found in self._noticed((*begun, ("connect", pair)), number)
+        ]

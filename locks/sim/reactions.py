@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from locks.core.messages import ServerMessage
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId
-from locks.sim.checks import check_done, check_rule, serve
-from locks.sim.client import SERIALS, Client
+from locks.sim.checks import check_done, check_rule, serve, to_agents
+from locks.sim.client import SERIALS, ScriptedClient
 from locks.sim.freezing import SINGLE, UNORDERED, Labels, freeze
 from locks.sim.network import Link, Party
 from locks.sim.world import World
@@ -23,7 +24,12 @@ from locks.sim.world import World
 __all__ = ["DIE", "KINDS", "NODES", "VANISH", "Reaction", "Reactions"]
 
 STEP, TIME_OUT, SETTLE, DIE, VANISH, NODES = -1, -2, -3, -4, -5, -10
-KINDS = {STEP: "step", TIME_OUT: "time out", SETTLE: "settle", DIE: "die"}
+KINDS: dict[int, Literal["step", "time out", "settle", "die"]] = {
+    STEP: "step",
+    TIME_OUT: "time out",
+    SETTLE: "settle",
+    DIE: "die",
+}
 
 
 class Reaction(NamedTuple):
@@ -94,12 +100,12 @@ class Reactions:
         self.reactions[old, what, settle] = found
         return found
 
-    def _serve(self, server: ServerMachine, message: Any) -> Reaction:
+    def _serve(self, server: ServerMachine, message: ServerMessage) -> Reaction:
         if self.rename:
             server.labels.begin(server, message)  # type: ignore[attr-defined]
         served = serve(server, message)
         check_rule(server, served.before)
-        effects: list[Any] = served.effects
+        effects = to_agents(served.effects)
         sent = [effect.message for effect in effects]
         if self.rename:
             sent = server.labels.end(server, message, sent)  # type: ignore[attr-defined]
@@ -109,7 +115,7 @@ class Reactions:
         ]
         return Reaction(self.party(server, False), tuple(mail), served.resolved is not None, False)
 
-    def _act(self, client: Client, old: int, what: int, settle: bool) -> Reaction:
+    def _act(self, client: ScriptedClient, old: int, what: int, settle: bool) -> Reaction:
         unsettled = self.unsettled[old] and what != SETTLE
         before = (client.told, client.waiting, client.ref)
         if what >= 0:
@@ -140,15 +146,15 @@ class Reactions:
     # --- Numbers for everything
 
     def party(
-        self, party: ServerMachine | Client | None, unsettled: bool, first: bool = False
+        self, party: ServerMachine | ScriptedClient | None, unsettled: bool, first: bool = False
     ) -> int:
         """The number of a party's state; `first` is the one in which exploring begins."""
         ref = None
         own = []
-        if isinstance(party, Client):
+        if isinstance(party, ScriptedClient):
             # While a surrender is not answered nothing is looked at; the answer is a message.
             unsettled = unsettled and not party.finished
-            unsettled = unsettled and not party.agent._resolver.surrendering
+            unsettled = unsettled and not party.agent.study.giving_up
             if not party.finished:
                 ref = party.ref
                 own = [SETTLE] if unsettled and (first or not self.fused) else []
@@ -156,7 +162,7 @@ class Reactions:
                 own += [TIME_OUT] if party.waiting == "for a while" else []
                 own += [DIE] if party.number in self.world.mortal else []
         frozen: Any
-        if isinstance(party, Client) and party.finished:
+        if isinstance(party, ScriptedClient) and party.finished:
             check_done(party)
             frozen = (party.number, party.failed, len(party.reports), *sorted(party.tokens.items()))
         else:
@@ -222,23 +228,10 @@ def _agents_in(value: Any) -> Iterator[AgentId]:
             yield from _agents_in(each)
 
 
-def _mentions(party: ServerMachine | Client | None) -> frozenset[AgentId]:
+def _mentions(party: ServerMachine | ScriptedClient | None) -> frozenset[AgentId]:
     """The agents that a party knows of, and may tell others of; not a client's own one."""
-    found: set[AgentId] = set()
     if isinstance(party, ServerMachine):
-        notifier = party._notifier
-        found |= {owner.id for owner in notifier._closers}
-        for owner in party.table.owners.values():
-            if owner.waits or owner.waited:
-                found.add(owner.id)
-            for entry in owner.all():
-                if entry.notified:
-                    found.add(owner.id)
-                    found |= {other.id for other in entry.notified}
-    elif isinstance(party, Client) and not party.finished:
-        resolver = party.agent._resolver
-        found |= {*resolver._knows, *resolver._sources}
-        if resolver._graph is not None:
-            found |= {record.agent for record in resolver._graph._records.values()}
-        found.discard(party.ref)
-    return frozenset(found)
+        return frozenset(party.subjects)
+    if isinstance(party, ScriptedClient) and not party.finished:
+        return frozenset(party.agent.study.acquaintances - {party.ref})
+    return frozenset()

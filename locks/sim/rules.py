@@ -25,7 +25,7 @@ from locks.core.agent.ledger import Ledger
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.requests import LockRequest
 from locks.core.agent.wait_graph import Exploration, WaitGraph
-from locks.core.messages import AgentEffect
+from locks.core.messages import AgentEffect, Knowledge
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier, _Edge
 from locks.core.server.tree import Entry, EntryOwner
@@ -83,7 +83,16 @@ class _EveryoneGraph(_LargerGraph):
 
 
 class _EveryoneResolver(Resolver):
+    """What it was told by somebody it need not pass on to that one."""
+
     graph_class = _EveryoneGraph
+
+    def learn_from(self, message: Knowledge) -> None:
+        super().learn_from(message)
+        if self._graph is not None:
+            known = self._passed_on.setdefault(message.sender, {})
+            for record in message.records:
+                known[record.key] = max(record.version, known.get(record.key, -1))
 
 
 class _EveryoneAgent(AgentMachine):
@@ -127,7 +136,7 @@ class _TellAllInformer(Notifier):
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
                 for about in self._what_to_tell(entry):
-                    self._tell(other.owner, about, news)
+                    self._notify(other.owner, about, news)
         self._look_for_cycles(news)
         return news
 
@@ -135,7 +144,7 @@ class _TellAllInformer(Notifier):
         for owner in self._closers:
             for entry in owner.all():
                 for other in self._table.related(entry.slot.lock_id):
-                    self._tell(owner, other, news)
+                    self._notify(owner, other, news)
         self._closers.clear()
 
     def _what_to_tell(self, entry: Entry) -> Iterable[Entry]:
@@ -200,7 +209,6 @@ class _OriginalResolver(Resolver):
 
     def settle(self, acknowledged: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
         graph = self._graph
-        graph.news.clear()
         if not self.unsettled or self.surrendering:
             return
         self.unsettled = False
@@ -224,7 +232,7 @@ class _OriginalResolver(Resolver):
             if holder > self._me:
                 for queue in self._graph.queues():
                     if all(record.agent != holder for record in queue):
-                        self._tell(holder, queue)
+                        self._pass_on(holder, queue)
 
 
 class _OriginalAgent(AgentMachine):
@@ -361,8 +369,8 @@ class _FewInformer(Notifier):
     So nobody knows both who reaches it and whom it reaches.
     """
 
-    def _tell_edge(self, edge: _Edge, news: News) -> None:
-        super()._tell_edge(edge._replace(to=edge.by), news)
+    def _notify_edge(self, edge: _Edge, news: News) -> None:
+        super()._notify_edge(edge._replace(to=edge.by), news)
 
 
 class _FewServer(ServerMachine):
@@ -376,7 +384,7 @@ class _ConstantInformer(Notifier):
     does not see that it is waited for.
     """
 
-    def _tell_change(self, entry: Entry, news: News) -> None:
+    def _notify_change(self, entry: Entry, news: News) -> None:
         pass
 
 

@@ -12,10 +12,10 @@ from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import POLICIES, run
 from locks.sim.world import Choice, World
 
-__all__ = ["Failure", "Tally", "run_plan", "run_seeds"]
+__all__ = ["FailedRun", "Tally", "run_plan", "run_seeds"]
 
 
-class Failure(NamedTuple):
+class FailedRun(NamedTuple):
     """A run that went wrong.
 
     Attributes:
@@ -111,7 +111,7 @@ def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
 
 
-def run_plan(seed: int, plan: Plan, tally: Tally | None = None) -> Failure | None:
+def run_plan(seed: int, plan: Plan, tally: Tally | None = None) -> FailedRun | None:
     """Run one world under the schedule of a seed; return what went wrong, if anything did."""
     world = plan.world()
     schedule: list[Choice] = []
@@ -119,7 +119,7 @@ def run_plan(seed: int, plan: Plan, tally: Tally | None = None) -> Failure | Non
     try:
         run(world, random.Random(seed), plan.policy, plan.limit, schedule=schedule)
     except Exception as error:
-        failure = Failure(seed, plan, schedule, error)
+        failure = FailedRun(seed, plan, schedule, error)
     if tally is not None:
         tally.add(plan, world, schedule)
     return failure
@@ -127,7 +127,7 @@ def run_plan(seed: int, plan: Plan, tally: Tally | None = None) -> Failure | Non
 
 def run_seeds(
     seeds: Iterable[int], shape: Shape = ANY, rule: Rule = OURS, tally: Tally | None = None
-) -> Failure | None:
+) -> FailedRun | None:
     """Run the worlds of many seeds, up to the first one that goes wrong.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 from locks.errors import InvalidOption
-from locks.model import REQUIREMENTS, LockId, Mode, Require, show
+from locks.model import MODES, REQUIREMENTS, LockId, Mode, Require, show
 
 __all__ = ["Script", "Step", "StepKind", "parse_lock_id", "parse_script", "script", "write_script"]
 
@@ -63,7 +63,7 @@ class Step(NamedTuple):
 
 Script = tuple[Step, ...]
 
-_ASKING = re.compile(r"(?:(try|ask|lock) )?(read|write) (\S+)(?: on (\S+)(?: (\S+))?)?")
+_ASKING = re.compile(rf"(?:(try|ask|lock) )?({'|'.join(MODES)}) (\S+)(?: on (\S+)(?: (\S+))?)?")
 _OTHER = re.compile(r"(token|unlock|surrender) (\S+)|(await|again)")
 
 

@@ -4,9 +4,9 @@
     if found.violation is not None:
         print(found.schedule)  # no schedule with fewer moves goes wrong
 
-A model has immutable states: where it begins, what can happen in a state, and what comes of it
-(`Model`). `locks.sim.space.Space` is one, and `shortest_schedule` looks for what is wrong in a world of
-lock servers, agents and clients. Examples have models of their own.
+A model has immutable states (`locks.sim.search.Model`). `locks.sim.space.Space` is one, and
+`shortest_schedule` looks for what is wrong in a world of lock servers, agents and clients. Examples
+have models of their own.
 
 States are visited level by level: first all that one move leads to, then all that two lead to. So the
 first violation is one that no shorter schedule leads to. When no new state is left there is none.
@@ -24,38 +24,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from locks.errors import InvalidOption
-from locks.sim.explore import TooManyStates, collector_off
 from locks.sim.host import Violation
-from locks.sim.space import Move, Space, State
+from locks.sim.search import Model, collector_off, too_many
+from locks.sim.space import Space, State, Transition
 from locks.sim.world import Choice, World
 
-__all__ = ["Found", "Model", "shortest", "shortest_schedule"]
+__all__ = ["Found", "shortest", "shortest_schedule"]
 
 S = TypeVar("S", bound=Hashable)
 M = TypeVar("M")
-
-
-class Model(Protocol[S, M]):
-    """States, and what leads from one to another. States are immutable and can be hashed."""
-
-    def start(self) -> S:
-        """The state in which all begins."""
-        ...  # pragma: no cover
-
-    def moves(self, state: S) -> Sequence[M]:
-        """All that can happen in a state; the order says which of two equal schedules is found."""
-        ...  # pragma: no cover
-
-    def after(self, state: S, move: M) -> S | None:
-        """The state after a move; nothing if another order leads there, too.
-
-        Raises:
-            Violation: The move itself is wrong.
-        """
-        ...  # pragma: no cover
 
 
 @dataclass(frozen=True)
@@ -121,79 +101,114 @@ def shortest(
         raise InvalidOption(f"limit={limit!r}: at least one state is visited")
     begun = time.perf_counter()
     with collector_off():
-        found = _search(model, check, limit, key, None, price)
+        found = _BreadthFirst(model, check, limit, key, None, price).run()
         if who is not None and found.violation is not None:
-            better = _search(model, check, limit, key, who, price)
+            better = _BreadthFirst(model, check, limit, key, who, price).run()
             found = replace(better, states=found.states, transitions=found.transitions)
     return replace(found, seconds=time.perf_counter() - begun)
 
 
-def _search(
-    model: Model[S, M],
-    check: Callable[[S, Sequence[M]], None] | None,
-    limit: int,
-    key: Callable[[S], Hashable] | None,
-    who: Callable[[M], Hashable] | None,
-    price: Callable[[S, Hashable, Hashable], int] | None,
-) -> Found[S, M]:
-    first = model.start()
-    known: set[Hashable] = {first if key is None else key(first)}
-    level: dict[Hashable, _Seen] = {None: _Seen(first, None, None, 0)}
-    transitions = depth = 0
-    wrong: tuple[Violation, _Seen, tuple[M, ...]] | None = None
-    while level:
-        following: dict[Hashable, _Seen] = {}
-        reached: set[Hashable] = set()
-        for here in level.values():
-            state = here.state
-            moves: Sequence[M] = ()
+class _BreadthFirst(Generic[S, M]):
+    """A search, level by level; the arguments are those of `shortest`.
+
+    Attributes:
+        known: The states of all levels so far, by name: themselves, or what `key` makes of them.
+        reached: Those of the next level.
+        following: The next level: what was seen, by name; and by party, where that counts.
+        wrong: What is wrong at this depth, and the cheapest way there: to a state, and perhaps one
+            move more.
+        transitions: Moves that led from one state to another.
+    """
+
+    def __init__(
+        self,
+        model: Model[S, M],
+        check: Callable[[S, Sequence[M]], None] | None,
+        limit: int,
+        key: Callable[[S], Hashable] | None,
+        who: Callable[[M], Hashable] | None,
+        price: Callable[[S, Hashable, Hashable], int] | None,
+    ) -> None:
+        self.model = model
+        self.check = check
+        self.limit = limit
+        self.key = key
+        self.who = who
+        self.price = price
+        self.known: set[Hashable] = set()
+        self.reached: set[Hashable] = set()
+        self.following: dict[Hashable, _Seen] = {}
+        self.wrong: tuple[Violation, _Seen, tuple[M, ...]] | None = None
+        self.transitions = 0
+
+    def run(self) -> Found[S, M]:
+        """Visit level after level, until something is wrong or no state is left."""
+        first = self.model.start()
+        self.known.add(first if self.key is None else self.key(first))
+        level: dict[Hashable, _Seen] = {None: _Seen(first, None, None, 0)}
+        depth = 0
+        while level:
+            self.reached, self.following = set(), {}
+            for here in level.values():
+                moves = self._look(here)
+                if self.wrong is None or self.wrong[2]:
+                    self._go_on(here, moves)
+                # Else only what else is wrong at this depth is of interest.
+            if self.wrong is not None:
+                violation, end, more = self.wrong
+                path, schedule = _way(end)
+                found = (*schedule, *more)
+                counts = len(self.known), self.transitions, len(found), 0.0
+                return Found(violation, found, path, *counts)
+            self.known |= self.reached
+            level = self.following
+            depth += bool(level)
+        return Found(None, (), (), len(self.known), self.transitions, depth, 0.0)
+
+    def _look(self, here: _Seen) -> Sequence[M]:
+        """Check a state; returns what can happen in it."""
+        moves: Sequence[M] = ()
+        try:
+            moves = self.model.moves(here.state)
+            if self.check is not None:
+                self.check(here.state, moves)
+        except Violation as error:
+            if self.wrong is None or self.wrong[2] or here.cost < self.wrong[1].cost:
+                self.wrong = (error, here, ())
+        return moves
+
+    def _go_on(self, here: _Seen, moves: Sequence[M]) -> None:
+        """Make each of the moves."""
+        state, who = here.state, self.who
+        last = None if who is None or here.move is None else who(here.move)
+        for move in moves:
+            party = None if who is None else who(move)
+            cost = here.cost
+            if last != party:
+                cost += 1 if self.price is None else self.price(state, last, party)
             try:
-                moves = model.moves(state)
-                if check is not None:
-                    check(state, moves)
+                new = self.model.after(state, move)
             except Violation as error:
-                if wrong is None or wrong[2] or here.cost < wrong[1].cost:
-                    wrong = (error, here, ())
-            if wrong is not None and not wrong[2]:
-                continue  # only what else is wrong at this depth is of interest
-            last = None if who is None or here.move is None else who(here.move)
-            for move in moves:
-                party = None if who is None else who(move)
-                cost = here.cost
-                if last != party:
-                    cost += 1 if price is None else price(state, last, party)
-                try:
-                    new = model.after(state, move)
-                except Violation as error:
-                    if wrong is None or cost < wrong[1].cost:
-                        wrong = (error, here._replace(cost=cost), (move,))
-                    continue
-                if new is None:
-                    continue
-                transitions += 1
-                name: Hashable = new if key is None else key(new)
-                if name in known:
-                    continue
-                if name not in reached:
-                    reached.add(name)
-                    if len(known) + len(reached) > limit:
-                        raise TooManyStates(
-                            f"more than {limit:,} states: nothing is proven. Search a smaller model, "
-                            "or allow more"
-                        )
-                place = name if who is None else (name, party)
-                other = following.get(place)
-                if other is None or cost < other.cost:
-                    following[place] = _Seen(new, here, move, cost)
-        if wrong is not None:
-            violation, end, more = wrong
-            path, schedule = _way(end)
-            found = (*schedule, *more)
-            return Found(violation, found, path, len(known), transitions, len(found), 0.0)
-        known |= reached
-        level = following
-        depth += bool(level)
-    return Found(None, (), (), len(known), transitions, depth, 0.0)
+                if self.wrong is None or cost < self.wrong[1].cost:
+                    self.wrong = (error, here._replace(cost=cost), (move,))
+                continue
+            if new is not None:
+                self.transitions += 1
+                self._reach(_Seen(new, here, move, cost), party)
+
+    def _reach(self, seen: _Seen, party: Hashable) -> None:
+        """A state is reached: keep the cheapest way to it, if it is new at this depth."""
+        name: Hashable = seen.state if self.key is None else self.key(seen.state)
+        if name in self.known:
+            return
+        if name not in self.reached:
+            self.reached.add(name)
+            if len(self.known) + len(self.reached) > self.limit:
+                raise too_many(self.limit)
+        place = name if self.who is None else (name, party)
+        other = self.following.get(place)
+        if other is None or seen.cost < other.cost:
+            self.following[place] = seen
 
 
 def _way(last: _Seen) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -234,7 +249,7 @@ def shortest_schedule(
     """
     space = Space(world, rename, reduce)
 
-    def check(state: State, moves: Sequence[Move]) -> None:
+    def check(state: State, moves: Sequence[Transition]) -> None:
         if space.is_unsettled(state):
             return  # it is checked when its agents have looked
         if not moves:
@@ -246,6 +261,6 @@ def shortest_schedule(
     return replace(found, schedule=_choices(space, found.schedule))
 
 
-def _choices(space: Space, moves: Iterable[Move]) -> tuple[Choice, ...]:
+def _choices(space: Space, moves: Iterable[Transition]) -> tuple[Choice, ...]:
     """Moves of a space as choices of its world."""
     return tuple(choice for move in moves for choice in space.choices(move))

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from locks.model import LockId, Mode, Require
+from locks.model import LockId, Mode, Require, covers
 from locks.sim.plan import Plan, lock_name, node_names
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Script, Step
@@ -149,7 +149,7 @@ def _covers(earlier: Step, step: Step) -> bool:
     return (
         earlier.kind in ("lock", "ask")
         and step.lock_id[: len(earlier.lock_id)] == earlier.lock_id
-        and (earlier.mode == "write" or step.mode == "read")
+        and covers(earlier.mode, step.mode)
     )
 
 

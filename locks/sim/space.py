@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from locks.core.messages import Remove
+from locks.errors import assert_never
 from locks.model import AgentId
 from locks.sim.checks import (
     check_exclusion,
@@ -40,13 +41,13 @@ from locks.sim.checks import (
     is_deadlock,
     keys,
 )
-from locks.sim.client import Client
-from locks.sim.network import Network
-from locks.sim.outages import Outages, change
+from locks.sim.client import ScriptedClient
+from locks.sim.network import Change, Network, Pair
+from locks.sim.outages import Outages
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
 from locks.sim.world import FAULTS, Choice, World
 
-__all__ = ["Move", "Space", "State"]
+__all__ = ["Space", "State", "Transition"]
 
 NOTHING = (0, 0, 0)
 
@@ -54,15 +55,15 @@ Queues = tuple[tuple[int, tuple[int, ...]], ...]
 State = tuple[tuple[int, ...], Queues, int]
 
 
-class Move(NamedTuple):
-    """Something that can happen.
+class Transition(NamedTuple):
+    """Something that can happen in a state.
 
     Attributes:
         party: Where; -1 if it is not one party's event.
         what: The number of the message that arrives, or a negative number for another kind.
         link: The link on which it arrives, or -1.
         settle: Whether the agent looks at what it knows right after.
-        faults: For what is not one party's event: what happens to the network, in this order.
+        changes: For what is not one party's event: what happens to the network, in this order.
         alone: Whether the events of other parties are not tried before it.
     """
 
@@ -70,8 +71,26 @@ class Move(NamedTuple):
     what: int
     link: int
     settle: bool = False
-    faults: tuple[Choice, ...] = ()
+    changes: tuple[Change, ...] = ()
     alone: bool = False
+
+
+class _Overview(NamedTuple):
+    """What can be seen of the parties of a state from outside; parties by their places.
+
+    Attributes:
+        busy: Those that can do something.
+        idle: Those that live, and can't.
+        woken: Those of these that others may send something.
+        coming: For each party from whom messages are on their way to it; -1 if that one has ended.
+        spoken_of: The agents that somebody else knows, or will.
+    """
+
+    busy: list[int]
+    idle: list[int]
+    woken: list[int]
+    coming: list[set[int]]
+    spoken_of: set[AgentId]
 
 
 class Space(Reactions):
@@ -118,7 +137,7 @@ class Space(Reactions):
 
     # --- What can happen
 
-    def moves(self, state: State) -> list[Move]:
+    def moves(self, state: State) -> list[Transition]:
         """All that can happen next; nothing needs to that is a fault."""
         parties, _, network = state
         if self.reduce:
@@ -131,20 +150,22 @@ class Space(Reactions):
                     return self._moves_of(state, first, alone=True)
         found = self._moves_of(state)
         if network or self.faulty:
-            found += [Move(-1, 0, -1, faults=each) for each in self.outages.changes(network)]
+            found += [Transition(-1, 0, -1, changes=each) for each in self.outages.changes(network)]
         return found
 
     def is_unsettled(self, state: State) -> bool:
         """Whether an agent has still to look: another path does so earlier, and goes on from there."""
         return any(self.unsettled[party] for party in state[0])
 
-    def is_fault(self, move: Move) -> bool:
+    def is_fault(self, move: Transition) -> bool:
         """Whether this never needs to happen."""
-        if move.faults:
-            return move.faults[0][0] in FAULTS
+        if move.changes:
+            return move.changes[0][0] in FAULTS
         return move.what == DIE
 
-    def _moves_of(self, state: State, only: int | None = None, alone: bool = False) -> list[Move]:
+    def _moves_of(
+        self, state: State, only: int | None = None, alone: bool = False
+    ) -> list[Transition]:
         """What can happen at the parties, or only at one of them, apart from the network's changes.
 
         Args:
@@ -153,7 +174,7 @@ class Space(Reactions):
             alone: Whether the events of other parties are not tried before it.
         """
         parties, queues, network = state
-        found: list[Move] = []
+        found: list[Transition] = []
         for link, queue in queues:
             number = self.link_to[link]
             if only in (None, number) and (not network or self._may_arrive(link, network)):
@@ -165,7 +186,7 @@ class Space(Reactions):
 
     def _add(
         self,
-        found: list[Move],
+        found: list[Transition],
         parties: tuple[int, ...],
         number: int,
         what: int,
@@ -178,8 +199,8 @@ class Space(Reactions):
             and number >= self.servers
             and self.unsettled[self.react(parties[number], what, False).after]
         ):
-            found.append(Move(number, what, link, True, (), alone))
-        found.append(Move(number, what, link, False, (), alone))
+            found.append(Transition(number, what, link, True, (), alone))
+        found.append(Transition(number, what, link, False, (), alone))
 
     def _first(self, state: State) -> int | None:
         """A party whose events may come first, for nothing that others do makes a difference to them.
@@ -187,32 +208,53 @@ class Space(Reactions):
         That is so when each party that can do anything before it, and may then send it a message,
         has one on its way to it already: what comes after that one does not add to what can happen.
         """
-        parties, queues, _ = state
-        servers, refs, mentions = self.servers, self.refs, self.mentions
-        count = len(parties)
-        coming: list[set[int]] = [set() for _ in range(count)]  # from whom messages come
-        spoken_of: set[AgentId] = set()  # by others than themselves
-        for party in parties:
-            spoken_of |= mentions[party]
-        for link, queue in queues:
-            sender, receiver = self.link_from[link], self.link_to[link]
-            if sender < servers or refs[parties[sender]] == self.links[link][0]:
-                coming[receiver].add(sender)
-            else:
-                coming[receiver].add(-1)  # an agent that has ended
-            for message in queue:
-                spoken_of |= self.mentioned[message] - {self.links[link][1]}
-        live = [n for n in range(count) if n < servers or refs[parties[n]] is not None]
-        busy = [n for n in live if coming[n] or self.own[parties[n]]]
-        for me in busy:
+        parties = state[0]
+        there = self._overview(state)
+        for me in there.busy:
             # One that may die is not: that it lives on must be tried as well.
             if (
                 DIE not in self.own[parties[me]]
-                and self._is_first(me, parties, coming, spoken_of, live, busy)
+                and self._is_first(me, parties, there)
                 and not self._lets_go(state, me)
             ):
                 return me
         return None
+
+    def _overview(self, state: State) -> _Overview:
+        parties, queues, _ = state
+        servers, refs = self.servers, self.refs
+        coming: list[set[int]] = [set() for _ in parties]
+        spoken_of: set[AgentId] = set()
+        for party in parties:
+            spoken_of |= self.mentions[party]
+        for link, queue in queues:
+            sender, receiver = self.link_from[link], self.link_to[link]
+            lives = sender < servers or refs[parties[sender]] == self.links[link][0]
+            coming[receiver].add(sender if lives else -1)
+            for message in queue:
+                spoken_of |= self.mentioned[message] - {self.links[link][1]}
+        busy: list[int] = []
+        idle: list[int] = []
+        for number, party in enumerate(parties):
+            if number < servers or refs[party] is not None:
+                (busy if coming[number] or self.own[party] else idle).append(number)
+        woken = [n for n in idle if n < servers or refs[parties[n]] in spoken_of]
+        return _Overview(busy, idle, woken, coming, spoken_of)
+
+    def _is_first(self, me: int, parties: tuple[int, ...], there: _Overview) -> bool:
+        """Whether nobody that may act before a party can send it what is not announced already."""
+        servers, coming = self.servers, there.coming
+        active = [n for n in there.busy if n != me]
+        if me < servers:  # agents may ask it; if they can be other agents then, on another link
+            asking = [n for n in (*active, *there.woken) if n >= servers] if active else []
+            return not self.reborn and all(n in coming[me] for n in asking)
+        if self.refs[parties[me]] in there.spoken_of:  # any party may tell it something
+            if self.reborn and any(n >= servers for n in active):
+                return False
+            return not active or (not there.idle and all(n in coming[me] for n in active))
+        # Only lock servers may: they answer what is on its way to them.
+        asked = [n for n in (*active, *there.woken) if n < servers and me in coming[n]]
+        return all(n in coming[me] for n in asked)
 
     def _lets_go(self, state: State, me: int) -> bool:
         """Whether a client gives something up, whatever happens to it next.
@@ -226,47 +268,17 @@ class Space(Reactions):
             for move in self._moves_of(state, me)
         )
 
-    def _is_first(
-        self,
-        me: int,
-        parties: tuple[int, ...],
-        coming: list[set[int]],
-        spoken_of: set[AgentId],
-        live: list[int],
-        busy: list[int],
-    ) -> bool:
-        servers = self.servers
-        active = [n for n in busy if n != me]
-        idle = [n for n in live if n != me and n not in active]
-        if me < servers and self.reborn:
-            return False
-        if me >= servers and self.refs[parties[me]] in spoken_of:
-            if self.reborn and any(n >= servers for n in active):
-                return False  # its next agent's messages come on another link
-            return all(n in coming[me] for n in active) and not (idle and active)
-        for n in active:  # it grows
-            for other in list(idle):
-                if other < servers or self.refs[parties[other]] in spoken_of:
-                    idle.remove(other)
-                    active.append(other)
-            if me < servers:
-                if n >= servers and n not in coming[me]:
-                    return False
-            elif n < servers and n not in coming[me] and me in coming[n]:
-                return False
-        return True
-
     def _may_arrive(self, link: int, network: int) -> bool:
         net: Network = self.outages.at(network).network
         return net.may_arrive(self.links[link])
 
     # --- Making it happen
 
-    def after(self, state: State, move: Move) -> State | None:
+    def after(self, state: State, move: Transition) -> State | None:
         """Make something happen; nothing if it leads nowhere that another order does not lead to."""
-        if move.faults:
-            for choice in move.faults:
-                state = self._after_choice(state, choice)
+        if move.changes:
+            for change in move.changes:
+                state = self._after_change(state, change)
             return state
         parties, channels, network = state
         number, what, link = move[:3]
@@ -317,39 +329,34 @@ class Space(Reactions):
                 return
         queues[link] = (*queues.get(link, ()), message)
 
-    def _after_choice(self, state: State, choice: Choice) -> State:
+    def _after_change(self, state: State, change: Change) -> State:
         """What concerns the network: nodes and connections."""
         parties, channels, number = state
-        kind, what = choice
         world = self.outages.at(number)
         network = world.network
         for link, queue in channels:
             network.links[self.links[link]] = deque((0, 0.0, message) for message in queue)
         new = list(parties)
         events: list[tuple[int, int]] = []  # party, and what happens to it
-        there = change(network, choice)
-        if kind == "notice":
-            me, other = what
-            code = NODES - 2 * self.names.index(other) - there
-            events = [(each, code) for each in self._clients_at(me, parties)]
-            server = self.names.index(me)
-            if there and not self.rename:
-                new[server] = self._raised(new[server], new[self.names.index(other)])
-            if not there:
-                owners = self.live[parties[server]].table.owners
-                lost = [agent for agent in owners if agent.node == other]
-                events += [(server, self.message(Remove(agent))) for agent in lost]
-        elif kind == "crash":
-            world.crashes -= 1
-            events = [(each, VANISH) for each in self._clients_at(what, parties)]
-            new[self.names.index(what)] = self.party(None, False)
-        elif kind == "restart":
-            world.restarts += 1
-            server_machine = world.rule.server(what, world.restarts << 32)
-            self.label(server_machine, world.restarts)
-            new[self.names.index(what)] = self.party(server_machine, False)
-        elif kind == "cut":
-            world.cuts -= 1
+        there = network.make(change)
+        match change:
+            case ("notice", pair):
+                events = self._noticed(pair, there, parties, new)
+            case ("crash", node):
+                world.crashes -= 1
+                events = [(each, VANISH) for each in self._clients_at(node, parties)]
+                new[self.names.index(node)] = self.party(None, False)
+            case ("restart", node):
+                world.restarts += 1
+                server_machine = world.rule.server(node, world.restarts << 32)
+                self.label(server_machine, world.restarts)
+                new[self.names.index(node)] = self.party(server_machine, False)
+            case ("cut", _):
+                world.cuts -= 1
+            case ("connect" | "mend", _):
+                pass
+            case _:
+                assert_never(change)
         after = self.outages.number(network, world.cuts, world.crashes, world.restarts)
         queues = {
             self.link(*link): tuple(message for _, _, message in queue)
@@ -368,6 +375,22 @@ class Space(Reactions):
             self._check(tuple(new), each, after)
         return (tuple(new), tuple(sorted(queues.items())), after)
 
+    def _noticed(
+        self, pair: Pair, there: bool, parties: tuple[int, ...], new: list[int]
+    ) -> list[tuple[int, int]]:
+        """What happens to the parties of a node that has noticed that another one is there, or gone."""
+        me, other = pair
+        code = NODES - 2 * self.names.index(other) - there
+        events = [(each, code) for each in self._clients_at(me, parties)]
+        server = self.names.index(me)
+        if there and not self.rename:
+            new[server] = self._raised(new[server], new[self.names.index(other)])
+        if not there:
+            owners = self.live[parties[server]].table.owners
+            lost = [agent for agent in owners if agent.node == other]
+            events += [(server, self.message(Remove(agent))) for agent in lost]
+        return events
+
     def _raised(self, server: int, other: int) -> int:
         """A lock server that has been told the last version of another one."""
         machine = pickle.loads(self.kept[server])
@@ -380,9 +403,9 @@ class Space(Reactions):
             if ref is not None and ref.node == node:
                 yield number
 
-    def surrendered(self, state: State, move: Move) -> tuple[int, int, int]:
+    def surrendered(self, state: State, move: Transition) -> tuple[int, int, int]:
         """Whether an event carries a surrender out, superfluously, or with an untrue report."""
-        if move.faults or move.party >= self.servers:
+        if move.changes or move.party >= self.servers:
             return NOTHING
         parties = state[0]
         if not self.reactions[parties[move.party], move.what, False].done:
@@ -414,10 +437,10 @@ class Space(Reactions):
         world.hosts = {c.ref: (c.host, c) for c in world.clients if not c.finished}
         return world
 
-    def choices(self, move: Move) -> list[Choice]:
+    def choices(self, move: Transition) -> list[Choice]:
         """An event as choices of the world."""
-        if move.faults:
-            return list(move.faults)
+        if move.changes:
+            return list(move.changes)
         number = move.party - self.servers + 1
         if move.link >= 0:
             found: list[Choice] = [("deliver", self.links[move.link])]
@@ -456,11 +479,11 @@ class Space(Reactions):
 
     def _check_two(self, a: Any, b: Any, network: int) -> None:
         net = self.outages.at(network).network
-        if isinstance(a, Client) and isinstance(b, Client):
+        if isinstance(a, ScriptedClient) and isinstance(b, ScriptedClient):
             for node in self.names:
                 if net.vouches(node, a.home) and net.vouches(node, b.home):
                     check_exclusion(a.host, b.host, node)
-        elif isinstance(a, Client) or isinstance(b, Client):
-            client, server = (a, b) if isinstance(a, Client) else (b, a)
+        elif isinstance(a, ScriptedClient) or isinstance(b, ScriptedClient):
+            client, server = (a, b) if isinstance(a, ScriptedClient) else (b, a)
             if net.vouches(server.node, client.home):
                 check_told(client.host, server)

@@ -15,7 +15,7 @@ The sentences about messages are in `locks.sim.formatter`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from locks.core.agent.wait_graph import Exploration
@@ -28,11 +28,12 @@ from locks.core.messages import (
     Resolved,
     Surrendered,
 )
+from locks.errors import assert_never
 from locks.model import AgentId, Edge, Require, show
 from locks.sim.client import SERIALS
 from locks.sim.formatter import Formatter, capital, listed
-from locks.sim.host import Violation
-from locks.sim.network import Party
+from locks.sim.host import Message, Violation
+from locks.sim.network import Link, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import finish
 from locks.sim.script import Step
@@ -128,19 +129,6 @@ class _Narrator:
         self.now: dict[int, AgentId] = {}  # the present agents of the clients, by number
         self.collecting: set[AgentId] = set()  # who waits until it has all
         self.patient: set[AgentId] = set()  # for whom it is worth telling that it has
-        self.kinds: dict[str, Callable[[Event], Iterator[str]]] = {
-            "step": self._step,
-            "settle": self._settle,
-            "deliver": self._deliver,
-            "time out": self._time_out,
-            "die": self._die,
-            "notice": self._notice,
-            "connect": self._connection("is there again"),
-            "cut": self._connection("breaks"),
-            "mend": self._connection("can be made again"),
-            "crash": self._crash,
-            "restart": self._restart,
-        }
 
     def tell(self, events: Iterable[Event]) -> Iterator[str]:
         yield from self._opening()
@@ -148,10 +136,38 @@ class _Narrator:
             if isinstance(event.party, AgentId):
                 self.now[event.party.serial % SERIALS] = event.party
             inner = event.choice[0] in ("deliver", "settle")
-            for line in self.kinds[event.choice[0]](event):
+            for line in self._told(event):
                 yield f"  {line}" if inner else line
             if isinstance(event.party, AgentId):
                 yield from self._afterwards(event, event.party)
+
+    def _told(self, event: Event) -> Iterator[str]:
+        """What happens, in sentences."""
+        match event.choice:
+            case ("deliver", link):
+                return self._deliver(event, link)
+            case ("settle", _):
+                return self._settle(event)
+            case ("step", _):
+                return self._step(event)
+            case ("time out", _):
+                return self._time_out(event)
+            case ("die", _):
+                return self._die(event)
+            case ("notice", pair):
+                return self._notice(event, pair)
+            case ("connect", pair):
+                return self._connection(event, pair, "is there again")
+            case ("cut", pair):
+                return self._connection(event, pair, "breaks")
+            case ("mend", pair):
+                return self._connection(event, pair, "can be made again")
+            case ("crash", node):
+                return self._crash(event, node)
+            case ("restart", node):
+                return iter([f"{node} is started again; its lock table is empty."])
+            case _:
+                assert_never(event.choice)
 
     def _opening(self) -> Iterator[str]:
         first = [agent for agent in self.agents if agent.serial < SERIALS]
@@ -178,7 +194,7 @@ class _Narrator:
                 self.patient.discard(agent)
                 self.formatter.waits.discard(agent)
                 yield f"  {capital(self.name(agent))} has all that it asked for."
-        message = event.detail
+        message = event.message
         if isinstance(message, Surrendered) and message.done and message.message.report:
             self.collecting.add(agent)
             if message.message.aborts:
@@ -193,7 +209,7 @@ class _Narrator:
     # --- Clients
 
     def _step(self, event: Event) -> Iterator[str]:
-        agent, step = event.party, event.detail
+        agent, step = event.party, event.step
         assert isinstance(agent, AgentId)
         who = capital(self.name(agent))
         if step is None or step.kind == "again":
@@ -254,7 +270,7 @@ class _Narrator:
         assert isinstance(agent, AgentId)
         who = capital(self.name(agent))
         self.post.note(event)
-        if event.detail == "crashes":
+        if event.fate == "crashes":
             yield f"{who} crashes: lock servers take out what it had, and nobody else is told."
         else:
             yield f"{who} dies, and lets go of everything."
@@ -310,25 +326,26 @@ class _Narrator:
 
     # --- Messages that arrive
 
-    def _deliver(self, event: Event) -> Iterator[str]:
+    def _deliver(self, event: Event, link: Link) -> Iterator[str]:
         arrival = self.post.note(event)
-        sender, receiver = event.choice[1]
+        sender, receiver = link
+        message = event.message
+        assert message is not None
         if isinstance(receiver, str):
-            self.formatter.take_in(receiver, event.detail)
+            self.formatter.take_in(receiver, message)
         if arrival is not None and arrival[1] and receiver not in self.formatter.gone:
-            yield from self._late(sender, receiver, event.detail)
-        message = event.detail
+            yield from self._late(sender, receiver, message)
         if isinstance(message, Surrendered) and message.done and message.message.aborts:
-            self.formatter.reasons[receiver] = "is aborted"
+            self.formatter.reasons[message.message.agent] = "is aborted"
         yield from self.formatter.lines(event.sent)
 
-    def _late(self, sender: Party, receiver: Party, message: Any) -> Iterator[str]:
-        """A message comes later than one would think."""
+    def _late(self, sender: Party, receiver: Party, message: Message) -> Iterator[str]:
+        """A message comes later than one would think: say so if somebody may have missed it."""
         one, other = self._name(sender), self._name(receiver)
         if isinstance(message, (RequestStates, Resolved, Surrendered, Knowledge)):
             others = [record for record in message.records if record.agent != receiver]
-            own = [] if others else list(message.records)
-            facts = ", ".join(self.formatter.fact(record, here=sender) for record in others + own)
+            records = others or message.records
+            facts = ", ".join(self.formatter.fact(record, here=sender) for record in records)
             if facts:
                 yield f"Only now {other} gets what {one} told it: {facts}."
         elif isinstance(message, Remove):
@@ -341,16 +358,13 @@ class _Narrator:
 
     # --- Nodes and connections
 
-    def _connection(self, what: str) -> Callable[[Event], Iterator[str]]:
-        def say(event: Event) -> Iterator[str]:
-            yield f"The connection of {' and '.join(event.choice[1])} {what}."
-            yield from self._said(event)
+    def _connection(self, event: Event, pair: Pair, what: str) -> Iterator[str]:
+        yield f"The connection of {' and '.join(pair)} {what}."
+        yield from self._said(event)
 
-        return say
-
-    def _notice(self, event: Event) -> Iterator[str]:
-        me, other = event.choice[1]
-        if event.detail:
+    def _notice(self, event: Event, pair: Pair) -> Iterator[str]:
+        me, other = pair
+        if event.there:
             yield f"{me} sees {other} again."
         else:
             some = self.formatter.forget(lambda r: r.node == me and r.agent.node == other)
@@ -365,17 +379,13 @@ class _Narrator:
         for agent in sorted({self.now[number] for number in event.ended} - self.formatter.gone):
             yield f"  {capital(self.name(agent))} ends, for too few of its nodes are up."
 
-    def _crash(self, event: Event) -> Iterator[str]:
-        node = event.choice[1]
+    def _crash(self, event: Event, node: str) -> Iterator[str]:
         names = [f"client {number}" for number in event.ended]
         lost = f", and so {'are' if len(names) > 1 else 'is'} {listed(names)}" if names else ""
         self.formatter.forget(lambda r: r.node == node)
         yield f"{node} crashes: its lock table is lost{lost}."
         self.post.note(event)
 
-    def _restart(self, event: Event) -> Iterator[str]:
-        yield f"{event.choice[1]} is started again; its lock table is empty."
 
-
-def _id(what: Any) -> str:
+def _id(what: Step | Release) -> str:
     return "/".join(map(str, what.lock_id))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from locks.core.agent.wait_graph import Exploration
+from locks.errors import assert_never
 from locks.model import AgentId
+from locks.sim.host import Message
 from locks.sim.network import Link, Party, home_of
 from locks.sim.world import Event
 
@@ -23,10 +24,15 @@ def nodes_of(events: Iterable[Event]) -> list[str]:
     """The nodes that occur."""
     found = {home_of(party) for party in _parties(events)}
     for event in events:
-        if event.choice[0] in ("cut", "mend", "connect", "notice"):
-            found.update(event.choice[1])
-        elif event.choice[0] in ("crash", "restart"):
-            found.add(event.choice[1])
+        match event.choice:
+            case ("cut" | "mend" | "connect" | "notice", pair):
+                found.update(pair)
+            case ("crash" | "restart", node):
+                found.add(node)
+            case ("deliver", _) | ("settle" | "step" | "time out" | "die", _):
+                pass  # its parties are at them
+            case _:
+                assert_never(event.choice)
     return sorted(found)
 
 
@@ -50,7 +56,7 @@ class Post:
     """The messages on their way, as the events of a trace show them."""
 
     def __init__(self) -> None:
-        self._links: dict[Link, deque[tuple[int, int, Any]]] = defaultdict(deque)
+        self._links: dict[Link, deque[tuple[int, int, Message]]] = defaultdict(deque)
         self._sent = 0
         self._latest: dict[Party, int] = {}  # the last one of those that have arrived
         self._acted: dict[Party, int] = {}  # the event in which a party last did something
@@ -63,17 +69,17 @@ class Post:
             whether it came later than one would think.
         """
         found = None
-        kind, what = event.choice
-        if kind == "deliver":
-            found = self._arrival(what, event.detail)
-        elif event.party is not None and (event.sent or kind == "step"):
+        choice = event.choice
+        if choice[0] == "deliver":
+            found = self._arrival(choice[1], event.message)
+        elif event.party is not None and (event.sent or choice[0] == "step"):
             self._acted[event.party] = event.number
         for sender, receiver, message in event.sent:
             self._links[sender, receiver].append((self._sent, event.number, message))
             self._sent += 1
         return found
 
-    def _arrival(self, link: Link, message: Any) -> tuple[int, bool] | None:
+    def _arrival(self, link: Link, message: Message | None) -> tuple[int, bool] | None:
         queue = self._links[link]
         while queue:  # those before it were lost
             number, when, sent = queue.popleft()

@@ -23,9 +23,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from locks.core.agent.wait_graph import Exploration
-from locks.core.messages import Remove, Surrender
+from locks.core.messages import Remove, ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
+from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId
+from locks.sim.by_hand import Act, ByHand, Choice
 from locks.sim.checks import (
     check_clean,
     check_done,
@@ -39,17 +41,18 @@ from locks.sim.checks import (
     excused,
     is_deadlock,
     keys,
+    requester,
     serve,
+    to_agents,
 )
-from locks.sim.client import SERIALS, Client, Fate
-from locks.sim.host import Host, Mail, Violation
-from locks.sim.network import Link, Network, Pair, Party
+from locks.sim.client import Fate, ScriptedClient
+from locks.sim.host import Host, Mail, Message, Violation
+from locks.sim.network import Change, Link, Network, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Step, script
 
-__all__ = ["FAULTS", "Choice", "Event", "Faults", "World"]
+__all__ = ["FAULTS", "Act", "Choice", "Event", "Faults", "World"]
 
-Choice = tuple[str, Any]
 FAULTS = ("cut", "mend", "crash", "restart")  # with their ends; none of them needs to happen
 
 
@@ -61,7 +64,10 @@ class Event(NamedTuple):
         time: Seconds of virtual time.
         choice: What happened.
         party: Where: a lock server, an agent, or nobody.
-        detail: The step taken, the message that arrived, or how a client dies.
+        step: The step that a client takes; None if it ends.
+        message: The message that has arrived.
+        fate: How a client dies.
+        there: Whether a node that is noticed is there.
         sent: The messages sent.
         found: What an agent found when it looked at what it knows.
         told: Whether the client was told that it has all its locks.
@@ -74,7 +80,10 @@ class Event(NamedTuple):
     time: float
     choice: Choice
     party: Party | None = None
-    detail: Any = None
+    step: Step | None = None
+    message: Message | None = None
+    fate: Fate | None = None
+    there: bool = False
     sent: tuple[Mail, ...] = ()
     found: Exploration | None = None
     told: bool = False
@@ -104,7 +113,7 @@ class Faults(NamedTuple):
 NO_FAULTS = Faults()
 
 
-class World:
+class World(ByHand):
     """Lock servers, clients, and messages on their way.
 
     Args:
@@ -142,7 +151,7 @@ class World:
         self.cuts, self.crashes = faults.cuts, faults.crashes
         self.servers = {node: rule.server(node) for node in nodes}
         self.restarts = 0
-        self.hosts: dict[AgentId, tuple[Host, Client]] = {}
+        self.hosts: dict[AgentId, tuple[Host, ScriptedClient]] = {}
         self.unsettled: dict[int, None] = {}
         self.sent: Counter[str] = Counter()
         self.carried_out: list[Deadlock] = []
@@ -160,7 +169,7 @@ class World:
         self._checked: dict[int, Any] = {}  # what clients were told, as it was checked last
         homes = homes or nodes[:1]
         self.clients = [
-            Client(
+            ScriptedClient(
                 number,
                 script(steps),
                 nodes,
@@ -211,9 +220,12 @@ class World:
 
     def fault_choices(self) -> list[Choice]:
         """The faults that may happen next, and their ends."""
+        return [*(("die", number) for number in self.mortal), *self.breaks()]
+
+    def breaks(self) -> list[Change]:
+        """What may happen next to connections and nodes, and never needs to."""
         network = self.network
-        found: list[Choice] = [("die", number) for number in self.mortal]
-        found += network.breaks(bool(self.cuts))
+        found = network.breaks(bool(self.cuts))
         if self.crashes:
             found += [("crash", node) for node in self.faults.nodes if node not in network.crashed]
         if self.faults.restarts:
@@ -222,36 +234,42 @@ class World:
 
     def do(self, choice: Choice) -> None:
         """Make one of the choices happen, and check all that must be true."""
-        kind, what = choice
-        if kind == "deliver":
-            self._deliver(what)
-        elif kind == "notice":
-            self._notice(what)
-        elif kind == "connect" or kind in FAULTS:
-            self._change(kind, what)
-            self._note(choice)
-        else:
-            self._act(choice, self.clients[what - 1])
+        match choice:
+            case ("deliver", link):
+                self._deliver(link)
+            case ("settle" | "step" | "time out" | "die", number):
+                self._act(choice, self.clients[number - 1])
+            case ("notice", pair):
+                self._notice(pair)
+            case ("connect" | "cut" | "mend" | "crash" | "restart", _):
+                self._change(choice)
+            case _:
+                assert_never(choice)
 
-    def _act(self, choice: Choice, client: Client) -> None:
-        kind = choice[0]
-        party, found = client.ref, None
-        detail: Any = None
-        if kind == "step":
-            detail = client.next_step
-            client.step()
-        elif kind == "time out":
-            client.time_out()
-        elif kind == "settle":
-            del self.unsettled[client.number]
-            if self.events is not None:
-                found = client.agent.outlook()
-            client.host.settle()
-        else:
-            detail = self.mortal.pop(client.number)
-            client.die(detail)
+    def _act(self, act: Act, client: ScriptedClient) -> None:
+        """A client does something, or something happens to it."""
+        party = client.ref
+        step: Step | None = None
+        fate: Fate | None = None
+        found: Exploration | None = None
+        match act[0]:
+            case "settle":
+                del self.unsettled[client.number]
+                if self.events is not None:
+                    found = client.agent.outlook()
+                client.host.settle()
+            case "step":
+                step = client.next_step
+                client.step()
+            case "time out":
+                client.time_out()
+            case "die":
+                fate = self.mortal.pop(client.number)
+                client.die(fate)
+            case _:
+                assert_never(act[0])
         self._after(client)
-        self._note(choice, party, detail, found, client)
+        self._note(act, party, client, step=step, fate=fate, found=found)
 
     def _deliver(self, link: Link) -> None:
         message = self.network.take(link)
@@ -268,16 +286,11 @@ class World:
             if host.agent.unsettled:
                 self.unsettled[client.number] = None
             self._after(client)
-        self._note(("deliver", link), receiver, message, None, client)
+        self._note(("deliver", link), receiver, client, message=message)
 
-    def _after(self, client: Client) -> None:
+    def _after(self, client: ScriptedClient) -> None:
         """Something has happened to a client."""
-        out = client.host.out
-        for mail in out:
-            if self.before_surrender is None and isinstance(mail[2], Surrender):
-                self.before_surrender = self.sent.copy()
-            self._send(*mail)
-        out.clear()
+        self._send_out(client)
         if client.finished:
             if self.events is not None:
                 self._ended.append(client.number)
@@ -285,11 +298,7 @@ class World:
             self.mortal.pop(client.number, None)
             check_done(client)
         if client.finished or client.ref not in self.hosts:
-            for ref in [ref for ref, (_, whose) in self.hosts.items() if whose is client]:
-                del self.hosts[ref]
-                self.network.drop(ref)
-            if not client.finished:
-                self.hosts[client.ref] = (client.host, client)
+            self._drop_agents(client)
         if client.fresh is not None:
             check_token(client, client.fresh, self.clients, self.servers.values())
             self._token = (client.fresh.lock_id, client.tokens[client.fresh])
@@ -299,16 +308,36 @@ class World:
             self._lost.append((client.number, client.gone))
             client.gone = ()
             self.losses += 1
-        told = client.told
-        if told and told is not self._checked.get(client.number):
-            self._checked[client.number] = told
-            for server in self.servers.values():
-                self._check_told(client, server)
-            for other in self.clients:
-                if other.told and other is not client:
-                    self._check_exclusion(client, other)
+        if client.told and client.told is not self._checked.get(client.number):
+            self._checked[client.number] = client.told
+            self._check_locks(client)
 
-    def _serve(self, server: ServerMachine, message: Any) -> None:
+    def _send_out(self, client: ScriptedClient) -> None:
+        """Send what its agent wants sent."""
+        out = client.host.out
+        for mail in out:
+            if self.before_surrender is None and isinstance(mail[2], Surrender):
+                self.before_surrender = self.sent.copy()
+            self._send(*mail)
+        out.clear()
+
+    def _drop_agents(self, client: ScriptedClient) -> None:
+        """Agents of it have ended; it may have another one now."""
+        for ref in [ref for ref, (_, whose) in self.hosts.items() if whose is client]:
+            del self.hosts[ref]
+            self.network.drop(ref)
+        if not client.finished:
+            self.hosts[client.ref] = (client.host, client)
+
+    def _check_locks(self, client: ScriptedClient) -> None:
+        """What it was told that it has is granted, and nobody else was told of it."""
+        for server in self.servers.values():
+            self._check_told(client, server)
+        for other in self.clients:
+            if other.told and other is not client:
+                self._check_exclusion(client, other)
+
+    def _serve(self, server: ServerMachine, message: ServerMessage) -> None:
         """A lock server takes in a message."""
         edges: list[Edge] = []
         true = False
@@ -319,8 +348,8 @@ class World:
         check_rule(server, served.before)
         new = served.after.keys() - served.before.keys()
         self._check_tokens(server.node, {since for _, since in new})
-        for effect in served.effects:
-            self._send(server.node, effect.agent, effect.message)  # type: ignore[union-attr]
+        for effect in to_agents(served.effects):
+            self._send(server.node, effect.agent, effect.message)
         report = served.resolved
         if report is not None:
             check_report(report)
@@ -329,12 +358,13 @@ class World:
                 self.superfluous.append(report)
             elif {keys(e) for e in report.cycle} - {keys(e) for e in edges}:
                 self.outdated.append(report)
-        if message.agent in self.hosts:  # of the others it took nothing
-            _, client = self.hosts[message.agent]
+        agent = requester(message)
+        if agent in self.hosts:  # of the others it took nothing
+            _, client = self.hosts[agent]
             if client.told:
                 self._check_told(client, server)
 
-    def _send(self, sender: Party, receiver: Party, message: Any) -> None:
+    def _send(self, sender: Party, receiver: Party, message: Message) -> None:
         self.sent[type(message).__name__] += 1
         if self.events is not None:
             self._mail.append((sender, receiver, message))
@@ -362,67 +392,29 @@ class World:
         else:
             for agent in [agent for agent in server.table.owners if agent.node == other]:
                 self._serve(server, Remove(agent))
-        self._note(("notice", pair), me, there)
+        self._note(("notice", pair), me, there=there)
 
-    def _change(self, kind: str, what: Any) -> None:
+    def _change(self, change: Change) -> None:
         """A connection or a node breaks, or is mended."""
-        getattr(self.network, kind)(what)
-        if kind == "cut":
-            self.cuts -= 1
-        elif kind == "crash":
-            self.crashes -= 1
-            del self.servers[what]
-            for client in self.clients:
-                if client.home == what and not client.finished:
-                    client.vanish()
-                    self._after(client)
-        elif kind == "restart":
-            self.restarts += 1
-            self.servers[what] = self.rule.server(what, self.restarts << 32)
-
-    # --- By hand
-
-    def step(self, *numbers: int) -> None:
-        """Let clients take their next steps."""
-        for number in numbers:
-            self.do(("step", number))
-
-    def deliver(self, *parties: int | str) -> None:
-        """Deliver messages, the oldest first, as long as there are any to these parties.
-
-        Without any parties, to all; agents look at what they know when all has arrived. Parties
-        are nodes, or numbers of clients.
-        """
-        while True:
-            links = [link for link in self.network.deliverable() if self._is_one(link[1], parties)]
-            settling = [n for n in self.unsettled if not parties or n in parties]
-            if links:
-                self.do(("deliver", self.network.oldest(links)))
-            elif settling:
-                self.do(("settle", settling[0]))
-            else:
-                return
-
-    def deliver_one(self, sender: int | str, receiver: int | str) -> None:
-        """Deliver the next message of one party to another; parties as for `deliver`."""
-        (link,) = self._between(sender, receiver)
-        self.do(("deliver", link))
-
-    def deliver_between(self, sender: int | str, receiver: int | str) -> None:
-        """Deliver all that is on its way from one party to another; parties as for `deliver`."""
-        while self._between(sender, receiver):
-            self.deliver_one(sender, receiver)
-
-    def _between(self, sender: int | str, receiver: int | str) -> list[Link]:
-        return [
-            link
-            for link in self.network.deliverable()
-            if self._is_one(link[0], (sender,)) and self._is_one(link[1], (receiver,))
-        ]
-
-    def _is_one(self, party: Party, parties: tuple[int | str, ...]) -> bool:
-        number = party if isinstance(party, str) else party.serial % SERIALS
-        return not parties or number in parties
+        self.network.make(change)
+        match change:
+            case ("notice" | "connect" | "mend", _):
+                pass
+            case ("cut", _):
+                self.cuts -= 1
+            case ("crash", node):
+                self.crashes -= 1
+                del self.servers[node]
+                for client in self.clients:
+                    if client.home == node and not client.finished:
+                        client.vanish()
+                        self._after(client)
+            case ("restart", node):
+                self.restarts += 1
+                self.servers[node] = self.rule.server(node, self.restarts << 32)
+            case _:
+                assert_never(change)
+        self._note(change)
 
     # --- What must always be true
 
@@ -433,12 +425,12 @@ class World:
         if new:
             self._last_token[node] = max(new)
 
-    def _check_told(self, client: Client, server: ServerMachine) -> None:
+    def _check_told(self, client: ScriptedClient, server: ServerMachine) -> None:
         """A client that has not yet noticed that its connection is gone is let off."""
         if self.network.vouches(server.node, client.home):
             check_told(client.host, server)
 
-    def _check_exclusion(self, one: Client, other: Client) -> None:
+    def _check_exclusion(self, one: ScriptedClient, other: ScriptedClient) -> None:
         for node in self.servers:
             if self.network.vouches(node, one.home) and self.network.vouches(node, other.home):
                 check_exclusion(one.host, other.host, node)
@@ -487,9 +479,13 @@ class World:
         self,
         choice: Choice,
         party: Party | None = None,
-        detail: Any = None,
+        client: ScriptedClient | None = None,
+        *,
+        step: Step | None = None,
+        message: Message | None = None,
+        fate: Fate | None = None,
+        there: bool = False,
         found: Exploration | None = None,
-        client: Client | None = None,
     ) -> None:
         if self.events is not None:
             told = client is not None and bool(client.told) and client.ready
@@ -499,7 +495,10 @@ class World:
                     self.network.time,
                     choice,
                     party,
-                    detail,
+                    step,
+                    message,
+                    fate,
+                    there,
                     tuple(self._mail),
                     found,
                     told,

@@ -1,17 +1,18 @@
 """The messages between lock servers and agents, as Erlang terms.
 
+* `fields.py`: how the forms of messages are made from their fields.
 * `forms.py`: the parts that they are made of.
 * `messages.py`: the messages themselves.
-* `values.py`: what agents answer to clients, and lock servers to watchers, of other nodes.
+* `values.py`: what agents answer to clients, and lock servers to others, of other nodes.
 """
 
 from __future__ import annotations
 
+from locks.wire.fields import BadMessage
 from locks.wire.forms import (
     LOCK_SERVER,
     OURS,
     SERIAL_BITS,
-    BadMessage,
     agent_numbered,
     agent_of,
     is_ours,
@@ -20,32 +21,40 @@ from locks.wire.forms import (
 )
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
 from locks.wire.values import (
+    AGENTS,
     VIEW,
+    About,
+    pack_about,
     pack_info,
     pack_notification,
     pack_result,
     pack_view,
+    unpack_about,
     unpack_info,
     unpack_result,
     unpack_view,
 )
 
 __all__ = [
+    "AGENTS",
     "LOCK_SERVER",
     "OURS",
     "SERIAL_BITS",
     "VIEW",
+    "About",
     "BadMessage",
     "agent_numbered",
     "agent_of",
     "is_ours",
     "pack",
+    "pack_about",
     "pack_info",
     "pack_notification",
     "pack_result",
     "pack_view",
     "pid_of",
     "to_lock_id",
+    "unpack_about",
     "unpack_info",
     "unpack_result",
     "unpack_to_agent",

@@ -1,4 +1,4 @@
-"""Agreements on who owns what: fencing tokens of a lock that is taken for a moment."""
+"""Agreements among nodes: fencing tokens of a lock that is taken on several of them for a moment."""
 
 from __future__ import annotations
 
@@ -9,32 +9,27 @@ import gevent
 import pykka
 
 from locks import Node, OperatingError
-from locks.ownership.process import take_token
+from locks.ownership.agreements import take_token
+from locks.ownership.messages import AgreementFailed
 from locks.runtime import tell
 from locks_leader.policy import Policy
+from locks_leader.wire.ownership_messages import SessionId
 
-__all__ = ["Agreed", "AgreementFailed", "Agreements", "Id"]
+__all__ = ["Agreed", "Agreements"]
 
 logger = logging.getLogger("locks")
 
 PAUSE = 0.1  # seconds before an agreement that has failed is tried again
 
 Ref = pykka.ActorRef[Any]
-Id = tuple[int, str]  # of a session: the leader's term when it was elected, and its node
 
 
 class Agreed(NamedTuple):
     """There is an agreement, which the session `id` wanted when it knew of tokens up to `newest`."""
 
-    id: Id
+    id: SessionId
     token: int
     newest: int
-
-
-class AgreementFailed(NamedTuple):
-    """There can't be an agreement."""
-
-    error: Exception
 
 
 class Agreements:
@@ -52,8 +47,8 @@ class Agreements:
         self._electorate = policy.electorate
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
-    def take(self, id: Id, newest: int, participant: Ref) -> None:
-        """Take one, and tell the participant `Agreed`."""
+    def take(self, id: SessionId, newest: int, participant: Ref) -> None:
+        """Take one, and tell the participant `Agreed` or `AgreementFailed`."""
         self._greenlet = gevent.spawn(self._take, id, newest, participant)
 
     def cancel(self) -> None:
@@ -62,7 +57,7 @@ class Agreements:
             self._greenlet.kill(block=False)
             self._greenlet = None
 
-    def _take(self, id: Id, newest: int, participant: Ref) -> None:
+    def _take(self, id: SessionId, newest: int, participant: Ref) -> None:
         while True:
             try:
                 tell(participant, Agreed(id, self._token(), newest))

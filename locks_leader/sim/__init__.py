@@ -13,7 +13,7 @@ modules, from the bottom up:
     At random     schedule     `run`: a schedule at random; `settle`: until all is quiet
                   plan         `draw`: the world of a seed
                   runs         the worlds of many seeds; `storm`: random splits, joins and checks
-    Every order   explore      `explore`: depth first, with an `Outcome`, or `TooManyStates`
+    Every order   explore      `explore`: depth first, with an `ExploredElections`, or `TooManyStates`
 
 Import from the modules: `from locks_leader.sim.explore import explore`.
 `python -m locks_leader.sim --help` runs worlds of many seeds, and storms.

@@ -38,7 +38,7 @@ from locks.core.messages import (
 from locks.errors import assert_never
 from locks.sim.diagrams import escape
 from locks.sim.network import Link, Party, home_of
-from locks.sim.world import Choice
+from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.core.events import MemberDown
 from locks_leader.core.machine import TRANSITIONS
 from locks_leader.core.messages import (

@@ -22,18 +22,18 @@ import time
 from collections import deque
 from typing import Any, NamedTuple
 
-from locks.sim.explore import TooManyStates, collector_off
 from locks.sim.freezing import UNORDERED, freeze
-from locks.sim.host import Violation
-from locks.sim.network import Link, home_of
-from locks.sim.outages import Outages, change
-from locks.sim.world import Choice, Faults
+from locks.sim.network import Change, Link, home_of
+from locks.sim.outages import Outages
+from locks.sim.schedule import AnyChoice as Choice
+from locks.sim.search import DepthFirst, TooManyStates, Visit
+from locks.sim.world import Faults
 from locks.sim.world import World as LockWorld
 from locks_leader.sim.checks import History, check_casts, check_grounds, check_polls, check_quiet
 from locks_leader.sim.node import SimulatedNode, Uses
 from locks_leader.sim.world import FREE, ElectionWorld
 
-__all__ = ["Outcome", "TooManyStates", "explore"]
+__all__ = ["ExploredElections", "TooManyStates", "explore"]
 
 FREELY = UNORDERED | {"up", "known", "watchers", "calls", "casts", "cancelled", "answers"}
 
@@ -41,7 +41,7 @@ Queues = tuple[tuple[int, tuple[int, ...]], ...]
 State = tuple[tuple[int, ...], Queues, int, int, Uses]  # nodes, links, network, history, uses left
 
 
-class Outcome(NamedTuple):
+class ExploredElections(NamedTuple):
     """What an exploration found.
 
     Attributes:
@@ -110,13 +110,17 @@ class _Space:
             self._link(link): tuple(self._message(m) for _, _, m in queue)
             for link, queue in world.network.links.items()
         }
-        self.start: State = (
+        self.first: State = (
             tuple(self._node(world.nodes[name]) for name in self.names),
             tuple(sorted(queues.items())),
             self.outages.number(world.network, world.cuts, 0, 0),
             self._history(world.history),
             world.uses,
         )
+
+    def start(self) -> State:
+        """The state in which the world is."""
+        return self.first
 
     # --- What can happen
 
@@ -170,28 +174,27 @@ class _Space:
             reaction = self._react(nodes[number], move[2])
         return self._done(nodes, channels, network, history, uses, number, reaction)
 
-    def _change(self, state: State, choice: Choice) -> State:
+    def _change(self, state: State, change: Change) -> State:
         nodes, queues, number, history, uses = state
-        kind, what = choice
         scratch = self.outages.at(number)
         network = scratch.network
         network.links = {
             self.links[link]: deque((0, 0.0, message) for message in queue)
             for link, queue in queues
         }
-        there = change(network, choice)
-        if kind == "cut":
+        there = network.make(change)
+        if change[0] == "cut":
             scratch.cuts -= 1
         channels = {
             self._link(link): tuple(message for _, _, message in queue)
             for link, queue in network.links.items()
         }
         after = self.outages.number(network, scratch.cuts, 0, 0)
-        if kind != "notice":
+        if change[0] != "notice":
             return (nodes, tuple(sorted(channels.items())), after, history, uses)
-        me, other = (self.names.index(each) for each in what)
+        me, other = (self.names.index(each) for each in change[1])
         version = self.live[nodes[other]].server.version if there else None
-        reaction = self._react(nodes[me], ("notice", what[1], version))
+        reaction = self._react(nodes[me], ("notice", self.names[other], version))
         return self._done(nodes, channels, after, history, uses, me, reaction)
 
     def _done(
@@ -303,7 +306,30 @@ class _Space:
         return found
 
 
-def explore(world: ElectionWorld, limit: int = 1_000_000, reduce: bool = True) -> Outcome:
+class _ElectionSearch(DepthFirst[State, tuple[Any, ...], bool]):
+    """Counts the states in which nothing needs to happen any more."""
+
+    def __init__(self, space: _Space, limit: int) -> None:
+        super().__init__(space, limit)
+        self.space = space
+        self.quiet = self.ends = 0
+
+    def choices(self, move: tuple[Any, ...]) -> list[Choice]:
+        return self.space.choices(move)
+
+    def enter(self, state: State) -> Visit[State, tuple[Any, ...]]:
+        moves = self.space.moves(state)
+        if all(map(self.space.is_free, moves)):
+            self.space.check_quiet(state)
+            self.quiet += 1
+            self.ends += not moves
+        return Visit(state, moves)
+
+    def leave(self, here: Visit[State, tuple[Any, ...]]) -> bool:
+        return True
+
+
+def explore(world: ElectionWorld, limit: int = 1_000_000, reduce: bool = True) -> ExploredElections:
     """Explore a world depth first; nodes do not crash, and instances are not killed.
 
     Args:
@@ -316,58 +342,15 @@ def explore(world: ElectionWorld, limit: int = 1_000_000, reduce: bool = True) -
         TooManyStates: There are more than `limit` states.
     """
     begun = time.perf_counter()
-    with collector_off():
-        return _explore(_Space(world, reduce), limit)._replace(seconds=time.perf_counter() - begun)
-
-
-def _explore(space: _Space, limit: int) -> Outcome:
-    done: dict[State, bool] = {space.start: False}  # whether all that follows was tried
-    path: list[tuple[State, list[tuple[Any, ...]]]] = []
-    taken: list[tuple[Any, ...]] = []
-    transitions = quiet = ends = 0
-    new = space.start
-    try:
-        while True:
-            moves = space.moves(new)
-            if all(map(space.is_free, moves)):
-                space.check_quiet(new)
-                quiet += 1
-                ends += not moves
-            path.append((new, moves))
-            while path and not path[-1][1]:
-                done[path.pop()[0]] = True
-                if taken:
-                    taken.pop()
-            if not path:
-                break
-            while True:
-                state, moves = path[-1]
-                if not moves:
-                    done[path.pop()[0]] = True
-                    if not path:
-                        break
-                    taken.pop()
-                    continue
-                move = moves.pop()
-                taken.append(move)
-                new = space.after(state, move)
-                transitions += 1
-                if new not in done:
-                    if len(done) >= limit:
-                        raise TooManyStates(
-                            f"more than {limit:,} states: nothing is proven. Explore a smaller "
-                            "world, or allow more"
-                        )
-                    done[new] = False
-                    break
-                if not done[new]:
-                    raise Violation("this can go on for ever")
-                taken.pop()
-            if not path:
-                break
-    except Violation as violation:
-        violation.schedule = [  # type: ignore[attr-defined]
-            choice for move in taken for choice in space.choices(move)
-        ]
-        raise
-    return Outcome(len(done), transitions, quiet, ends, len(space.kept), space.most, 0.0)
+    space = _Space(world, reduce)
+    search = _ElectionSearch(space, limit)
+    search.run()
+    return ExploredElections(
+        len(search.known),
+        search.transitions,
+        search.quiet,
+        search.ends,
+        len(space.kept),
+        space.most,
+        time.perf_counter() - begun,
+    )

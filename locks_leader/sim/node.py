@@ -23,7 +23,7 @@ from locks.errors import assert_never
 from locks.model import AgentId
 from locks.sim.host import Violation
 from locks.sim.network import Link, Party, home_of
-from locks.sim.world import Choice
+from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.core.events import MemberDown, MemberJoined, Received, Started
 from locks_leader.core.messages import Kind
 from locks_leader.policy import Policy

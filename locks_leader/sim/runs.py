@@ -6,9 +6,9 @@ import random
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from locks.sim.world import Choice
+from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.sim.plan import GRAINS, Drawn, PolicyName, draw, node_names, policy_for
-from locks_leader.sim.schedule import ORDERS, Chooser, run, settle
+from locks_leader.sim.schedule import ORDERS, chooser, run, settle
 from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 __all__ = ["Failure", "replay", "run_seed", "run_seeds", "storm"]
@@ -112,7 +112,7 @@ def storm(
         eager=GRAINS[rng.choice(("nodes", "mailboxes"))],
         downs_first=rng.random() < 0.5,
     )
-    choose = Chooser(rng, rng.choice(ORDERS))
+    choose = chooser(rng, rng.choice(ORDERS))
     world = plan.world()
     waiting = list(names)
     rng.shuffle(waiting)

@@ -11,11 +11,11 @@ import random
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from locks.sim.host import Violation
-from locks.sim.world import Choice
+from locks.sim.schedule import AnyChoice as Choice
+from locks.sim.schedule import Chooser, carry_on, now_and_then
 from locks_leader.sim.world import ElectionWorld
 
-__all__ = ["ORDERS", "Chooser", "Order", "in_order", "run", "settle"]
+__all__ = ["ORDERS", "Order", "chooser", "in_order", "run", "settle"]
 
 Order = Literal["any", "skewed", "oldest"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -23,34 +23,9 @@ FAULT_RATE = 0.02  # how likely the next event is one that never needs to happen
 LOCAL = ("local", "settle", "news", "take")
 
 
-class Chooser:
-    """Chooses what happens next, by an order.
-
-    Args:
-        rng: Where its choices come from.
-        order: See this module.
-    """
-
-    def __init__(self, rng: random.Random, order: Order) -> None:
-        self.rng = rng
-        self.order = order
-        self.pace: dict[Choice, float] = {}
-
-    def __call__(self, world: ElectionWorld, choices: list[Choice]) -> Choice:
-        """One of the choices."""
-        rng = self.rng
-        if self.order == "skewed":
-            return rng.choices(choices, [self._weight(choice) for choice in choices])[0]
-        if self.order == "oldest" and rng.random() < 0.9:
-            return in_order(world, choices)
-        return rng.choice(choices)
-
-    def _weight(self, choice: Choice) -> float:
-        if choice[0] != "deliver":
-            return 0.2
-        if choice not in self.pace:
-            self.pace[choice] = 10 ** self.rng.uniform(-2.5, 0)
-        return self.pace[choice]
+def chooser(rng: random.Random, order: Order) -> Chooser:
+    """Chooses what happens next, by an order."""
+    return Chooser(rng, order, in_order)
 
 
 def in_order(world: ElectionWorld, choices: list[Choice]) -> Choice:
@@ -76,16 +51,7 @@ def settle(
     Raises:
         Violation: Something is not as it must be, or there is no end.
     """
-    for number in range(limit):
-        choices = world.choices(free=False)
-        if not choices:
-            world.check_quiet()
-            return number
-        choice = choose(world, choices)
-        if schedule is not None:
-            schedule.append(choice)
-        world.do(choice)
-    raise Violation(f"no end after {limit} events")
+    return carry_on(world, choose, limit, schedule)
 
 
 def run(
@@ -109,19 +75,5 @@ def run(
     Raises:
         Violation: Something is not as it must be.
     """
-    choose = Chooser(rng, order)
-    done = [] if schedule is None else schedule
-    for _ in range(limit):
-        choices = world.choices(free=False)
-        free = world.free_choices()
-        if not choices:
-            world.check_quiet()
-            if not free:
-                return
-        if free and (not choices or rng.random() < fault_rate):
-            choice = rng.choice(free)
-        else:
-            choice = choose(world, choices)
-        done.append(choice)
-        world.do(choice)
-    raise Violation(f"no end after {limit} events")
+    fault = now_and_then(rng, fault_rate, lambda quiet: world.free_choices())
+    carry_on(world, chooser(rng, order), limit, schedule, fault)

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 
 from locks.errors import assert_never
 from locks.sim.network import Link, Network, Pair, home_of
-from locks.sim.world import Choice
+from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.core.messages import Kind
 from locks_leader.policy import Policy
 from locks_leader.sim.checks import (

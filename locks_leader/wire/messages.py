@@ -8,23 +8,14 @@ processes can call a candidate of ours: `{'$locks_leader_call', Request}`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from typing import Any, get_args
 
 import pykka
 
 from locks import Atom, MisuseError, RemoteError
-from locks_leader.core.messages import (
-    Affirm,
-    Announce,
-    Forward,
-    ForwardAnswer,
-    FromLeader,
-    LeaderCast,
-    Message,
-    NotTheLeader,
-    Resign,
-    YieldTo,
-)
+from locks.wire.fields import BadMessage, Form, Forms, tag_of
+from locks_leader.core.messages import ForwardAnswer, Member, Message
 from locks_leader.errors import LeaderDied
 
 __all__ = [
@@ -56,33 +47,26 @@ INFO = Atom("$locks_leader_info")
 RAISED = Atom("raised")
 OK = Atom("ok")
 
-KINDS: dict[Atom, type[Any]] = {
-    Atom("announce"): Announce,
-    Atom("from_leader"): FromLeader,
-    Atom("affirm"): Affirm,
-    Atom("resign"): Resign,
-    Atom("yield_to"): YieldTo,
-    Atom("forward"): Forward,
-    Atom("answer"): ForwardAnswer,
-    Atom("not_the_leader"): NotTheLeader,
-    Atom("leader_cast"): LeaderCast,
+
+def _to_member(term: Any) -> pykka.ActorRef[Any]:
+    if not isinstance(term, pykka.ActorRef):
+        raise BadMessage(f"{term!r:.200} is no instance")
+    return term
+
+
+# The fields of a message follow its tag and its sender.
+_FORMS = Forms({Member: Form(lambda member: member, _to_member)})
+_TAGS = {
+    kind: Atom("answer" if kind is ForwardAnswer else tag_of(kind)) for kind in get_args(Message)
 }
-NAMES = {kind: name for name, kind in KINDS.items()}
-NUMBERS = (
-    Announce,
-    FromLeader,
-    Affirm,
-    Resign,
-    YieldTo,
-    Forward,
-    ForwardAnswer,
-    NotTheLeader,
-)  # begin with one
+_PACK = {kind: _FORMS.message(kind).pack for kind in _TAGS}
+_UNPACK = {tag: _FORMS.message(kind).unpack for kind, tag in _TAGS.items()}
 
 
 def pack(message: Message, sender: pykka.ActorRef[Any]) -> tuple[Any, ...]:
     """The tuple that stands for a message."""
-    return (TAG, NAMES[type(message)], sender, *message)
+    kind = type(message)
+    return (TAG, _TAGS[kind], sender, *_PACK[kind](message))
 
 
 def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
@@ -91,17 +75,11 @@ def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
     Raises:
         MisuseError: It stands for none.
     """
-    kind = KINDS.get(term[1]) if len(term) > 2 and isinstance(term[1], Atom) else None
-    fields = term[3:]
-    if (
-        kind is None
-        or not isinstance(term[2], pykka.ActorRef)
-        or len(fields) != len(kind._fields)
-        or (kind in NUMBERS and type(fields[0]) is not int)
-        or (kind is YieldTo and not isinstance(fields[1], pykka.ActorRef))
-    ):
-        raise MisuseError(f"{term!r:.200} is no message of an election", value=f"{term!r:.200}")
-    return term[2], kind(*fields)
+    unpack_fields = _UNPACK.get(term[1]) if len(term) > 2 and type(term[1]) is Atom else None
+    if unpack_fields is not None:
+        with suppress(BadMessage):
+            return _to_member(term[2]), unpack_fields(term[3:])
+    raise MisuseError(f"{term!r:.200} is no message of an election", value=f"{term!r:.200}")
 
 
 def pack_outcome(value: Any) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ import pykka
 import pytest
 
 import locks
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 
@@ -41,9 +41,6 @@ def many(default: int, explore: int) -> int:
     """How often to do something: less where the same tests run once more, in a patched process."""
     return explore if EXPLORE else default // 4 if PATCHED else default
 
-
-LIMIT = 10.0
-"""Seconds after which an answer that does not come fails a test."""
 
 _Thread = gevent.monkey.get_original("threading", "Thread")
 

@@ -72,12 +72,13 @@ def run_script() -> Callable[..., str]:
             try:
                 if interrupt:
                     assert process.stdout.readline() == "ready\n"
-                    process.send_signal(signal.SIGINT)
                     # Python and gevent miss a signal that comes in the very moment in which the
                     # main thread goes to sleep; they notice it with the next one.
-                    while not select.select([process.stdout], [], [], 2)[0]:
+                    for _ in range(20):
                         process.send_signal(signal.SIGINT)
-                out, err = process.communicate(timeout=60)
+                        if select.select([process.stdout], [], [], 5)[0]:
+                            break
+                out, err = process.communicate(timeout=300)
             except BaseException:
                 process.kill()
                 raise

@@ -13,7 +13,7 @@ import pytest
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `python -m locks` with some arguments."""
     command = [sys.executable, "-m", "locks", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.fixture(scope="module")

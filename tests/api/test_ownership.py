@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import pykka
 import pytest
 
 import locks
@@ -436,6 +437,20 @@ def test_no_agreement(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     one.call(mine.join)
     eventually(lambda: shared(mine))
     mine.stop()
+
+
+def test_a_stray_message_changes_nothing(run: Run) -> None:
+    """A program broadcasts something to all its actors: the workers' participants do not mind."""
+    mine = join(run.client(), 2)
+    eventually(lambda: shared(mine))
+    participants = pykka.ActorRegistry.get_by_class_name("_Participant")
+    assert participants
+    for participant in participants:
+        participant.tell("how do you do?")
+    other = join(run.client(), 2)
+    eventually(lambda: shared(mine, other))
+    mine.stop()
+    other.stop()
 
 
 # --- Ends -----------------------------------------------------------------------------------------

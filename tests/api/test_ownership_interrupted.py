@@ -11,7 +11,8 @@ import pytest
 
 import locks
 from locks.ownership import Backlog, Ownership, OwnershipEnded
-from locks.ownership.part import Gone, Leaving, Part
+from locks.ownership.messages import Gone, Leaving
+from locks.ownership.part import Part
 from locks.runtime import current_client
 from tests.api.clients import Run
 from tests.helpers import eventually
@@ -201,7 +202,7 @@ def test_a_failure_at_the_very_end_is_told(run: Run) -> None:
 
 def test_who_sees_that_a_part_is_stopping_sees_why() -> None:
     """Else `run` could return as if all were done, when the node is stopped."""
-    part = Part(own(), current_client())
+    part = Part("ingest", current_client())
     part.member.suspend = part.check_failed  # type: ignore[method-assign]
     with pytest.raises(OwnershipEnded, match="Failure"):
         part.ended(Failure())
@@ -209,7 +210,7 @@ def test_who_sees_that_a_part_is_stopping_sees_why() -> None:
 
 def test_a_signal_handler_may_stop_a_worker() -> None:
     """It runs in the middle of whatever its thread does, so it waits for no lock."""
-    part = Part(own(), current_client())
+    part = Part("ingest", current_client())
     told: list[str] = []
     names = {Gone: "drained", Leaving: "leaving"}
     part.took_part(lambda message: told.append(names[type(message)]))

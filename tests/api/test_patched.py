@@ -21,14 +21,28 @@ sys.exit(pytest.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.skipif(PATCHED, reason="this is the patched process")
-@pytest.mark.parametrize(
-    "name", sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched.py")
-)
-def test_passes_when_patched(name: str) -> None:
-    """Every script of this folder passes under `gevent.monkey.patch_all()`."""
+FILES = sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched.py")
+
+# What can differ in a patched program: its threads are greenlets of one hub. Clients that are greenlets
+# anyway live in such a hub in a program that is not patched, too.
+THREADS = "not greenlets and not gevent_actors"
+# It has a process of its own, which is not patched.
+SAME = {"test_cli.py"}
+
+
+def run_patched(name: str, *arguments: str) -> None:
+    """Run a file of this folder in a patched process."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, "-q", "-p", "no:cacheprovider", str(HERE / name)],
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *arguments,
+            str(HERE / name),
+        ],
         cwd=HERE.parents[1],
         env={**os.environ, "LOCKS_PATCHED": "1"},
         stdout=subprocess.PIPE,
@@ -37,6 +51,21 @@ def test_passes_when_patched(name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.skipif(PATCHED, reason="this is the patched process")
+@pytest.mark.parametrize("name", [name for name in FILES if name not in SAME])
+def test_passes_when_patched(name: str) -> None:
+    """Every script of this folder whose clients are threads passes under `monkey.patch_all()`."""
+    run_patched(name, "-m", "not explore", "-k", THREADS)
+
+
+@pytest.mark.explore
+@pytest.mark.skipif(PATCHED, reason="this is the patched process")
+@pytest.mark.parametrize("name", FILES)
+def test_all_of_it_passes_when_patched(name: str) -> None:
+    """So does every script of this folder, with clients of every kind."""
+    run_patched(name)
 
 
 def test_nothing_is_patched_by_importing_locks() -> None:

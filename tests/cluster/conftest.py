@@ -43,7 +43,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
 
     thread = _Thread(target=body, name="test", daemon=True)
     thread.start()
-    thread.join(100)
+    thread.join(600)
     assert not thread.is_alive(), "the test hangs"
     if errors:
         raise errors[0]

@@ -30,12 +30,10 @@ from types import TracebackType
 from typing import Any
 
 import locks
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 ROOT = Path(__file__).parents[2]
 COOKIE = "cookie-of-the-tests"
-LIMIT = 15.0
-"""Seconds after which an answer that does not come fails a test."""
 
 # In a patched process these would be gevent's; the harness is for processes that are not.
 Address = tuple[str, int]
@@ -273,7 +271,7 @@ class Proxy:
         self._done.clear()
         self._orders.append(order)
         self._wake.send(b"!")
-        assert self._done.wait(5), "the proxy does not answer"
+        assert self._done.wait(LIMIT), "the proxy does not answer"
 
     def _set(self, state: str) -> None:
         self._state = state

@@ -17,7 +17,7 @@ from locks.otp.handshake import Established, Failed, Handshake, Named, Send
 from locks.otp.link import Link
 from locks.otp.options import Options
 from tests.cluster.harness import COOKIE, Address, Proxy
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 T = TypeVar("T")
 A, B, C = (f"{letter}@127.0.0.1" for letter in "abc")
@@ -116,7 +116,7 @@ class Tx:
 
     def do(self, job: Callable[[], T]) -> T:
         """Have the client do something, and wait for it."""
-        return self.later(job).result(15)
+        return self.later(job).result(LIMIT)
 
     def ask(
         self,
@@ -125,7 +125,7 @@ class Tx:
         require: Any = "all",
         *,
         mode: Any = "write",
-        timeout: float | None = 10,
+        timeout: float | None = LIMIT,
     ) -> futures.Future[locks.LockResult]:
         """Lock; returns at once."""
         return self.later(
@@ -141,9 +141,9 @@ class Tx:
 
     def lock(self, *args: Any, **options: Any) -> locks.LockResult:
         """Lock, and wait for it."""
-        return self.ask(*args, **options).result(15)
+        return self.ask(*args, **options).result(LIMIT)
 
-    def token(self, lock_id: Any, timeout: float = 5) -> int:
+    def token(self, lock_id: Any, timeout: float = LIMIT) -> int:
         """The fencing token."""
         return self.do(lambda: locks.fencing_token(self.agent, lock_id, timeout=timeout))
 
@@ -195,7 +195,7 @@ class Stranger:
 
     def __init__(self, address: Address | None) -> None:
         assert address is not None
-        self.socket = socket.create_connection(address, 5)
+        self.socket = socket.create_connection(address, LIMIT)
         self.rest = b""
 
     def send(self, data: bytes) -> None:
@@ -239,7 +239,7 @@ class Stranger:
             body, data = data[4 : 4 + size], data[4 + size :]
             yield control.parse(body) if body else None
 
-    def is_closed(self, limit: float = 5) -> bool:
+    def is_closed(self, limit: float = LIMIT) -> bool:
         """Whether the node closes the connection, whatever it says before."""
         self.socket.settimeout(limit)
         try:

@@ -149,7 +149,7 @@ def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPat
 
 def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Strangers take a bounded number of places; when they are gone others get in."""
-    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 0.5)
+    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 600)
     monkeypatch.setattr(distribution, "STRANGERS", 5)
     a, b = nodes.start(A), nodes.start(B)
     crowd = [Stranger(a.address) for _ in range(5)]
@@ -157,10 +157,11 @@ def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> No
     door = a.cluster.distribution
     eventually(lambda: door._strangers == 5)
     one_more = Stranger(a.address)
-    assert one_more.is_closed(0.3)
-    assert b.connect(peer(a))
-    assert all(stranger.is_closed() for stranger in crowd)
+    assert one_more.is_closed()
+    for stranger in crowd:
+        stranger.close()
     eventually(lambda: door._strangers == 0)
+    assert b.connect(peer(a))
 
 
 def test_a_peer_that_never_answers(
@@ -174,7 +175,8 @@ def test_a_peer_that_never_answers(
         calls = [silent.accept()[0] for _ in range(3)]  # it tries again
         assert a.connect(peer(b))
         eventually(lambda: "no handshake in 0.1 s" in caplog.text)
-        assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
+        warnings = [r for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len([r for r in warnings if C in r.getMessage()]) == 1
         for call in calls:
             call.close()
 
@@ -384,7 +386,7 @@ def test_a_peer_that_does_not_read(nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 
 def test_a_silent_peer(nodes: Nodes) -> None:
     """A peer that has said nothing for `net_ticktime` counts as down; one that ticks does not."""
-    a = nodes.start(A, net_ticktime=0.4)
+    a = nodes.start(A, net_ticktime=1)
     news = News(a)
     silent, ticking = Stranger(a.address), Stranger(a.address)
     silent.shake_hands(A, BAD)
@@ -393,7 +395,7 @@ def test_a_silent_peer(nodes: Nodes) -> None:
     done = threading.Event()
 
     def tick() -> None:
-        while not done.wait(0.1):
+        while not done.wait(0.05):
             ticking.send(bytes(4))
 
     ticker = threading.Thread(target=tick)
@@ -401,7 +403,7 @@ def test_a_silent_peer(nodes: Nodes) -> None:
     try:
         assert silent.is_closed()
         eventually(lambda: ("down", BAD) in news.brief)
-        assert "silent for 0.4 s" in news.reasons()[0]
+        assert "silent for 1 s" in news.reasons()[0]
         assert a.nodes() == [B]
         ticks = sum(1 for _ in zip(range(3), _ticks(ticking), strict=False))
         assert ticks == 3  # it is told that a is there, too
@@ -417,8 +419,8 @@ def _ticks(stranger: Stranger) -> Any:
 @pytest.mark.parametrize("patched", [False, True])
 def test_a_program_that_computes_is_not_silent(nodes: Nodes, world: World, patched: bool) -> None:
     """Heartbeats go on while a program computes and gives way to nobody."""
-    a = nodes.start(A, net_ticktime=0.5)
-    worker = world.worker(B, [peer(a)], patched=patched, net_ticktime=0.5)
+    a = nodes.start(A, net_ticktime=1)
+    worker = world.worker(B, [peer(a)], patched=patched, net_ticktime=1)
     until_members(a, B)
     news = News(a)
     agent = a.spawn_agent()

@@ -94,7 +94,7 @@ def test_another_ca(
     b = nodes.start(B, tls=bad if refuses == "a" else good)
     assert not a.connect(peer(b), timeout=0.4)
     assert a.nodes() == b.nodes() == []
-    assert "certificate" in caplog.text.lower() or "unknown ca" in caplog.text
+    eventually(lambda: "certificate" in caplog.text.lower() or "unknown ca" in caplog.text)
 
 
 @needs_openssl
@@ -271,5 +271,5 @@ def test_a_forked_child_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> No
                 except locks.OperatingError:
                     return None
 
-            assert eventually(start, 5)
+            assert eventually(start)
             locks.stop()

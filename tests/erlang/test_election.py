@@ -356,7 +356,7 @@ def test_ours_follows_a_leader_of_the_original(
     assert theirs.leader_call((PUT, "k", "v")) == Atom("ok")
     eventually(lambda: mine.state == {"leads": 1, "mine": 2, "k": "v"})
     mine.forward(7, (Atom("get"), "k"))
-    eventually(lambda: Hear(theirs.pid, ours.Answer(7, "v")) in mine.heard)
+    eventually(lambda: Hear(theirs.pid, ours.ForwardAnswer(7, "v")) in mine.heard)
     theirs.die()
     eventually(lambda: mine.leads)
 

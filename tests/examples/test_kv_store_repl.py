@@ -27,7 +27,7 @@ def run(commands: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         input=commands,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cluster.harness import World
-from tests.helpers import eventually
+from tests.cluster.ledger import Ledger
+from tests.helpers import LIMIT, eventually
 from tests.leader.harness import Cluster, Member, everybody
-from tests.leader.store import Store
 
 __all__ = ["GROUPS", "Crew", "Employer", "even", "overlaps", "the_leader"]
 
@@ -42,7 +42,7 @@ class Crew(Cluster):
 
 
 def even(
-    members: Iterable[Member], workers: int | None = None, limit: float = 10
+    members: Iterable[Member], workers: int | None = None, limit: float = LIMIT
 ) -> dict[str, dict[str, int]]:
     """Wait until the workers of these, so many, own all groups evenly; returns who owns what."""
     members = list(members)
@@ -113,7 +113,7 @@ def overlaps(done: dict[str, Any]) -> list[tuple[str, str, int]]:
 
 def check_files(folder: Path) -> int:
     """No write was lost, and tokens rise; returns how many writes there were."""
-    return sum(Store(folder / str(group)).check() for group in range(GROUPS))
+    return sum(Ledger(folder / str(group)).check() for group in range(GROUPS))
 
 
 def take_over(crew: Crew, folder: Path, how: str) -> float:

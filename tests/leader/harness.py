@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.cluster.harness import Answer, Worker, World
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 __all__ = [
     "Cluster",
@@ -136,7 +136,7 @@ class Cluster:
                 for other in self._members
                 if other is member or frozenset((member.name, other.name)) in self._pairs
             )
-            eventually(lambda m=member, w=wanted: m.do("alive", client="looks") == w, 20)  # type: ignore[misc]
+            eventually(lambda m=member, w=wanted: m.do("alive", client="looks") == w)  # type: ignore[misc]
 
     # --- Elections
 
@@ -160,7 +160,9 @@ def _all(answers: Iterable[Answer]) -> list[Any]:
     return [answer.get() for answer in list(answers)]
 
 
-def agreed(members: Sequence[Member], limit: float = 10, *, workers: Sequence[Member] = ()) -> Info:
+def agreed(
+    members: Sequence[Member], limit: float = LIMIT, *, workers: Sequence[Member] = ()
+) -> Info:
     """Wait until one member leads all; returns what the leader knows.
 
     Args:
@@ -195,7 +197,7 @@ def leader_of(members: Sequence[Member], infos: Sequence[Info]) -> Info | None:
     return leaders[0] if leaders[0]["leader_node"] == names[0] else None
 
 
-def nobody_leads(members: Sequence[Member], limit: float = 10) -> None:
+def nobody_leads(members: Sequence[Member], limit: float = LIMIT) -> None:
     """Wait until none of these members leads, or knows of a leader."""
     eventually(
         lambda: all(
@@ -213,7 +215,7 @@ def the_leader(members: Sequence[Member], **options: Any) -> tuple[Member, list[
     return leader, [member for member in members if member is not leader]
 
 
-def have(members: Sequence[Member], limit: float = 10, **content: Any) -> None:
+def have(members: Sequence[Member], limit: float = LIMIT, **content: Any) -> None:
     """Wait until the dictionaries of all have exactly this content."""
     try:
         eventually(lambda: all(c == content for c in everybody(members, "content")), limit)
@@ -222,7 +224,7 @@ def have(members: Sequence[Member], limit: float = 10, **content: Any) -> None:
         raise AssertionError(f"not {content}, but {show(members, found)}") from None
 
 
-def store(member: Member, key: str, value: Any = 1, timeout: float = 10) -> None:
+def store(member: Member, key: str, value: Any = 1, timeout: float = 30) -> None:
     """Write through a member."""
     assert member.do("leader_call", request=["store", key, value], timeout=timeout) == "ok"
 
@@ -246,9 +248,9 @@ def frames_within(members: Sequence[Member], seconds: float) -> int:
     return frames(members) - before
 
 
-def until_quiet(members: Sequence[Member], limit: float = 5) -> None:
-    """Wait until none of them sends anything to another node for a tenth of a second."""
-    eventually(lambda: frames_within(members, 0.1) == 0, limit)
+def until_quiet(members: Sequence[Member], seconds: float = 0.1, limit: float = LIMIT) -> None:
+    """Wait until none of them sends anything to another node for so long."""
+    eventually(lambda: frames_within(members, seconds) == 0, limit)
 
 
 def show(members: Sequence[Member], values: Sequence[Any]) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 import locks_leader
 from locks.ownership import NotOwner, OwnershipEnded
 from locks_leader import Ownership
+from tests.cluster.ledger import Ledger, Stale
 from tests.cluster.worker import main
-from tests.leader.store import Stale, Store
 from tests.leader.worker import Candidate
 
 __all__ = ["Hired", "Owner"]
@@ -36,7 +36,7 @@ class Hired:
         self.tasks: list[tuple[float, float, int]] = []
         self.gained: list[tuple[float, int]] = []
         self.counts: Counter[str] = Counter()
-        self._stores = [Store(f"{path}/{group}") for group in range(options["groups"])]
+        self._stores = [Ledger(f"{path}/{group}") for group in range(options["groups"])]
         self._owner = f"{name}/{os.getpid()}"
         self._pause = pause
         self.worker = Ownership("tests", group_for=int, on_gained=self._gained, **options)

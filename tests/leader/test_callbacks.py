@@ -18,7 +18,7 @@ from locks_leader import (
 from tests.cluster.nodes import Nodes
 from tests.helpers import eventually
 from tests.leader.gdict import Crash, GDict, Journal
-from tests.leader.seats import NAMES, Ref, agreed, sit
+from tests.leader.members import NAMES, Ref, agreed, start_member
 
 # --- What callbacks see -------------------------------------------------------------------------
 
@@ -54,11 +54,11 @@ class Sees(GDict):
 def test_what_elected_sees(nodes: Nodes) -> None:
     """When elected it is syncing, and leads itself already; whoever was not told that yet is new."""
     a, b = nodes.meet(*NAMES[:2], mesh=False)
-    sit(b, role="worker")
-    first = sit(a, Sees)
+    start_member(b, role="worker")
+    first = start_member(a, Sees)
     agreed([first])
     eventually(lambda: first.info.workers)
-    second = sit(b)
+    second = start_member(b)
     agreed([first, second])
     for seen in first.journal.seen:
         assert seen[1:3] == (True, a.name)
@@ -73,14 +73,14 @@ def test_what_elected_sees(nodes: Nodes) -> None:
 def test_misuse_within_callbacks(nodes: Nodes) -> None:
     """Only the leader broadcasts; candidates are asked in `elected` only. Nothing else happens."""
     made = nodes.meet(*NAMES[:2], mesh=False)
-    seats = [sit(node, Sees) for node in made]
-    leader, (follower,) = agreed(seats)
+    members = [start_member(node, Sees) for node in made]
+    leader, (follower,) = agreed(members)
     with pytest.raises(NotLeader):
         locks_leader.call(follower.ref, "broadcast")
-    for seat in seats:
+    for member in members:
         with pytest.raises(locks.MisuseError, match="within elected"):
-            locks_leader.call(seat.ref, "ask")
-    assert agreed(seats)[0] is leader
+            locks_leader.call(member.ref, "ask")
+    assert agreed(members)[0] is leader
     assert locks_leader.call(leader.ref, "stop") == "stopping"
     agreed([follower])
     eventually(lambda: leader.journal.reason == "normal")
@@ -88,15 +88,15 @@ def test_misuse_within_callbacks(nodes: Nodes) -> None:
 
 def test_a_callback_that_raises(nodes: Nodes) -> None:
     """It ends the instance, after `terminate`; a call that raises goes to the caller only."""
-    seat = sit(nodes.start(NAMES[0]))
-    agreed([seat])
+    member = start_member(nodes.start(NAMES[0]))
+    agreed([member])
     for call in (locks_leader.call, locks_leader.leader_call):
         with pytest.raises(ValueError, match="as it was asked to"):
-            call(seat.ref, ("fail",))
-    assert seat.ref.is_alive()
-    locks_leader.cast(seat.ref, "crash")
-    eventually(lambda: not seat.ref.is_alive())
-    eventually(lambda: isinstance(seat.journal.reason, Crash))
+            call(member.ref, ("fail",))
+    assert member.ref.is_alive()
+    locks_leader.cast(member.ref, "crash")
+    eventually(lambda: not member.ref.is_alive())
+    eventually(lambda: isinstance(member.journal.reason, Crash))
 
 
 def test_answers_from_another_thread(nodes: Nodes) -> None:
@@ -109,8 +109,8 @@ def test_answers_from_another_thread(nodes: Nodes) -> None:
             return NO_REPLY
 
     made = nodes.meet(*NAMES[:2], mesh=False)
-    seats = [sit(node, Later) for node in made]
-    leader, (follower,) = agreed(seats)
+    members = [start_member(node, Later) for node in made]
+    leader, (follower,) = agreed(members)
 
     def answer() -> None:
         eventually(lambda: len(callers) == 2)
@@ -123,7 +123,7 @@ def test_answers_from_another_thread(nodes: Nodes) -> None:
 
     answers: list[Any] = []
     threads = [threading.Thread(target=answer)]
-    threads += [threading.Thread(target=ask, args=(s.ref, answers)) for s in seats]
+    threads += [threading.Thread(target=ask, args=(m.ref, answers)) for m in members]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,20 +178,20 @@ def test_an_init_that_raises(nodes: Nodes) -> None:
 
     node = nodes.start(NAMES[0])
     with pytest.raises(Crash, match="in init"):
-        sit(node, Fails)
+        start_member(node, Fails)
     eventually(lambda: node.agents == {})
-    other = sit(node)
+    other = start_member(node)
     assert agreed([other])[0].info.candidates == []
 
 
 def test_a_name(nodes: Nodes) -> None:
     """Other nodes reach an instance by its name; a name that is taken is refused, and nothing left."""
     a, b = nodes.meet(*NAMES[:2], mesh=False)
-    seat = sit(a, name="dict")
-    agreed([seat])
+    member = start_member(a, name="dict")
+    agreed([member])
     with pytest.raises(locks.MisuseError, match="taken"):
-        sit(a, name="dict")
-    eventually(lambda: seat.info.candidates == [])
+        start_member(a, name="dict")
+    eventually(lambda: member.info.candidates == [])
     remote = b.remote("dict", a.name)
     assert locks_leader.leader_call(remote, ("store", "a", 1)) == "ok"
     assert locks_leader.call(remote, ("content",)) == {"a": 1}

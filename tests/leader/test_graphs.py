@@ -17,7 +17,7 @@ import pytest
 import locks
 import locks_leader
 from tests.cluster.nodes import Nodes, peer
-from tests.leader.seats import NAMES, Seat, agreed, have, sit
+from tests.leader.members import NAMES, Member, agreed, have, start_member
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 ROUNDS = 300 if EXPLORE else 15
@@ -56,24 +56,24 @@ def test_random_links(nodes: Nodes, policy: str) -> None:
     chance = random.Random(SEED)
     made = nodes.meet(*NAMES, mesh=False)
     options: dict[str, Any] = {"policy": policy, "nodes": NAMES if policy == "majority" else None}
-    seats: list[Seat] = [sit(node, **options) for node in made for _ in range(2)]
+    members: list[Member] = [start_member(node, **options) for node in made for _ in range(2)]
     written: dict[str, int] = {}
     for number in range(ROUNDS):
         for _ in range(chance.randrange(1, 8)):
             change_some(made, chance)
         key = f"k{number}"
         try:
-            locks_leader.leader_call(chance.choice(seats).ref, ("store", key, 1), timeout=0.05)
+            locks_leader.leader_call(chance.choice(members).ref, ("store", key, 1), timeout=0.05)
             written[key] = 1
         except (locks_leader.LeaderTimeout, locks_leader.LeaderDied):
             pass  # it may have been carried out or not
         connect_all(made)
-        agreed(seats)
-        for seat in seats:
-            seat.journal.check()
-            assert written.items() <= seat.content.items()
-    content = seats[0].content
-    have(seats, **content)
-    counts = [sum(s.journal.executed[f"k{number}"] for s in seats) for number in range(ROUNDS)]
+        agreed(members)
+        for member in members:
+            member.journal.check()
+            assert written.items() <= member.content.items()
+    content = members[0].content
+    have(members, **content)
+    counts = [sum(m.journal.executed[f"k{number}"] for m in members) for number in range(ROUNDS)]
     assert max(counts) == 1
     assert all(counts[int(key[1:])] == 1 for key in written)

@@ -18,7 +18,7 @@ def start(world: World, number: int) -> tuple[list[Member], dict[frozenset[str],
     members: list[Member] = []
     for n, name in enumerate(names):
         peers = [links[frozenset((name, other))].peer(other) for other in names[:n]]
-        members.append(Member(name, peers=peers, mesh=False, net_ticktime=1))
+        members.append(Member(name, peers=peers, mesh=False, net_ticktime=2))
         world.processes.append(members[-1])
     for n, member in enumerate(members):
         for other in names[n + 1 :]:
@@ -57,7 +57,7 @@ def test_a_leader_that_is_cut_off(world: World, fault: str, policy: str) -> None
         store(leader, "c")
     for proxy in broken:
         proxy.heal()
-    agreed(members, limit=20)
+    agreed(members)
     if policy == "majority":
         assert waits.get() == "ok"
     have(members, a=1, b=1, c=1)

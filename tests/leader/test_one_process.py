@@ -22,7 +22,7 @@ from locks_leader import (
 from tests.cluster.nodes import Nodes, peer
 from tests.helpers import eventually
 from tests.leader.gdict import GDict
-from tests.leader.seats import NAMES, Ref, agreed, have, join, nobody_leads, part, sit
+from tests.leader.members import NAMES, Ref, agreed, have, join, nobody_leads, part, start_member
 
 # --- Policies -----------------------------------------------------------------------------------
 
@@ -34,10 +34,10 @@ def test_a_part_without_quorum(nodes: Nodes, policy: str, leads: bool) -> None:
     options: dict[str, Any] = {"policy": quorum(3)}
     if policy == "majority":
         options = {"policy": "majority", "nodes": NAMES}
-    seats = [sit(node, **options) for node in nodes.meet(*NAMES, mesh=False)]
-    leader, others = agreed(seats)
-    seats[0].store("a")
-    have(seats, a=1)
+    members = [start_member(node, **options) for node in nodes.meet(*NAMES, mesh=False)]
+    leader, others = agreed(members)
+    members[0].store("a")
+    have(members, a=1)
     term = leader.info.term
     small, large = others[:2], [leader, *others[2:]]
     if leads:
@@ -54,23 +54,23 @@ def test_a_part_without_quorum(nodes: Nodes, policy: str, leads: bool) -> None:
         locks_leader.leader_call(small[0].ref, ("store", "lost", 1), timeout=0.05)
     large[0].store("b")
     join(small, large)
-    agreed(seats)
-    have(seats, a=1, b=1)
-    for seat in seats:
-        seat.journal.check()
+    agreed(members)
+    have(members, a=1, b=1)
+    for member in members:
+        member.journal.check()
 
 
 def test_a_majority_counts_nodes_that_are_not_there(nodes: Nodes) -> None:
     """Two of five named nodes wait for a third; a node that is not named does not count."""
     made = nodes.meet(*NAMES[:2], "x@127.0.0.1", mesh=False)
-    seats = [sit(node, policy="majority", nodes=NAMES) for node in made]
-    nobody_leads(seats)
+    members = [start_member(node, policy="majority", nodes=NAMES) for node in made]
+    nobody_leads(members)
     third = nodes.start(NAMES[2], mesh=False)
-    seats.append(sit(third, policy="majority", nodes=NAMES))
-    join(seats[:3], seats[3:])
-    leader, _ = agreed(seats)
+    members.append(start_member(third, policy="majority", nodes=NAMES))
+    join(members[:3], members[3:])
+    leader, _ = agreed(members)
     leader.store("a")
-    have(seats, a=1)
+    have(members, a=1)
 
 
 # --- Outcomes of `elected` ----------------------------------------------------------------------
@@ -88,14 +88,14 @@ class Yields(GDict):
 
 def test_surrender_to(nodes: Nodes) -> None:
     """Whoever is elected hands over to the candidate that it names, which leads then."""
-    seats = [sit(node, Yields) for node in nodes.meet(*NAMES[:3], mesh=False)]
-    eventually(lambda: seats[2].info.role == "leader")
-    leader, _ = agreed(seats)
-    assert leader is seats[2]
-    seats[0].store("a")
-    have(seats, a=1)
-    for seat in seats:
-        seat.journal.check()
+    members = [start_member(node, Yields) for node in nodes.meet(*NAMES[:3], mesh=False)]
+    eventually(lambda: members[2].info.role == "leader")
+    leader, _ = agreed(members)
+    assert leader is members[2]
+    members[0].store("a")
+    have(members, a=1)
+    for member in members:
+        member.journal.check()
 
 
 def test_surrender_to_somebody_who_is_no_candidate(nodes: Nodes) -> None:
@@ -106,10 +106,10 @@ def test_surrender_to_somebody_who_is_no_candidate(nodes: Nodes) -> None:
             return SurrenderTo(election.me)
 
     a, b = nodes.meet(*NAMES[:2], mesh=False)
-    bad = sit(a, Errs)
+    bad = start_member(a, Errs)
     eventually(lambda: not bad.ref.is_alive())
     eventually(lambda: isinstance(bad.journal.reason, locks.InvalidOption))
-    good = sit(b)
+    good = start_member(b)
     agreed([good])
 
 
@@ -160,31 +160,31 @@ def test_what_followers_are_told(nodes: Nodes, outcome: Any, new: str, old: list
 def test_local_dict(nodes: Nodes) -> None:
     """Three candidates on one node that is alone: what is written through one is found at each."""
     node = nodes.start(NAMES[0])
-    seats = [sit(node) for _ in range(3)]
-    for number, seat in enumerate(seats):
-        seat.store("a", number)
-        have(seats, a=number)
+    members = [start_member(node) for _ in range(3)]
+    for number, member in enumerate(members):
+        member.store("a", number)
+        have(members, a=number)
 
 
 def test_several_candidates_and_workers_on_each_node(nodes: Nodes) -> None:
     """One leads, whatever their number; when it ends another one does, of the same node or not."""
     made = nodes.meet(*NAMES[:2], mesh=False)
-    seats = [sit(node) for node in made for _ in range(3)]
-    workers = [sit(node, role="worker") for node in made for _ in range(2)]
-    leader, _ = agreed([*seats, *workers])
-    assert leader in seats
-    for seat in (*seats, *workers):
-        info = seat.info
-        own = int(seat in seats), int(seat in workers)
+    members = [start_member(node) for node in made for _ in range(3)]
+    workers = [start_member(node, role="worker") for node in made for _ in range(2)]
+    leader, _ = agreed([*members, *workers])
+    assert leader in members
+    for member in (*members, *workers):
+        info = member.info
+        own = int(member in members), int(member in workers)
         assert (len(info.candidates), len(info.workers)) == (6 - own[0], 4 - own[1])
     workers[0].store("a")
-    have([*seats, *workers], a=1)
-    while len(seats) > 1:
-        leader, _ = agreed([*seats, *workers])
+    have([*members, *workers], a=1)
+    while len(members) > 1:
+        leader, _ = agreed([*members, *workers])
         leader.ref.stop()
-        seats.remove(leader)
-    agreed([*seats, *workers])
-    have([*seats, *workers], a=1)
+        members.remove(leader)
+    agreed([*members, *workers])
+    have([*members, *workers], a=1)
 
 
 def test_many_newcomers_at_once(nodes: Nodes) -> None:
@@ -198,8 +198,8 @@ def test_many_newcomers_at_once(nodes: Nodes) -> None:
                 all_there.wait(10)
             return ("content", {})
 
-    leader = sit(node, Waits)
-    workers = [sit(node, Waits, role="worker") for _ in range(250)]
+    leader = start_member(node, Waits)
+    workers = [start_member(node, Waits, role="worker") for _ in range(250)]
     limit = sys.getrecursionlimit()
     try:
         sys.setrecursionlimit(250)
@@ -213,17 +213,19 @@ def test_many_newcomers_at_once(nodes: Nodes) -> None:
 def test_nothing_is_left_behind(nodes: Nodes, end: str) -> None:
     """When all have ended, after a split and a heal, there are no agents, locks, groups and names left."""
     made = nodes.meet(*NAMES[:3], mesh=False)
-    seats = [sit(node) for node in made] + [sit(node, role="worker") for node in made]
-    agreed(seats)
-    part([seats[0], seats[3]], [*seats[1:3], *seats[4:]])
-    agreed([seats[0], seats[3]])
-    join([seats[0]], seats[1:3])
-    agreed(seats)
-    for seat in seats:
+    members = [start_member(node) for node in made] + [
+        start_member(node, role="worker") for node in made
+    ]
+    agreed(members)
+    part([members[0], members[3]], [*members[1:3], *members[4:]])
+    agreed([members[0], members[3]])
+    join([members[0]], members[1:3])
+    agreed(members)
+    for member in members:
         if end == "stop":
-            seat.ref.stop()
+            member.ref.stop()
         else:
-            locks.kill(seat.ref)
+            locks.kill(member.ref)
     for node in made:
         eventually(lambda node=node: node.agents == {})  # type: ignore[misc]
         eventually(lambda node=node: node.statistics().table.entries == 0)  # type: ignore[misc]
@@ -234,19 +236,19 @@ def test_elections_do_not_disturb_each_other(nodes: Nodes) -> None:
     """Instances of different resources know nothing of each other, not even of prefixes."""
     node = nodes.start(NAMES[0])
     resources: list[Any] = ["r", ("r", 1), ("r",), 17, locks.Atom("r")]
-    seats = [sit(node, resource=resource) for resource in resources]
-    for seat in seats:
-        leader, _ = agreed([seat])
+    members = [start_member(node, resource=resource) for resource in resources]
+    for member in members:
+        leader, _ = agreed([member])
         assert leader.info.candidates == []
 
 
 def test_a_node_that_is_alone(nodes: Nodes) -> None:
     """An instance leads alone, and its node takes its end: calls to it fail, others are not needed."""
     node = nodes.start(NAMES[0])
-    seat = sit(node)
-    agreed([seat])
+    member = start_member(node)
+    agreed([member])
     node.stop()
-    eventually(lambda: not seat.ref.is_alive() or seat.info.role != "leader")
+    eventually(lambda: not member.ref.is_alive() or member.info.role != "leader")
 
 
 # --- Links that are lost at the wrong moment ----------------------------------------------------
@@ -282,16 +284,16 @@ def test_a_link_that_is_lost_while_states_are_merged(nodes: Nodes) -> None:
 
     options: dict[str, Any] = {"policy": "majority", "nodes": NAMES[:3]}
     assert third.connect(peer(second))
-    seats = [sit(node, GivesWay, **options) for node in (second, third)]
-    agreed(seats)
-    seats[0].store("k")
-    have(seats, k=1)
+    members = [start_member(node, GivesWay, **options) for node in (second, third)]
+    agreed(members)
+    members[0].store("k")
+    have(members, k=1)
     third.stop()
-    nobody_leads(seats[:1])
-    seats[1] = sit(first, Flaps, **options)
-    join(seats[:1], seats[1:])
+    nobody_leads(members[:1])
+    members[1] = start_member(first, Flaps, **options)
+    join(members[:1], members[1:])
     eventually(lambda: flaps)
-    agreed(seats)
-    have(seats, k=1)
-    for seat in seats:
-        seat.journal.check()
+    agreed(members)
+    have(members, k=1)
+    for member in members:
+        member.journal.check()

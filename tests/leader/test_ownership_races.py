@@ -9,13 +9,14 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.leader.sessions import GROUPS, Place, World
 
 from locks import OperatingError
+from tests.leader.sessions import GROUPS, Place, World
 
 CHOICES = st.lists(st.integers(0, 1 << 16), max_size=150)
 SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
-PLAYS = 20_000 if os.environ.get("LOCKS_EXPLORE") == "1" else 300
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+PLAYS = 2_000 if EXPLORE else 300
 
 
 def play(choices: list[int], cuts: bool) -> None:
@@ -55,11 +56,12 @@ def test_tokens_tell_owners_apart(choices: list[int]) -> None:
     play(choices, cuts=True)
 
 
+@pytest.mark.parametrize("turn", range(10 if EXPLORE else 1))
 @pytest.mark.parametrize("cuts", [False, True])
-def test_long_plays(cuts: bool) -> None:
+def test_long_plays(cuts: bool, turn: int) -> None:
     """The same for longer plays, which chance makes."""
     print("seed", SEED)
-    chance = random.Random(SEED)
+    chance = random.Random(SEED + turn)
     for _ in range(PLAYS):
         play([chance.randrange(1 << 16) for _ in range(chance.randrange(400))], cuts)
 
@@ -137,7 +139,7 @@ def test_a_release_on_its_way_to_a_leader_that_dies() -> None:
     (asked_back,) = second.part.member.leaving
     world.end(second, asked_back)
     world.take_in(second)
-    assert [what[1][0] for what in world.on_the_way("w1", "w0")] == ["released"]
+    assert [what[1][0] for what in world.on_the_way("w1", "w0")] == ["groups_released"]
     world.kill("w0")
     world.elect("w2")
     arrive(world)
@@ -148,7 +150,7 @@ def test_a_release_on_its_way_to_a_leader_that_dies() -> None:
     ]
 
 
-def test_what_an_older_office_says_is_ignored() -> None:
+def test_what_an_older_session_says_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
     """A grant, an order to let go, and a release that name a session which is over change nothing."""
     world, (first, second, _) = took_part(3)
     old = (1, "w0")
@@ -156,17 +158,45 @@ def test_what_an_older_office_says_is_ignored() -> None:
     arrive(world)
     before = world.owned()
     participant, election = second.participant, second.election
-    participant.handle_cast(("granted", old, 9, [0, 1], 999), election)
-    participant.handle_cast(("revoked", old, 9, list(second.part.member.owned)), election)
-    participant.handle_cast(("closed", old), election)
+    participant.handle_cast(("grant", old, 9, 0, [0, 1], 999), election)
+    participant.handle_cast(("revoke", old, 9, 0, list(second.part.member.owned)), election)
+    participant.handle_cast(("closed", old, 9, 0), election)
     third = world.places["w2"]
     third.participant.handle_cast(
-        ("released", old, "w1", list(second.part.member.owned)), third.election
+        ("groups_released", old, second.name, list(second.part.member.owned)), third.election
     )
-    third.participant.handle_cast(("report", old, "w1", {0: 999}, 9), third.election)
+    third.participant.handle_cast(("report", old, second.name, {0: 999}, 9), third.election)
     arrive(world)
     assert world.owned() == before
     assert not first.leads
+    assert not caplog.records, "they are messages, but of another session"
+
+
+def test_a_strange_message_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """Another node sends what nobody of ours would: nothing changes, and nobody ends; it is logged."""
+    world, (leader, other, _) = took_part(3)
+    before = world.owned()
+    session = leader.term, leader.name
+    for place, message in (
+        (leader, ("groups_released", session, other.name, [99])),
+        (leader, ("report", session, "somebody", {0: 999}, 1)),
+        (other, ("grant", session, 9, 0, "all", 999)),
+        (other, None),
+    ):
+        place.participant.handle_cast(message, place.election)
+        assert "ignores a message" in caplog.records[-1].message
+    arrive(world)
+    assert world.owned() == before
+
+
+def test_without_a_session_no_message_is_acted_on() -> None:
+    """Whoever follows nobody is granted nothing, whatever session the message names."""
+    world = World()
+    world.join()
+    (place,) = world.places.values()
+    place.participant.handle_cast(("grant", None, 1, 0, [0], 7), place.election)
+    place.participant.handle_cast(("welcome", None, 1, 0), place.election)
+    assert world.owned() == {"w0": []}
 
 
 def test_a_leader_that_has_stepped_down_takes_its_workers_along() -> None:
@@ -178,6 +208,44 @@ def test_a_leader_that_has_stepped_down_takes_its_workers_along() -> None:
     world.elect("w1")
     arrive(world)
     world.check_settled()
+
+
+@pytest.mark.parametrize("next_leader", ["w1", "w2"])
+def test_a_leaver_tells_the_next_leader(next_leader: str) -> None:
+    """It has a task at hand when its leader dies: its other groups need not wait for that task.
+
+    So it is when the leaver itself is elected.
+    """
+    world, (_, leaver, other) = took_part(3)
+    (group, *_) = leaver.part.member.owned
+    assert world.begin("w1", group)
+    leaver.part.stop(now=False)
+    world.take_in(leaver)  # and tells the leader, which dies
+    world.kill("w0")
+    world.elect(next_leader)
+    arrive(world)
+    assert sorted(other.part.member.owned) == [g for g in range(GROUPS) if g != group]
+    world.settle()
+    world.check_settled()
+
+
+def test_a_callback_of_the_leader_that_fails() -> None:
+    """The others were told before it is called: what they are asked back does not depend on it."""
+    world, (leader, _, _) = took_part(3)
+
+    def fail(group: int) -> None:
+        raise ValueError("as it was asked to")
+
+    leader.part._on_lost = fail
+    for name in (world.join(), world.join()):
+        world.lead(leader, name)
+        world.deliver("w0", name)
+        world.deliver(name, "w0")
+    world.agree(leader)
+    with pytest.raises(ValueError, match="as it was asked to"):
+        world.take_in(leader)
+    sent = [message[1][0] for other in ("w1", "w2") for message in world.on_the_way("w0", other)]
+    assert "revoke" in sent
 
 
 def test_who_loses_sight_of_the_leader_begins_nothing() -> None:

@@ -7,32 +7,30 @@ from __future__ import annotations
 
 import os
 import random
-import statistics
 
 import pytest
 
 from tests.leader.harness import (
     Cluster,
     agreed,
-    frames_within,
+    frames,
     have,
     nobody_leads,
     store,
     the_leader,
     until_quiet,
 )
-from tests.leader.splits import KINDS, TARGET, split_and_heal
+from tests.leader.splits import KINDS, split_and_heal
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 TIMES = 20 if EXPLORE else 2
 SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
-BUSY = 10  # how many times slower a machine may be that does other things, too
 BOUND = 2500  # messages
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_split_and_heal(cluster: Cluster, kind: str) -> None:
-    """Each part agrees, and after the heal all agree soon and have what was written on both sides.
+    """Each part agrees, and after the heal all agree and have what was written on both sides.
 
     The messages of a split and of a heal are bounded, and then nobody says anything.
     """
@@ -43,7 +41,6 @@ def test_split_and_heal(cluster: Cluster, kind: str) -> None:
     agreed(members)
     splits = [split_and_heal(cluster, members, kind, chance, n) for n in range(TIMES)]
     print(splits)
-    assert statistics.median(split.seconds for split in splits) < TARGET * BUSY
     assert max(split.apart for split in splits) < BOUND
     assert max(split.healing for split in splits) < BOUND
 
@@ -57,12 +54,11 @@ def test_nobody_talks_without_a_quorum(cluster: Cluster) -> None:
     cluster.part(small, large)
     nobody_leads(small)
     agreed(large)
-    until_quiet(members)
-    assert frames_within(small, 0.5) == 0
-    assert frames_within(large, 0.5) == 0
+    until_quiet(members, 0.5)
+    said = frames(small)
     store(large[0], "a")
     have(large, a=1)
-    assert frames_within(small, 0.0) == 0
+    assert frames(small) == said
     cluster.join(members)
     agreed(members)
     have(members, a=1)
@@ -75,8 +71,7 @@ def test_a_quorum_of_three_parts_of_two(cluster: Cluster) -> None:
     agreed(members)
     cluster.part(members[:2], members[2:4], members[4:])
     nobody_leads(members)
-    until_quiet(members)
-    assert frames_within(members, 0.3) == 0
+    until_quiet(members, 0.5)
     cluster.join(members[:2], members[4:])
     agreed([*members[:2], *members[4:]])
     nobody_leads(members[2:4])

@@ -8,7 +8,7 @@ import pytest
 
 from locks_leader.sim.parties import MemberId
 from locks_leader.sim.plan import PolicyName, node_names, policy_for
-from locks_leader.sim.schedule import ORDERS, Chooser, Order, settle
+from locks_leader.sim.schedule import ORDERS, Order, chooser, settle
 from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 
@@ -40,7 +40,7 @@ class Cluster:
         plan = ElectionPlan(names, (instances,), policy=policy_for(policy, names))  # type: ignore[arg-type]
         self.names = names
         self.world: ElectionWorld = plan.world()
-        self.choose = Chooser(random.Random(nodes), order)
+        self.choose = chooser(random.Random(nodes), order)
         self.settle()
 
     def settle(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from locks_leader.core.contest import Contest
 from locks_leader.core.events import BeginContest
 from locks_leader.policy import Policy
-from locks_leader.sim.schedule import ORDERS, Chooser, in_order, settle
+from locks_leader.sim.schedule import ORDERS, chooser, in_order, settle
 from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 FINDING = ("Here", "WatchRequest")  # by these candidates find each other, and monitor each other
@@ -41,7 +41,7 @@ def test_an_election_takes_few_messages(nodes: int) -> None:
     assert cost(nodes, in_order) == 10 * (nodes - 1)
     for order in ORDERS:
         for seed in range(3):
-            taken = cost(nodes, Chooser(random.Random(seed), order))
+            taken = cost(nodes, chooser(random.Random(seed), order))
             assert taken <= 15 * (nodes - 1), f"seed {seed}, {order}"
 
 
@@ -55,7 +55,7 @@ def test_without_a_gate_it_takes_many(monkeypatch: pytest.MonkeyPatch) -> None:
         self._out.append(BeginContest(self.round, frozenset(self._asked)))
 
     monkeypatch.setattr(Contest, "contend", contend)
-    assert cost(5, Chooser(random.Random(1), "any")) > 10 * 40
+    assert cost(5, chooser(random.Random(1), "any")) > 10 * 40
 
 
 def test_who_cannot_win_is_quiet() -> None:

@@ -59,9 +59,11 @@ def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
             raise AssertionError(f"{policy}, seed {seed}: {error}") from error
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(part, marks=pytest.mark.explore) for part in (1, 2, 3))]
+)
 def test_ten_nodes_with_random_splits_joins_and_checks(part: int) -> None:
-    """The original's case that it does not pass itself: 200 seeds in all.
+    """The original's case that it does not pass itself: 50 seeds, and 200 in all.
 
     Messages are bounded: so many for each thing that happens to the network, not storms.
     """

@@ -171,7 +171,7 @@ def test_a_grant_that_vanishes(monkeypatch: Patch) -> None:
     def vanishing(self: LockTable, *args: Any) -> list[Entry]:
         changed = real(self, *args)
         owner: EntryOwner = changed[0].owner
-        if changed[0].write and not changed[0].granted:
+        if changed[0].mode == "write" and not changed[0].granted:
             for entry in owner.all():
                 entry.granted = False
         return changed

@@ -17,7 +17,7 @@ from locks.core.messages import RequestStates
 from locks.core.server.notifier import Notifier
 from locks.sim import space as spaces
 from locks.sim.case import case_of, replay
-from locks.sim.explore import Outcome, TooManyStates, explore
+from locks.sim.explore import Explored, TooManyStates, explore
 from locks.sim.host import Host, Violation
 from locks.sim.plan import Plan
 from locks.sim.reactions import SETTLE
@@ -61,7 +61,7 @@ def at_end(world: World) -> tuple[Any, ...]:
     return tuple((c.finished, c.failed, len(c.reports)) for c in world.clients)
 
 
-def explored(plan: Plan, held: bool, **how: bool) -> Outcome | None:
+def explored(plan: Plan, held: bool, **how: bool) -> Explored | None:
     """What an exploration finds; nothing if the world is too large."""
     try:
         return explore(start(plan, held), LIMIT, at_end=at_end, **how)
@@ -210,7 +210,7 @@ def test_wrong_rules_are_found_by_both(name: str) -> None:
 
 def test_a_violation_is_one_in_the_world_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found is told as a case; replayed, that goes wrong in the same way."""
-    monkeypatch.setattr(Notifier, "_tell_edge", lambda *args: None)
+    monkeypatch.setattr(Notifier, "_notify_edge", lambda *args: None)
     plan = scripted("write a; write b", "write c; again; write b; write a")
     for reduce in (True, False):
         with pytest.raises(Violation, match="stuck") as caught:

@@ -79,7 +79,7 @@ def test_small_rings_in_every_order(size: int, at_once: bool, abort: bool) -> No
 
 @pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
-@pytest.mark.parametrize("size", [10, 20, 50])
+@pytest.mark.parametrize("size", [10, 20, pytest.param(50, marks=pytest.mark.explore)])
 def test_large_rings_in_random_orders(size: int, at_once: bool, abort: bool) -> None:
     """The same for 10, 20 and 50 agents, in some of their orders."""
     for seed in range(50 if EXPLORE or size < 50 else 20):

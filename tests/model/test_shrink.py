@@ -14,7 +14,7 @@ from locks.sim.client import SERIALS
 from locks.sim.host import Violation
 from locks.sim.plan import Shape, plan
 from locks.sim.rules import Rule
-from locks.sim.runs import Failure, run_plan
+from locks.sim.runs import FailedRun, run_plan
 from locks.sim.schedule import run
 from locks.sim.shrink import shrink, weight
 from locks.sim.world import Choice
@@ -58,7 +58,7 @@ class Restless(AgentMachine):
         return super().receive(message) + more
 
 
-def failures(rule: Rule, shape: Shape, count: int) -> list[Failure]:
+def failures(rule: Rule, shape: Shape, count: int) -> list[FailedRun]:
     """The first runs that go wrong."""
     found = []
     for seed in range(2000):
@@ -70,7 +70,7 @@ def failures(rule: Rule, shape: Shape, count: int) -> list[Failure]:
     raise AssertionError(f"only {len(found)} of {count} runs went wrong")
 
 
-def shrunk(failure: Failure) -> Case:
+def shrunk(failure: FailedRun) -> Case:
     """A run that went wrong, as small as it gets."""
     kind = kind_of(failure.error)
     case = shrink(case_of(failure.plan, failure.schedule), kind)

@@ -393,20 +393,6 @@ def test_who_finds_nothing_is_not_mentioned() -> None:
     assert not [line for line in told(world) if "sees" in line]
 
 
-def test_news_are_called_news() -> None:
-    """An agent that was told before is told what has changed."""
-    world = traced("write a; try write c", "write b; write a; write d", "write c; write b")
-    for number in (1, 2, 3, 1, 2, 3):
-        world.step(number)
-        world.deliver("n1")
-    world.deliver(1, 2)
-    world.do(("time out", 1))
-    world.deliver()
-    assert "Client 1 tells client 2 what has changed: client 1 no longer waits for c." in told(
-        world
-    )
-
-
 def test_a_teller_follows_a_node_at_once() -> None:
     """Told from messages alone, as those of a real node are, who has left is in nobody's way."""
     world = act(["write a", "write a", "write a"], turns=[1, 1, 2, 3])

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from locks.errors import LocksError
 from locks.mvcc import Aborted, Committed, Deadlock, Guard, Intent, Moved, Request, Span, Txn
-from locks.mvcc.records import Lock
+from locks.mvcc.records import KeyLock
 from locks.mvcc.table import LockStates
 from tests.mvcc.invariants import check_invariants
 from tests.mvcc.oracle import Ask, Oracle
@@ -296,7 +296,7 @@ WEIGHTS = [8, 5, 6, 1, 1, 8, 1, 3]
 class ReadsPastItsOwnTimestamp(LockStates):
     """A reader at exactly the intent's timestamp goes on."""
 
-    def _is_in_the_way(self, lock: Lock, guard: Guard, writes: bool) -> bool:
+    def _is_in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> bool:
         same = lock.holder is not None and lock.holder.timestamp == guard.txn.timestamp
         return (writes or not same) and super()._is_in_the_way(lock, guard, writes)
 
@@ -304,7 +304,7 @@ class ReadsPastItsOwnTimestamp(LockStates):
 class KeepsReservations(LockStates):
     """A younger request's reservation is not taken by an older one."""
 
-    def _is_in_the_way(self, lock: Lock, guard: Guard, writes: bool) -> bool:
+    def _is_in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> bool:
         other = lock.reservation
         if writes and other is not None and other.txn.id != guard.txn.id:
             return True
@@ -335,7 +335,7 @@ def test_a_wrong_table_is_caught(wrong: type[LockStates]) -> None:
         runs()
 
 
-def two_writers() -> tuple[LockStates, Lock]:
+def two_writers() -> tuple[LockStates, KeyLock]:
     """A key that is held, a reader and two writers that wait for it."""
     table = LockStates()
     table.acquire_lock("a", Txn(1, 10))
@@ -348,7 +348,7 @@ def two_writers() -> tuple[LockStates, Lock]:
     return table, lock
 
 
-BROKEN: dict[str, Callable[[LockStates, Lock], object]] = {
+BROKEN: dict[str, Callable[[LockStates, KeyLock], object]] = {
     "holder and reservation": lambda table, lock: setattr(lock, "reservation", lock.queue[0]),
     "neither": lambda table, lock: setattr(lock, "holder", None),
     "readers without a holder": lambda table, lock: (

@@ -20,9 +20,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FILES = [path for path in [ROOT / "README.md"] if path.exists()]
 FILES += sorted((ROOT / "docs").rglob("*.md"))
-TIMEOUT = 30.0  # seconds, for all Python blocks of a file, and for each command
+TIMEOUT = 120.0  # seconds, for all Python blocks of a file, and for each command
 
 FENCE = re.compile(r" *(`{3,}|~{3,}) *(\w*)")
+LONG = re.compile(r"python -m locks sim (run|explore)\b")  # these explore
 NOT_RUN = re.compile(r"<!-- *not run: *(\S.*?) *-->")
 
 
@@ -121,7 +122,11 @@ def test_python_blocks_run(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    [pytest.param(c, id=f"{p}: {c}") for p, text in PAGES.items() for c in commands(text)],
+    [
+        pytest.param(c, id=f"{p}: {c}", marks=pytest.mark.explore if LONG.match(c) else ())
+        for p, text in PAGES.items()
+        for c in commands(text)
+    ],
 )
 def test_command_runs(command: str, tmp_path: Path) -> None:
     """Each command of the documentation ends with exit status 0."""

@@ -28,6 +28,7 @@ from benchmarks.ownership import main as ownership_counts
 from examples.cautionary_tale.__main__ import main as cautionary_tale
 from locks.__main__ import main
 from locks_leader.sim import cli_diagrams
+from tests.repo.layers import main as layers
 
 ROOT = Path(__file__).parents[2]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,6 +37,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks_leader.sim.cli_diagrams ": cli_diagrams.main,
     "python -m examples.cautionary_tale ": cautionary_tale,
     "python -m benchmarks.ownership": ownership_counts,
+    "python -m tests.repo.layers": layers,
 }
 
 BLOCK = re.compile(

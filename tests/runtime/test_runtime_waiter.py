@@ -181,7 +181,7 @@ def test_wakes_from_other_threads_are_never_lost() -> None:
         gevent.spawn(waker, boxes[3]),
         gevent.spawn(lambda: counts.append(waiting(boxes[3]))),
     ]
-    eventually(lambda: len(counts) == 4, limit=60)
+    eventually(lambda: len(counts) == 4)
     gevent.joinall(greenlets, timeout=5)
     assert counts == [rounds] * 4
     eventually(lambda: not any(thread.is_alive() for thread in threads))

@@ -25,7 +25,8 @@ class Net:
         self.answers: dict[Any, Any] = {}
         self.told: list[Notification] = []
         self.lost: list[Lost] = []
-        self.sent: list[Any] = []
+        self.sent: list[Any] = []  # to lock servers
+        self.told_agents: list[ToAgent] = []
 
     def agent(self, **options: Any) -> AgentMachine:
         serial = len(self.agents) + 1
@@ -44,6 +45,7 @@ class Net:
                     server = self.servers[effect.node]
                     todo += [(sender, each) for each in server.handle(effect.message)]
             elif isinstance(effect, ToAgent):
+                self.told_agents.append(effect)
                 receiver = self.agents[effect.agent]
                 todo += [(receiver, each) for each in receiver.receive(effect.message)]
             elif isinstance(effect, AnswerWait):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.errors import InvalidOption
-from locks.groups.table import Discover, Join, Leave, Message, Sync
+from locks.groups.table import AnyGroup, AnyMember, Discover, Join, Leave, Message, Sync
 from locks.groups.wire import PIECE, Group, pack, pieces, to_group, unpack
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom, ImproperList, Pid
 from locks.wire import BadMessage
 from tests.otp.strategies import TERMS
+from tests.unit.strategies import values
 
 HERE, THERE = "a@127.0.0.1", "b@127.0.0.1"
 ME = Pid(1 << 32 | 5, HERE, 7)
@@ -45,6 +46,21 @@ def test_each_message_both_ways(message: Message, term: Any) -> None:
     """Each message is the term of `pg`, and comes back as it was."""
     assert pack(message, ME, lambda pid: pid) == term
     assert unpack(decode(encode(term))) == (ME, message)
+
+
+MEMBERS = st.sampled_from([ONE, TWO])
+MESSAGES = {
+    kind: values(kind, {AnyGroup: st.sampled_from([G, H]), AnyMember: MEMBERS})
+    for kind in get_args(Message)
+}
+
+
+@pytest.mark.parametrize("kind", MESSAGES)
+@given(st.data())
+def test_messages_with_any_fields(kind: Any, data: st.DataObject) -> None:
+    """Each message comes back as it was, whatever is in it."""
+    message = data.draw(MESSAGES[kind])
+    assert unpack(decode(encode(pack(message, ME, lambda pid: pid)))) == (ME, message)
 
 
 def test_what_newer_versions_say() -> None:

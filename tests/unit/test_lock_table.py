@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from random import Random
 from typing import Any
@@ -15,14 +16,14 @@ from locks.core.server import table as lock_table
 from locks.core.server import tree as lock_tree
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner, Slot
-from locks.model import LockId, Mode
+from locks.model import MODES, LockId, Mode
 from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
 
 EXPLORE = 20 if os.environ.get("LOCKS_EXPLORE") == "1" else 1
 
 WHO = st.integers(0, 5)
 IDS = st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map(tuple)
-MODES: st.SearchStrategy[Mode] = st.sampled_from(["read", "write"])
+ANY_MODE: st.SearchStrategy[Mode] = st.sampled_from(MODES)
 INDEX = st.integers(0, 10**6)
 
 
@@ -37,17 +38,17 @@ class TableAndOracle(RuleBasedStateMachine):
         self.agents = agents
         self.both = Lockstep(LockTable(first_version))
 
-    @rule(who=WHO, lock_id=IDS, mode=MODES)
+    @rule(who=WHO, lock_id=IDS, mode=ANY_MODE)
     def request(self, who: int, lock_id: LockId, mode: Mode) -> None:
         self.both.request(agent(who % self.agents), lock_id, mode)
 
-    @rule(who=WHO, lock_id=IDS, mode=MODES)
+    @rule(who=WHO, lock_id=IDS, mode=ANY_MODE)
     def request_again(self, who: int, lock_id: LockId, mode: Mode) -> None:
         """More requests than anything else, so that there is something to compare."""
         self.both.request(agent(who % self.agents), lock_id, mode)
 
     @precondition(lambda self: self.both.wishes)
-    @rule(index=INDEX, mode=st.sampled_from(["read", "write", None]))
+    @rule(index=INDEX, mode=st.none() | ANY_MODE)
     def release(self, index: int, mode: Mode | None) -> None:
         """Of an id that somebody has or had."""
         wishes = list(self.both.wishes.values())
@@ -146,6 +147,39 @@ def test_lockstep_notices_a_broken_table(broken: str, monkeypatch: pytest.Monkey
 
 # --- Waiting and being granted ------------------------------------------------------------------
 
+RELATED = [("a", "a"), ("a", "a/1"), ("a/1", "a"), ("a/1/x", "a")]
+UNRELATED = [("a", "b"), ("a/1", "a/2"), ("a/1", "b/1"), ("a", "ab")]
+
+
+@pytest.mark.parametrize(("one", "other"), RELATED + UNRELATED)
+def test_requests_conflict_by_agent_id_and_mode(one: str, other: str) -> None:
+    """Of two agents, on related ids, not both reads. Else both are granted."""
+    for first, second in itertools.product(["read", "write"], repeat=2):
+        conflict = (one, other) in RELATED and (first, second) != ("read", "read")
+        both = Lockstep()
+        both.play(f"1 {first} {one}", f"2 {second} {other}")
+        assert both.waits == ({(2, 1)} if conflict else set())
+        both.play("2 end", f"1 {second} {other}")
+        assert both.waiting == []
+
+
+def test_granted_is_a_request_that_no_conflicting_one_stands_ahead_of() -> None:
+    """A granted one and a waiting one are alike in the way; who stands behind is not."""
+    both = Lockstep()
+    both.play("1 read a", "2 write a", "3 read a", "4 read b")
+    assert both.held == {"1 read a", "4 read b"}
+    assert both.waits == {(2, 1), (3, 2)}
+    both.play("1 end")
+    assert both.held == {"2 write a", "4 read b"}
+
+
+def test_a_new_request_stands_last() -> None:
+    """Behind all that conflict with it, in the order in which they came."""
+    both = Lockstep()
+    both.play("1 write a", "3 write a/1", "2 read a", "4 write a")
+    assert both.waiting == ["3 write a/1", "2 read a", "4 write a"]
+    assert both.waits == {(3, 1), (2, 1), (2, 3), (4, 1), (4, 2), (4, 3)}
+
 
 def test_readers_share_and_a_writer_excludes() -> None:
     """Reads of one id are granted together; a write is granted alone."""
@@ -226,14 +260,14 @@ def test_a_repeated_request_changes_nothing() -> None:
 # --- Cover --------------------------------------------------------------------------------------
 
 
-def test_a_row_of_an_own_table_is_granted_with_it() -> None:
+def test_a_row_that_an_own_table_covers_is_granted_with_it() -> None:
     """Although others already wait for the table."""
     both = Lockstep()
     both.play("1 write a", "2 write a/1", "3 write a", "1 write a/1", "1 read a/1/x")
     assert both.held == {"1 write a", "1 write a/1", "1 read a/1/x"}
 
 
-def test_a_row_of_a_waiting_table_stands_at_its_place() -> None:
+def test_a_row_that_a_waiting_table_covers_stands_at_its_place() -> None:
     """Ahead of those who came after the table, and granted together with it."""
     both = Lockstep()
     both.play("1 write a", "2 write a", "3 write a/1", "2 write a/1")
@@ -279,7 +313,7 @@ def test_what_a_granted_request_covers_is_granted_whoever_stands_ahead() -> None
 # --- Conversion ---------------------------------------------------------------------------------
 
 
-def test_an_upgrade_does_not_wait_for_who_waits_for_it() -> None:
+def test_conversion_an_upgrade_does_not_wait_for_who_waits_for_it() -> None:
     """From read to write: a waiting writer and the readers behind it stand behind the upgrade."""
     both = Lockstep()
     both.play("1 read a", "2 write a", "3 read a", "1 write a")
@@ -287,8 +321,8 @@ def test_an_upgrade_does_not_wait_for_who_waits_for_it() -> None:
     assert both.waits == {(2, 1), (3, 1), (3, 2)}
 
 
-def test_an_upgrade_that_waits_keeps_its_read() -> None:
-    """Nothing is lost silently; the upgrade waits for the other reader only."""
+def test_a_read_is_not_lost_silently_when_its_upgrade_waits() -> None:
+    """It is kept; the upgrade waits for the other reader only."""
     both = Lockstep()
     both.play("1 read a", "3 read a", "2 write a", "1 write a")
     assert both.held == {"1 read a", "3 read a"}
@@ -296,7 +330,7 @@ def test_an_upgrade_that_waits_keeps_its_read() -> None:
     assert (1, 2) not in both.waits
 
 
-def test_rows_to_table_does_not_wait_for_who_waits_for_the_rows() -> None:
+def test_conversion_of_rows_to_table_does_not_wait_for_who_waits_for_the_rows() -> None:
     """Neither for one who waits for a row, nor for one who waits for the table."""
     both = Lockstep()
     both.play("1 write a/1", "1 write a/2", "2 write a/2", "3 write a", "4 read a/1/x")
@@ -306,7 +340,7 @@ def test_rows_to_table_does_not_wait_for_who_waits_for_the_rows() -> None:
     assert both.held == {"2 write a/2"}
 
 
-def test_a_new_row_does_not_wait_for_who_waits_for_the_other_rows() -> None:
+def test_conversion_a_new_row_does_not_wait_for_who_waits_for_the_other_rows() -> None:
     """Somebody waits for the table because of my row: I may take more rows."""
     both = Lockstep()
     both.play("1 write a/1", "2 write a", "1 write a/2", "3 write a/3")
@@ -347,7 +381,7 @@ def test_places_keep_the_order_of_a_line(line: list[int | None]) -> None:
     table = LockTable()
     standing: list[Entry] = []
     for number, index in enumerate(line):
-        entry = Entry(number, EntryOwner(agent(number), "c"), Slot(("a",), None), True)
+        entry = Entry(number, EntryOwner(agent(number), "c"), Slot(("a",), None), "write")
         if index is None or not standing:
             table._place(entry)
             standing.append(entry)
@@ -516,7 +550,7 @@ def test_a_downgrade_lets_readers_in() -> None:
     assert both.waiting == ["3 write a"]
 
 
-def test_a_cancelled_request_holds_up_nobody() -> None:
+def test_release_of_a_waiting_request_lets_others_go() -> None:
     """A waiting request that is released lets those behind it go."""
     both = Lockstep()
     both.play("1 read a", "2 write a", "3 read a/1", "2 release a")
@@ -543,11 +577,74 @@ def test_an_empty_table_has_nothing_left() -> None:
     both.play("1 end", "2 end", "3 end")
     root = both.table.find(())
     assert root is not None
-    assert (root.children, root.below, root.writes_below) == ({}, 0, 0)
+    assert (root.children, sum(root.below)) == ({}, 0)
     assert both.table.owners == {}
     assert both.table.find(("a",)) is None
     assert both.table.ids() == []
     assert both.request(agent(4), ("a",), "write").since > version
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_granted_lock_is_never_lost_silently(seed: int) -> None:
+    """Whatever is asked for, by others or by itself: only release, removal and surrender take it."""
+    chance = Random(seed)
+    table = LockTable()
+    held: dict[int, Entry] = {}
+    for _ in range(200):
+        who = agent(chance.randrange(4))
+        lock_id = tuple(chance.choices("ab", k=chance.randint(1, 3)))
+        own = {n for n, entry in held.items() if entry.owner.id == who}
+        what = chance.choice(["request"] * 8 + ["release", "remove", "surrender"])
+        if what == "request":
+            changed = table.request(who, "c", lock_id, chance.choice(["read", "write"]))
+            own = set()
+        elif what == "release":
+            changed = table.release(who, lock_id)
+            own = {n for n in own if held[n].slot.lock_id == lock_id}
+        elif what == "remove":
+            changed = table.remove(who)
+        else:
+            changed = table.surrender(who, lock_id)
+        lost = {n for n, entry in held.items() if entry.gone or not entry.granted}
+        assert lost <= own, f"{what} of {lock_id} by {who}"
+        assert lost <= {entry.number for entry in changed}, "it is not said"
+        held = {e.number: e for e in table.view(()) if e.granted}
+
+
+def test_versions_rise_with_each_change() -> None:
+    """Whatever changes gets a version larger than all before it, also in the node's next table."""
+    last = 0
+    for _ in range(2):
+        both = Lockstep(LockTable(first_version=last))
+        for line in (
+            "1 write a",
+            "2 write a",
+            "3 read a/1",
+            "1 surrender a",
+            "2 release a",
+            "3 end",
+        ):
+            versions = [entry.version for entry in both.play(line)]
+            assert versions == sorted(set(versions))
+            assert versions[0] > last
+            last = versions[-1]
+
+
+def test_fencing_tokens_rise_from_grant_to_grant() -> None:
+    """The version of a grant is larger than that of each grant before it, in a new table as well."""
+    tokens = []
+    table = LockTable()
+    for number in range(3):
+        for who in (1, 2):
+            table.request(agent(who), "c", ("a",), "write")
+        for who in (1, 2):
+            (entry,) = [e for e in table.view(("a",)) if e.granted]
+            tokens.append(entry.since)
+            table.remove(agent(who))
+        if number == 1:
+            table = LockTable(first_version=table.version)
+    assert tokens == sorted(set(tokens))
+    assert len(tokens) == 6
 
 
 def test_versions_start_where_the_table_is_told() -> None:

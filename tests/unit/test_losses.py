@@ -94,7 +94,7 @@ def test_a_requirement_that_is_still_met_is_no_loss(
     (told,) = net.lost
     assert told.lock_ids == (A,)
     assert lost(agent).nodes == (last,)
-    assert agent.lost == (A,)
+    assert agent.study.lost == (A,)
 
 
 @pytest.mark.parametrize("again", ["a wait", "the status", "a notification"])
@@ -117,7 +117,7 @@ def test_a_lost_lock_stays_lost_until_the_client_is_told_again(again: str) -> No
         net.do(agent, agent.set_flag("notify", True))
     agent.ensure_held(A)
     agent.ensure_held(None)
-    assert agent.lost == ()
+    assert agent.study.lost == ()
 
 
 def test_a_restart_is_a_loss() -> None:

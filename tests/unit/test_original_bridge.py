@@ -465,7 +465,7 @@ def check(world: World) -> None:
             tail = world.infos[pid, slot.lock_id].queue[1:]
             assert any(e.pid == pid for group in tail for e in group.entries)
             for other in table.related(slot.lock_id):
-                conflicts = other.write or any(entry.write for entry in entries)
+                conflicts = "write" in {entry.mode for entry in (other, *entries)}
                 if other.granted and other.owner is not owner and conflicts:
                     assert other.owner.id in head
 

@@ -14,10 +14,23 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from locks.errors import InvalidOption, OperatingError
 from locks.ownership import stable_hash
-from locks.ownership.coordinator import Agree, Coordinator, Effect, Grant, Renew, Revoke
+from locks.ownership.coordinator import Coordinator
 from locks.ownership.groups import Grouping
 from locks.ownership.member import Member
+from locks.ownership.messages import (
+    Agree,
+    Closed,
+    Effect,
+    Grant,
+    GroupsReleased,
+    Leaving,
+    Renew,
+    Report,
+    Revoke,
+    Welcome,
+)
 from locks.ownership.part import MOST_IN_SLICE, next_slice
+from locks.ownership.session import CoordinatorSession
 from locks.ownership.spread import spread
 
 # --- Spread ---------------------------------------------------------------------------------------
@@ -317,6 +330,55 @@ def test_an_agreement_must_be_newer(token: int) -> None:
     with pytest.raises(OperatingError, match=f"has the number {token}, but there was 10"):
         coordinator.agreed(token)
     assert coordinator.owners == {0: "a", 1: "a"}
+
+
+# --- A session ------------------------------------------------------------------------------------
+
+
+def test_a_session_opens_when_all_have_reported() -> None:
+    """Until then nobody goes on, and no agreement is asked for; then all are welcome, and one is."""
+    session: CoordinatorSession[str] = CoordinatorSession(2)
+    assert session.received("a", Report({0: 10}, 3), ["a", "b", "c"]) == []
+    assert session.received("b", Report({}, 5), ["a", "b", "c"]) == []
+    assert not session.is_open
+    assert session.gone("c", ["a", "b"]) == [Welcome("a"), Welcome("b"), Agree()]
+    assert session.agreed(11, session.newest) == [Renew("a", (0,), 11), Grant("b", (1,), 11)]
+    assert session.agreements == 6, "those under earlier sessions are counted as well"
+
+
+def test_a_session_in_which_nobody_is_expected_is_open() -> None:
+    """Whoever comes is welcome at once; an agreement is under way for all of them."""
+    session: CoordinatorSession[str] = CoordinatorSession(1)
+    assert session.received("a", Report({}, 0)) == [Welcome("a"), Agree()]
+    assert session.received("b", Report({}, 0)) == [Welcome("b")]
+    assert session.agreed(1, 0) == [Grant("a", (0,), 1)]
+    assert session.received("a", Leaving()) == [Agree()]
+    assert session.agreed(2, 1) == [Revoke("a", (0,))]
+    assert session.received("a", GroupsReleased((0,))) == [Grant("b", (0,), 2)]
+    assert session.close() == [Closed("a"), Closed("b")]
+
+
+def test_a_participant_that_reports_again() -> None:
+    """Only what it says now counts; what it must let go comes before it may go on."""
+    session: CoordinatorSession[str] = CoordinatorSession(2)
+    session.received("a", Report({}, 0))
+    session.agreed(10, 0)
+    session.received("b", Report({}, 0))
+    session.agreed(11, 10)
+    session.received("a", GroupsReleased((1,)))
+    assert session.received("a", Report({1: 10}, 1)) == [Agree(), Revoke("a", (1,)), Welcome("a")]
+    assert session.coordinator.owners == {1: "b"}
+
+
+def test_an_agreement_that_is_older_than_a_report_is_taken_again() -> None:
+    """A larger token was reported meanwhile. If none was, the agreement itself is wrong."""
+    session: CoordinatorSession[str] = CoordinatorSession(1)
+    session.received("a", Report({}, 0))
+    session.received("b", Report({0: 50}, 0))
+    assert session.agreed(7, 0) == [Agree()]
+    with pytest.raises(OperatingError, match="has the number 8"):
+        session.agreed(8, 50)
+    assert session.agreed(51, 50) == [Renew("b", (0,), 51)]
 
 
 # --- Member ---------------------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from contextlib import suppress
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -12,36 +13,45 @@ from hypothesis import strategies as st
 
 from locks.core import messages
 from locks.model import (
-    MODES,
-    REQUIREMENTS,
     AgentId,
     Contender,
     Deadlock,
     Edge,
+    LockId,
     LockInfo,
     LockResult,
+    Notification,
+    Place,
     RequestRecord,
     View,
 )
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom, Pid
 from locks.wire import (
+    About,
     BadMessage,
     agent_of,
     is_ours,
     pack,
+    pack_about,
     pack_info,
+    pack_notification,
     pack_result,
     pack_view,
     pid_of,
+    unpack_about,
     unpack_info,
     unpack_result,
     unpack_to_agent,
     unpack_to_server,
     unpack_view,
 )
+from tests.unit.strategies import replaced, values
 
 HERE, THERE = "a@127.0.0.1", "b@127.0.0.1"
+ME = AgentId(7 << 12 | 5, HERE, 5)
+OTHER = AgentId(9 << 12 | 6, THERE, 6)
+CLIENT = "client of mine"
 NODES = st.sampled_from([HERE, THERE, "ü@h"])
 
 
@@ -54,61 +64,29 @@ def agents(nodes: st.SearchStrategy[str] = NODES) -> st.SearchStrategy[AgentId]:
     )
 
 
-ME = AgentId(7 << 12 | 5, HERE, 5)
-CLIENT = "client of mine"
-NUMBERS = st.integers(-(2**70), 2**70)
 IDS = st.lists(
     st.one_of(st.text(), st.integers(), st.binary(), st.booleans(), st.none(), st.just(("a", 1))),
     min_size=1,
     max_size=3,
 ).map(tuple)
-PLACES = st.one_of(st.integers(), st.fractions(max_denominator=99))
-OTHER_RECORDS = st.builds(
-    RequestRecord, NODES, NUMBERS, agents(), st.text(), IDS, st.sampled_from(MODES),
-    st.sampled_from(["granted", "waiting", "gone"]), PLACES, NUMBERS, st.booleans(), NUMBERS,
-)  # fmt: skip
-OWN_RECORDS = OTHER_RECORDS.map(lambda record: record._replace(agent=ME, client=CLIENT))
-RECORDS = st.lists(st.one_of(OTHER_RECORDS, OWN_RECORDS), max_size=3).map(tuple)
-REPORTS = st.builds(
-    Deadlock, agents(), IDS, NODES, st.sampled_from(["surrendered", "aborted"]),
-    st.lists(st.builds(Edge, OTHER_RECORDS, OTHER_RECORDS), min_size=1, max_size=2).map(tuple),
-    st.text(),
-)  # fmt: skip
-ENDS = st.none() | st.tuples(NUMBERS, NUMBERS)
-
-
-def surrenders(who: st.SearchStrategy[AgentId]) -> st.SearchStrategy[messages.Surrender]:
-    """Surrenders of some agents."""
-    return st.builds(messages.Surrender, who, IDS, ENDS, ENDS, st.none() | REPORTS)
-
-
-SENDERS = agents(st.just(THERE))
-TO_SERVER: dict[type[Any], st.SearchStrategy[Any]] = {
-    messages.Request: st.builds(
-        messages.Request, SENDERS, st.text(), IDS, st.sampled_from(MODES), st.booleans(),
-        st.booleans(),
-    ),
-    messages.Release: st.builds(
-        messages.Release, SENDERS, IDS, st.none() | st.sampled_from(MODES)
-    ),
-    messages.Surrender: surrenders(SENDERS),
-    messages.Remove: st.builds(messages.Remove, SENDERS),
-    messages.StandingElsewhere: st.builds(messages.StandingElsewhere, SENDERS, st.booleans(), st.booleans()),
-    messages.Inquire: st.builds(messages.Inquire, SENDERS),
-    messages.RaiseVersion: st.builds(messages.RaiseVersion, SENDERS, IDS, NUMBERS, NUMBERS),
-}  # fmt: skip
-TO_AGENT: dict[type[Any], st.SearchStrategy[Any]] = {
-    messages.RequestStates: st.builds(messages.RequestStates, NODES, RECORDS),
-    messages.Released: st.builds(messages.Released, NODES, IDS, RECORDS),
-    messages.VersionRaised: st.builds(
-        messages.VersionRaised, NODES, IDS, NUMBERS, NUMBERS, st.booleans()
-    ),
-    messages.Surrendered: st.builds(
-        messages.Surrendered, NODES, surrenders(st.just(ME)), st.booleans(), RECORDS, NUMBERS
-    ),
-    messages.Resolved: st.builds(messages.Resolved, REPORTS, RECORDS),
-    messages.Knowledge: st.builds(messages.Knowledge, agents(), RECORDS, st.booleans()),
+ANY = {
+    int: st.integers(-(2**70), 2**70),
+    str: st.sampled_from([HERE, THERE, CLIENT]) | st.text(min_size=1),
+    AgentId: agents(),
+    LockId: IDS,
+    Place: st.one_of(st.integers(), st.fractions(max_denominator=99)),
 }
+OTHER_RECORDS = values(RequestRecord, ANY)
+OWN_RECORDS = OTHER_RECORDS.map(lambda record: record._replace(agent=ME, client=CLIENT))
+TOLD = {**ANY, RequestRecord: OTHER_RECORDS | OWN_RECORDS, Deadlock: values(Deadlock, ANY)}
+# An agent of the sending node says something to a lock server; an agent is told of its own surrenders.
+WATCHERS = st.builds(Pid, st.integers(0, 2**64 - 1), st.just(THERE), st.integers(0, 2**32 - 1))
+FROM_AGENT = {**TOLD, AgentId: agents(st.just(THERE)), Hashable: WATCHERS}
+OWN_SURRENDERS = values(messages.Surrender, {**TOLD, AgentId: st.just(ME)})
+FOR_AGENT = {**TOLD, messages.Surrender: OWN_SURRENDERS}
+
+TO_SERVER = {kind: values(kind, FROM_AGENT) for kind in get_args(messages.ServerMessage)}
+TO_AGENT = {kind: values(kind, FOR_AGENT) for kind in get_args(messages.AgentMessage)}
 
 
 def sent(term: Any) -> Any:
@@ -116,32 +94,94 @@ def sent(term: Any) -> Any:
     return decode(encode(term))
 
 
-def test_all_messages_are_tried() -> None:
-    """The tables above leave out no message that goes from node to node."""
-    local = {messages.Watch, messages.Unwatch}
-    assert set(TO_SERVER) | local == set(messages.ServerMessage.__args__)
-    assert set(TO_AGENT) == set(messages.AgentMessage.__args__)
-
-
-@given(st.one_of(*TO_SERVER.values()))
-def test_messages_to_lock_servers(message: Any) -> None:
-    """A message to a lock server comes back as it was; its agent is of the node that sent it."""
+@pytest.mark.parametrize("kind", TO_SERVER)
+@given(st.data())
+def test_messages_to_lock_servers(kind: Any, data: st.DataObject) -> None:
+    """Each message to a lock server comes back as it was, from the node that its sender is of."""
+    message = data.draw(TO_SERVER[kind])
     term = sent(pack(message))
     assert is_ours(term)
     assert unpack_to_server(term, THERE) == message
-    assert unpack_to_server(term, HERE).agent.node == HERE  # type: ignore[union-attr]
     with pytest.raises(BadMessage, match="no message"):
         unpack_to_agent(term, ME, CLIENT)
 
 
-@given(st.one_of(*TO_AGENT.values()))
-def test_messages_to_agents(message: Any) -> None:
-    """A message to an agent comes back as it was, what the receiver knows itself included."""
+@pytest.mark.parametrize("kind", TO_AGENT)
+@given(st.data())
+def test_messages_to_agents(kind: Any, data: st.DataObject) -> None:
+    """Each message to an agent comes back as it was, what the receiver knows itself included."""
+    message = data.draw(TO_AGENT[kind])
     term = sent(pack(message, ME))
     assert is_ours(term)
     assert unpack_to_agent(term, ME, CLIENT) == message
     with pytest.raises(BadMessage, match="no message"):
         unpack_to_server(term, THERE)
+
+
+# What each message is on the wire. The short forms stand for the parts of it.
+ID = ("db", 1)
+OWN = RequestRecord(THERE, 3, ME, CLIENT, ID, "write", "granted", 7, 12, False, 12)
+FOREIGN = RequestRecord(
+    HERE, 4, OTHER, "other", ID, "read", "waiting", Fraction(1, 3), 13, True, 14
+)
+REPORT = Deadlock(ME, ID, THERE, "surrendered", (Edge(FOREIGN, OWN),), "the youngest yields")
+SURRENDER = messages.Surrender(ME, ID, (3, 12), (4, 13))
+THEIR_PID, MY_PID = Pid(OTHER.created, THERE, 0), Pid(ME.created, HERE, 0)
+READ, WRITE = Atom("read"), Atom("write")
+KNOWN = (0, 3, 0, 0, ["db", 1], WRITE, Atom("granted"), 7, 12, False, 12)
+WHOLE = (THERE, 3, MY_PID, CLIENT, *KNOWN[4:])
+OF_OTHER = (HERE, 4, THEIR_PID, "other", ["db", 1], READ, Atom("waiting"), (1, 3), 13, True, 14)
+TOLD_REPORT = (MY_PID, ["db", 1], THERE, Atom("surrendered"), [(OF_OTHER, WHOLE)], REPORT.rule)
+SAME: list[tuple[Any, tuple[Any, ...]]] = [
+    (
+        messages.Request(ME, CLIENT, ID, "write", False, True),
+        (Atom("request"), ME.created, CLIENT, ["db", 1], WRITE, False, True),
+    ),
+    (messages.Release(ME, ID, "read"), (Atom("release"), ME.created, ["db", 1], READ)),
+    (messages.Release(ME, ID), (Atom("release"), ME.created, ["db", 1], None)),
+    (
+        SURRENDER._replace(report=REPORT),
+        (Atom("surrender"), ME.created, ["db", 1], (3, 12), (4, 13), TOLD_REPORT),
+    ),
+    (messages.Remove(ME), (Atom("remove"), ME.created)),
+    (messages.StandingElsewhere(ME, True, False), (Atom("standing"), ME.created, True, False)),
+    (messages.Inquire(ME), (Atom("inquire"), ME.created)),
+    (messages.RaiseVersion(ME, ID, 12, 20), (Atom("raise"), ME.created, ["db", 1], 12, 20)),
+    (messages.Watch(THEIR_PID, ID), (Atom("watch"), THEIR_PID, ["db", 1])),
+    (messages.Unwatch(THEIR_PID, ID), (Atom("unwatch"), THEIR_PID, ["db", 1])),
+    (
+        messages.RequestStates(THERE, (OWN,)),
+        (Atom("granted"), THERE, 3, ["db", 1], WRITE, 7, 12),
+    ),
+    (messages.RequestStates(THERE, (OWN, FOREIGN)), (Atom("told"), THERE, [KNOWN, OF_OTHER])),
+    (
+        messages.Released(THERE, ID, (FOREIGN,)),
+        (Atom("released"), THERE, ["db", 1], [OF_OTHER]),
+    ),
+    (
+        messages.VersionRaised(THERE, ID, 12, 20, True),
+        (Atom("raised"), THERE, ["db", 1], 12, 20, True),
+    ),
+    (
+        messages.Surrendered(THERE, SURRENDER, True, (OWN,), 15),
+        (
+            Atom("surrendered"),
+            THERE,
+            (ME.created, ["db", 1], (3, 12), (4, 13), None),
+            True,
+            [KNOWN],
+            15,
+        ),
+    ),
+    (messages.Resolved(REPORT, (FOREIGN,)), (Atom("resolved"), TOLD_REPORT, [OF_OTHER])),
+    (messages.Knowledge(OTHER, (FOREIGN,), True), (Atom("knowledge"), THEIR_PID, [OF_OTHER], True)),
+]
+
+
+@pytest.mark.parametrize(("message", "term"), SAME, ids=lambda each: type(each).__name__)
+def test_what_messages_look_like(message: Any, term: tuple[Any, ...]) -> None:
+    """Nodes of other versions understand each other: a message is the same term as ever."""
+    assert pack(message, ME) == (Atom("$locks"), *term)
 
 
 @given(OWN_RECORDS, st.booleans(), st.booleans(), st.booleans())
@@ -157,38 +197,76 @@ def test_a_grant(record: RequestRecord, granted: bool, blocked: bool, at_once: b
         assert unpack_to_agent(sent(pack(message, ME)), ME, CLIENT) == message
 
 
+JUNK = st.one_of(
+    st.integers(), st.text(), st.none(), st.just([]), st.just(()), st.just({}),
+    st.sampled_from([Atom("x"), Atom("write"), Pid(1, "c@h", 1), (1, 0), [[1]], 0, ME.created]),
+)  # fmt: skip
+
+
 @given(st.one_of(*TO_SERVER.values(), *TO_AGENT.values()), st.data())
 def test_what_is_wrong_is_refused(message: Any, data: st.DataObject) -> None:
     """With any part replaced by something else, a message is still one, or is refused as none."""
-    term = sent(pack(message, ME))
-    path = []
-    part = term
-    while isinstance(part, (tuple, list)) and part:
-        path.append(data.draw(st.integers(0, len(part) - 1)))
-        part = part[path[-1]]
-        if data.draw(st.booleans()):
-            break
-    junk = data.draw(
-        st.one_of(st.integers(), st.text(), st.none(), st.just([]), st.just(()), st.just({}))
-        | st.sampled_from([Atom("x"), Pid(1, "c@h", 1), (1, 0), [[1]]])
-    )
-
-    def replaced(value: Any, at: list[int]) -> Any:
-        if not at:
-            return junk
-        parts = list(value)
-        parts[at[0]] = replaced(parts[at[0]], at[1:])
-        return type(value)(parts)
-
-    damaged = replaced(term, path)
+    damaged = replaced(sent(pack(message, ME)), data, JUNK)
     if not is_ours(damaged):
         return
-    for unpack in (
-        lambda: unpack_to_server(damaged, THERE),
-        lambda: unpack_to_agent(damaged, ME, CLIENT),
-    ):
-        with suppress(BadMessage):  # and nothing else
-            unpack()
+    with suppress(BadMessage):  # and nothing else
+        known = unpack_to_server(damaged, THERE)
+        assert unpack_to_server(sent(pack(known)), THERE) == known
+    with suppress(BadMessage):
+        told = unpack_to_agent(damaged, ME, CLIENT)
+        assert unpack_to_agent(sent(pack(told, ME)), ME, CLIENT) == told
+
+
+BAD_FIELDS = [
+    (messages.Remove(ME), {2: Pid(5, HERE, 0)}, "number of an agent"),
+    (messages.Remove(ME), {2: -1}, "number of an agent"),
+    (messages.Remove(ME), {2: 1 << 64}, "number of an agent"),
+    (messages.Remove(ME), {2: True}, "number of an agent"),
+    (messages.Watch(MY_PID, ID), {2: THEIR_PID}, "pid of a watcher"),
+    (messages.Watch(MY_PID, ID), {2: ME.created}, "pid of a watcher"),
+    (messages.Release(ME, ID), {3: []}, "not empty"),
+    (messages.Release(ME, ID), {3: [{}]}, "can't be keys"),
+    (messages.Release(ME, ID), {4: Atom("unknown")}, "one of read, write"),
+    (messages.Release(ME, ID), {4: "read"}, "one of read, write"),
+    (messages.StandingElsewhere(ME, True, True), {4: 1}, "should be a StandingElsewhere"),
+    (messages.Surrender(ME, ID), {4: (1,)}, "should be a tuple"),
+    (messages.Surrender(ME, ID), {4: (1, True)}, "should be a tuple"),
+]
+
+
+@pytest.mark.parametrize(("message", "changes", "complaint"), BAD_FIELDS)
+def test_each_field_is_checked(message: Any, changes: dict[int, Any], complaint: str) -> None:
+    """A field of another type, or out of its bounds, is refused and named."""
+    term = list(pack(message))
+    for place, value in changes.items():
+        term[place] = value
+    with pytest.raises(BadMessage, match=complaint):
+        unpack_to_server(tuple(term), HERE)
+
+
+def test_a_node_speaks_for_its_own_agents() -> None:
+    """An agent is named by its number only; it is one of the node that sent the message."""
+    assert unpack_to_server(sent(pack(messages.Remove(ME))), THERE) == messages.Remove(
+        ME._replace(node=THERE)
+    )
+
+
+def test_nobody_is_told_of_the_surrender_of_another_agent() -> None:
+    """An answer to a surrender is for the agent that has surrendered."""
+    term = pack(messages.Surrendered(THERE, SURRENDER, True, (), 15), ME)
+    assert unpack_to_agent(term, ME, CLIENT)
+    with pytest.raises(BadMessage, match="another agent"):
+        unpack_to_agent(term, OTHER, CLIENT)
+
+
+@pytest.mark.parametrize("part", [0, 2, 3])
+def test_what_is_left_out_must_be_known(part: int) -> None:
+    """Agent and client of a record are left out together; its node, where the message says one."""
+    record = list(OF_OTHER)
+    record[part] = 0
+    term = (Atom("$locks"), Atom("knowledge"), THEIR_PID, [tuple(record)], True)
+    with pytest.raises(BadMessage, match="request record"):
+        unpack_to_agent(sent(term), ME, CLIENT)
 
 
 @given(agents())
@@ -203,44 +281,6 @@ def test_references_have_the_order_of_pids(one: AgentId, other: AgentId) -> None
     assert (one < other) == (pid_of(one) < pid_of(other))
 
 
-CONTENDERS = st.builds(
-    Contender, agents(), st.text(), IDS, st.sampled_from(MODES), st.booleans(), NUMBERS, NUMBERS,
-    PLACES,
-)  # fmt: skip
-
-
-@given(st.builds(View, IDS, NODES, st.lists(CONTENDERS, max_size=3).map(tuple), NUMBERS))
-def test_views(view: View) -> None:
-    """A view comes back as it was told to a watcher."""
-    assert unpack_view(sent(pack_view(view))) == view
-
-
-@given(
-    st.builds(
-        LockResult,
-        st.sampled_from(["no_locks", "waiting", "have_all_locks", "cannot_serve"]),
-        st.lists(REPORTS, max_size=2).map(tuple),
-    )
-)
-def test_results(result: LockResult) -> None:
-    """What a wait ends with comes back as it was answered."""
-    assert unpack_result(sent(pack_result(result))) == result
-
-
-NAMES = st.lists(NODES, max_size=3).map(tuple)
-
-
-@given(
-    st.builds(
-        LockInfo, IDS, st.sampled_from(MODES), NAMES, st.sampled_from(REQUIREMENTS), NAMES,
-        st.booleans(), st.booleans(),
-    )
-)  # fmt: skip
-def test_infos(info: LockInfo) -> None:
-    """What an agent knows of a lock comes back as it was answered."""
-    assert unpack_info(sent(pack_info(info))) == info
-
-
 def test_a_place_between_two() -> None:
     """Places may be fractions; a fraction over nothing is none."""
     record = RequestRecord(
@@ -253,3 +293,57 @@ def test_a_place_between_two() -> None:
     term[3] = [tuple(parts)]
     with pytest.raises(BadMessage, match="place"):
         unpack_to_agent(sent(tuple(term)), ME, CLIENT)
+
+
+# --- Values -------------------------------------------------------------------------------------
+
+VALUES: list[tuple[st.SearchStrategy[Any], Any, Any]] = [
+    (values(View, ANY), pack_view, unpack_view),
+    (values(LockResult, ANY), pack_result, unpack_result),
+    (values(LockInfo, ANY), pack_info, unpack_info),
+    (values(About, ANY), lambda a: pack_about(a, THERE), lambda term: unpack_about(term, THERE)),
+]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "pack_it", "unpack_it"), VALUES, ids=["view", "result", "info", "about"]
+)
+@given(st.data())
+def test_values(strategy: Any, pack_it: Any, unpack_it: Any, data: st.DataObject) -> None:
+    """What a node answers comes back as it was, and is refused if it is anything else."""
+    value = data.draw(strategy)
+    term = sent(pack_it(value))
+    assert unpack_it(term) == value
+    with suppress(BadMessage):  # and nothing else
+        unpack_it(replaced(term, data, JUNK))
+
+
+def test_what_values_look_like() -> None:
+    """Nodes of other versions understand each other: a view and a result are the same terms as ever."""
+    contender = Contender(ME, CLIENT, ID, "write", True, 12, 3, Fraction(1, 3))
+    told = (MY_PID, CLIENT, ["db", 1], WRITE, True, 12, 3, (1, 3))
+    view = (Atom("$locks"), Atom("view"), ["db", 1], THERE, [told], 15)
+    assert pack_view(View(ID, THERE, (contender,), 15)) == view
+    with pytest.raises(BadMessage, match="view"):
+        unpack_view((Atom("$locks"), Atom("other"), *view[2:]))
+    result = LockResult("have_all_locks", (REPORT,))
+    assert pack_result(result) == (Atom("have_all_locks"), [TOLD_REPORT])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "term"),
+    [
+        *[(kind, None, None) for kind in ("waiting", "no_locks", "cannot_serve")],
+        *[(kind, THERE, THERE) for kind in ("nodeup", "nodedown")],
+        ("have_all_locks", (REPORT,), [TOLD_REPORT]),
+        ("lock_info", OWN, WHOLE),
+        ("lost", (ID,), [["db", 1]]),
+        ("token", (ID, 12), (ID, 12)),
+    ],
+)
+def test_notifications(kind: Any, value: Any, term: Any) -> None:
+    """What an agent tells its client has a term for each kind."""
+    assert pack_notification(Notification(ME, kind, value), "agent") == (
+        *(Atom("locks_agent"), "agent", kind),
+        term,
+    )

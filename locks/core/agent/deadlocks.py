@@ -7,19 +7,25 @@ there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
   the cycle waits, or aborts, and waits for the lock server's answer before it looks again. The
   server carries it out only if that edge of the graph still stands, so outdated knowledge rarely
   does harm, and each refusal removes some of it.
-* Otherwise it *passes on* what it found to the agents that `explore` names; nothing twice.
-* What it passed on, and has changed since, it *corrects*.
+* Otherwise it *passes on* what it found to the agents that `explore` names, which are all larger;
+  nothing twice. If what it found has changed since, that is newer, and is passed on as well.
 
-An agent that ceases to wait, or whose deadlock is resolved, corrects what it told of itself and
-forgets all: so what is known stays as small as the deadlocks that are going on. If it waits (again),
-it lets those know who told it something, and they tell it anew (`Knowledge.forgot`); and after a
-deadlock it asks the lock servers what still matters (`Inquire`), so that the next one is found. The
-one that has resolved it tells by itself. When a node is lost, all begins anew in the same way.
+What it passed on and is not true any more is not taken back. Nobody who needs a record has an old
+one for good: the lock servers tell each change to those whose own requests it concerns, and these
+pass it on while it is part of what they find. An edge that is gone can make a circle out of what is
+none. Then a surrender is superfluous, but the edge for which it is made is a real one, or the lock
+server refuses it: so it hands a lock to an older agent that waits for it. (Decision 0004 has figures.)
+
+An agent that ceases to wait, or whose deadlock is resolved, forgets all: so what is known stays as
+small as the deadlocks that are going on. If it waits (again), it lets those know who told it
+something, and they tell it anew (`Knowledge.forgot`); and after a deadlock it asks the lock servers
+what still matters (`Inquire`), so that the next one is found. The one that has resolved it tells by
+itself. When a node is lost, all begins anew in the same way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from locks.core.agent.wait_graph import Exploration, WaitGraph
@@ -65,9 +71,9 @@ class Resolver:
 
     __slots__ = (
         "_graph",
-        "_knows",
         "_me",
         "_out",
+        "_passed_on",
         "_sources",
         "_surrendering",
         "unsettled",
@@ -81,7 +87,7 @@ class Resolver:
         self._graph: WaitGraph | None = None
         # What is given up by unanswered surrenders, by node: an id, or everything.
         self._surrendering: dict[str, list[LockId | None]] = {}
-        self._knows: dict[AgentId, dict[RequestKey, int]] = {}  # versions known to partners
+        self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # the versions, by receiver
         self._sources: dict[AgentId, None] = {}
 
     @property
@@ -102,6 +108,23 @@ class Resolver:
             if any(each is None or related(each, lock_id) for each in ids)
         ]
 
+    @property
+    def giving_up(self) -> Mapping[str, Sequence[LockId | None]]:
+        """What is given up by unanswered surrenders, by node: an id, or everything."""
+        return self._surrendering
+
+    @property
+    def acquaintances(self) -> set[AgentId]:
+        """For study: the agents that it may tell something from now on, or tell others of."""
+        known = self._graph.agents if self._graph is not None else ()
+        return {*self._passed_on, *self._sources, *known}
+
+    @property
+    def remains(self) -> list[str]:
+        """For study: names of what is kept that is not empty."""
+        kept = {"active": self.active, "passed on": self._passed_on}
+        return [name for name, what in kept.items() if what]
+
     def waits_for_waiters(self, record: RequestRecord) -> bool:
         """Whether an own request waits for somebody who waits, too, as far as is known."""
         return self._graph is not None and any(
@@ -121,8 +144,7 @@ class Resolver:
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
         if self._graph is not None:
-            self._correct(self._graph)
-            self._knows.clear()
+            self._passed_on.clear()
             self._graph = None
             self.unsettled = False
 
@@ -139,28 +161,23 @@ class Resolver:
             self.unsettled = True
 
     def gone(self, keys: Iterable[RequestKey]) -> None:
-        """Own requests were taken out; those who were told of them are to be corrected."""
-        if self._graph is not None and self._knows:
+        """Own requests were taken out: the agent is in no circle over them any more."""
+        if self._graph is not None:
             for key in keys:
                 known = self._graph.get(key)
                 if known is not None:
-                    self.learn(known._replace(state="gone", version=known.version + 1))
+                    self._graph.learn(known._replace(state="gone"))
 
     def learn_from(self, message: Knowledge) -> None:
         """Take in what another agent passes on; without waiting, nothing is of interest."""
-        sender = message.sender
-        if message.forgot:
-            self._knows.pop(sender, None)
-            self.unsettled = True
-        if not message.records:
-            return
-        self._sources[sender] = None
+        if message.records:
+            self._sources[message.sender] = None
         if self._graph is None:
             return
-        knows = self._knows.setdefault(sender, {})
+        if message.forgot:
+            self._passed_on.pop(message.sender, None)
+            self.unsettled = True
         for record in message.records:
-            if record.version > knows.get(record.key, -1):
-                knows[record.key] = record.version
             if record.agent != self._me:
                 self.learn(record)
 
@@ -187,8 +204,7 @@ class Resolver:
             return
         records = {record.key: record for edge in found.edges for record in edge}
         for target in sorted(found.targets):  # the same order in each process
-            self._tell(target, records.values())
-        self._correct(graph)
+            self._pass_on(target, records.values())
 
     def surrender(self, node: str, message: Surrender) -> None:
         """Send a surrender; until it is answered, nothing else is done about deadlocks."""
@@ -230,8 +246,8 @@ class Resolver:
 
     def node_up(self, node: str) -> None:
         """A node is there (again): its agents know nothing of what they were told meanwhile."""
-        for partner in [partner for partner in self._knows if partner.node == node]:
-            del self._knows[partner]
+        for agent in [agent for agent in self._passed_on if agent.node == node]:
+            del self._passed_on[agent]
         self.unsettled = self._graph is not None
 
     def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
@@ -254,18 +270,10 @@ class Resolver:
         )
         self.surrender(waiter.node, message)
 
-    def _correct(self, graph: WaitGraph) -> None:
-        """Tell partners the news of what they know an older state of."""
-        if graph.news:
-            for partner, knows in self._knows.items():
-                news = [graph.get(key) for key in graph.news if key in knows]
-                self._tell(partner, [record for record in news if record is not None])
-            graph.news.clear()
-
-    def _tell(self, partner: AgentId, records: Iterable[RequestRecord]) -> None:
-        """Send a partner those of the records that it is not known to know, if there are any."""
-        knows = self._knows.setdefault(partner, {})
-        new = tuple(r for r in records if r.agent != partner and knows.get(r.key, -1) < r.version)
+    def _pass_on(self, target: AgentId, records: Iterable[RequestRecord]) -> None:
+        """Send an agent those of the records that it was not sent yet, if there are any."""
+        sent = self._passed_on.setdefault(target, {})
+        new = tuple(r for r in records if r.agent != target and sent.get(r.key, -1) < r.version)
         if new:
-            knows.update({record.key: record.version for record in new})
-            self._out.append(ToAgent(partner, Knowledge(self._me, new)))
+            sent.update({record.key: record.version for record in new})
+            self._out.append(ToAgent(target, Knowledge(self._me, new)))

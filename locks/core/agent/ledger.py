@@ -36,6 +36,8 @@ from locks.model import (
     RequestKey,
     RequestRecord,
     Require,
+    covers,
+    join,
     related,
     show,
 )
@@ -53,7 +55,7 @@ class Ledger:
         client: Name of its client.
         alive: The nodes whose lock servers are up.
         out: Where effects are put.
-        resolver: Who is to know what happens to the own requests.
+        resolver: What is to know what happens to the own requests.
 
     Attributes:
         alive: The nodes whose lock servers are up.
@@ -123,7 +125,7 @@ class Ledger:
                 )
             before = asked.get(lock_id)
             if before is not None:
-                upgrade = mode == "write" and before[0] == "read"
+                upgrade = not covers(before[0], mode)
                 if require != before[2] or (upgrade and not before[1] <= set(nodes)):
                     raise ConflictingRequest(
                         f"{show(lock_id)} was asked for before on {', '.join(sorted(before[1]))} "
@@ -131,10 +133,11 @@ class Ledger:
                         f"with require={require!r}. Unlock it first, or ask on the same terms",
                         lock_id=lock_id,
                     )
-            if not await_nodes and not servable(require, nodes, self.alive):
+            all_up = self.alive.issuperset(nodes)  # mostly, and soon found out
+            if not (all_up or await_nodes or servable(require, nodes, self.alive)):
                 raise cannot_serve(lock_id, nodes, self.alive)
             if before is not None:
-                asked[lock_id] = (max(mode, before[0]), before[1] | set(nodes), require)
+                asked[lock_id] = (join(mode, before[0]), before[1] | set(nodes), require)
             else:
                 asked[lock_id] = (mode, set(nodes), require)
 
@@ -148,11 +151,11 @@ class Ledger:
             self.seq += 1
             request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
             undo = partial(self.drop, lock_id)
-        elif mode == "write" and request.mode == "read":
+        elif not covers(request.mode, mode):
             self.seq += 1
             request.seq = self.seq
-            request.mode = mode
-            undo = partial(self._downgrade, lock_id)
+            before, request.mode = request.mode, join(request.mode, mode)
+            undo = partial(self._downgrade, lock_id, request.mode, before)
             for node_request in request.node_requests.values():
                 self._request(request, node_request)
         for node in nodes:
@@ -174,7 +177,6 @@ class Ledger:
 
     def end(self) -> None:
         """Forget and release everything."""
-        self._resolver.gone(self.waiting)
         self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
         for requests in (self.requests, self.open, self.needless, self._unacknowledged):
             requests.clear()
@@ -191,7 +193,6 @@ class Ledger:
 
     def node_down(self, node: str) -> list[LockRequest]:
         """Forget what a lock server had granted that is gone; return what is lost by that."""
-        lost: list[LockRequest] = []
         given_up = {
             request.lock_id for request in self.requests.values() if self._is_given_up(request)
         }
@@ -199,48 +200,50 @@ class Ledger:
         self._standings.pop(node, None)
         for slot in [slot for slot in self._releasing if slot[0] == node]:
             del self._releasing[slot]
-        for request in list(self.requests.values()):
-            node_request = request.node_requests.get(node)
-            if node_request is not None:
-                taken = [record.key for record in node_request.records]
-                self._resolver.gone(taken)
-                for key in taken:
-                    self.waiting.pop(key, None)
-                for mode in MODES:
-                    self._unanswered.pop((node, request.lock_id, mode), None)
-                self._unused(node_request)
-                request.node_down(node)
-                acknowledged = request.acknowledged
-                self._weigh(request)
-                more = request.lock_id not in given_up and self._is_given_up(request)
-                if acknowledged is not None and (request.acknowledged is None or more):
-                    lost.append(request)
-                    request.lose((node,))
-                    self._unacknowledged[request.lock_id] = request
-        return lost
+        asked = [request for request in self.requests.values() if node in request.node_requests]
+        return [each for each in asked if self._loses(each, node, each.lock_id in given_up)]
+
+    def _loses(self, request: LockRequest, node: str, given_up: bool) -> bool:
+        """Forget what a lock request had on a node; whether its lock is lost by that.
+
+        Args:
+            request: The lock request.
+            node: The node.
+            given_up: Whether it was lost already by a surrender that is under way.
+        """
+        node_request = request.node_requests[node]
+        self._forget_requests(request, node_request)
+        self._unused(node_request)
+        request.node_down(node)
+        acknowledged = request.acknowledged
+        self._weigh(request)
+        if acknowledged is None:
+            return False
+        if request.acknowledged is not None and (given_up or not self._is_given_up(request)):
+            return False
+        request.lose((node,))
+        self._unacknowledged[request.lock_id] = request
+        return True
 
     # --- What lock servers answer ---------------------------------------------------------------
 
     def update(self, record: RequestRecord) -> bool:
         """Take in the present state of an own request; tell whether it was of interest."""
-        node, lock_id = record.node, record.lock_id
+        node, lock_id, mode = record.node, record.lock_id, record.mode
         request = self.requests.get(lock_id)
         node_request = request.node_requests.get(node) if request is not None else None
         if request is None or node_request is None:
             return False
-        known = node_request.write if record.mode == "write" else node_request.read
+        known = node_request.records.get(mode)
         if known is None or known.number != record.number:
             if (node, lock_id) in self._releasing:
                 return False  # it may be the one that was released
         elif known.version > record.version:
             return False
-        self._unanswered.pop((node, lock_id, record.mode), None)
+        node_request.records[mode] = record
+        self._unanswered.pop((node, lock_id, mode), None)
         if node_request.asked is None:  # a server that can't release has withdrawn nothing
-            self._use(node_request, record.mode)
-        if record.mode == "write":
-            node_request.write = record
-        else:
-            node_request.read = record
+            self._use(node_request, mode)
         if record.state == "waiting":
             self.waiting[record.key] = None
         else:
@@ -265,11 +268,12 @@ class Ledger:
                 self._request(request, node_request)
 
     def withdraw(self) -> None:
-        """Do not wait where that is not needed for somebody who waits: one of them might yield."""
+        """Do not wait where that is not needed for an agent that waits: one of them might yield."""
         for request in self.needless.values():
             for node_request in request.node_requests.values():
                 waits = not node_request.withdrawn and node_request.waits(request.mode)
-                if waits and any(map(self._resolver.waits_for_waiters, node_request.records)):
+                records = node_request.records.values()
+                if waits and any(map(self._resolver.waits_for_waiters, records)):
                     self._withdraw(request, node_request)
 
     def acknowledge(self, upto: int) -> None:
@@ -302,6 +306,17 @@ class Ledger:
     def idle(self) -> bool:
         """Whether no request waits, or may turn out to wait."""
         return not (self.waiting or self._unanswered)
+
+    @property
+    def remains(self) -> list[str]:
+        """For study: names of what is kept that is not empty."""
+        kept = {
+            "requests": self.requests,
+            "open": self.open,
+            "waiting": self.waiting,
+            "unanswered": self._unanswered,
+        }
+        return [name for name, what in kept.items() if what]
 
     def request(self, lock_id: LockId) -> LockRequest:
         """What was asked for on this id; raises `NotHeld` when nothing was."""
@@ -373,18 +388,24 @@ class Ledger:
     def _release(
         self, request: LockRequest, node_request: NodeRequest, mode: Mode | None = None
     ) -> None:
-        for each in MODES if mode is None else (mode,):
-            self._unanswered.pop((node_request.node, request.lock_id, each), None)
-        given_up = [r.key for r in node_request.records if mode is None or r.mode == mode]
-        self._resolver.gone(given_up)
-        for key in given_up:
-            self.waiting.pop(key, None)
+        self._forget_requests(request, node_request, MODES if mode is None else (mode,))
         if node_request.asked is not None:
             slot = (node_request.node, request.lock_id)
             self._releasing[slot] = self._releasing.get(slot, 0) + 1
             self._out.append(
                 ToServer(node_request.node, Release(self._agent, request.lock_id, mode))
             )
+
+    def _forget_requests(
+        self, request: LockRequest, node_request: NodeRequest, modes: Iterable[Mode] = MODES
+    ) -> None:
+        """Requests on a node are no more: neither they nor answers to them are waited for."""
+        gone = [record.key for mode, record in node_request.records.items() if mode in modes]
+        for mode in modes:
+            self._unanswered.pop((node_request.node, request.lock_id, mode), None)
+        self._resolver.gone(gone)
+        for key in gone:
+            self.waiting.pop(key, None)
 
     def _use(self, node_request: NodeRequest, mode: Mode) -> None:
         """A node request is asked for in this mode."""
@@ -400,40 +421,47 @@ class Ledger:
                 del self._used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
-        """Give up waiting for what is not needed: nobody should yield for it.
+        """Give up waiting for what is not needed: no agent should yield for it.
 
         What is granted there is kept, such as a read lock that was to become a write lock.
         """
         node_request.withdrawn = True
-        if any(record.state == "granted" for record in node_request.records):
-            self._release(request, node_request, "write")
-            node_request.asked = "read"
+        granted = [m for m, record in node_request.records.items() if record.state == "granted"]
+        if granted:
+            for mode in self._asked_modes(request, node_request):
+                if mode not in granted:
+                    self._release(request, node_request, mode)
         else:
             self._release(request, node_request)
-            self._unused(node_request)
-            node_request.asked = node_request.read = None
-        node_request.write = None
+        self._keep(node_request, granted)
 
-    def _downgrade(self, lock_id: LockId) -> None:
-        """Withdraw an upgrade: what was read before is still wanted, and kept where granted."""
+    def _downgrade(self, lock_id: LockId, mode: Mode, before: Mode) -> None:
+        """Withdraw an upgrade to `mode`: what was asked for before is still wanted, and kept."""
         request = self.requests.get(lock_id)
-        if request is not None and request.mode == "write":
-            request.mode = "read"
+        if request is not None and request.mode == mode:
+            request.mode = before
             for node_request in request.node_requests.values():
-                self._release(request, node_request, "write")
-                unread = (
-                    node_request.read is None
-                    and (node_request.node, lock_id, "read") not in self._unanswered
-                )
-                if (
-                    node_request.asked is not None and unread
-                ):  # only the write lock was asked for there
-                    self._unused(node_request)
-                    node_request.asked = None
-                elif node_request.asked is not None:
-                    node_request.asked = "read"
-                node_request.write = None
+                self._release(request, node_request, mode)
+                kept = [m for m in self._asked_modes(request, node_request) if m != mode]
+                self._keep(node_request, kept)
             self._weigh(request)
+
+    def _asked_modes(self, request: LockRequest, node_request: NodeRequest) -> list[Mode]:
+        """The modes in which there are requests on a node, as far as is known."""
+        node, lock_id = node_request.node, request.lock_id
+        return [
+            mode
+            for mode in MODES
+            if mode in node_request.records or (node, lock_id, mode) in self._unanswered
+        ]
+
+    def _keep(self, node_request: NodeRequest, modes: list[Mode]) -> None:
+        """The requests on a node are given up but for those in these modes."""
+        node_request.records = {m: r for m, r in node_request.records.items() if m in modes}
+        if node_request.asked is not None:
+            if not modes:
+                self._unused(node_request)
+            node_request.asked = join(*modes) if modes else None
 
     def _weigh(self, request: LockRequest) -> None:
         """Find out whether a lock request is held, and keep account of it."""
@@ -443,12 +471,7 @@ class Ledger:
         else:
             self.open[request.lock_id] = request
         if len(request.node_requests) > 1 and request.require != "all":
-            self.needless.pop(request.lock_id, None)
-            for node_request in request.node_requests.values():
-                if request.held and node_request.waits(request.mode):
-                    self.needless[request.lock_id] = request
-                elif node_request.withdrawn and not request.held:
-                    self._request(request, node_request)
+            self._weigh_needs(request)
         if request.acknowledged is not None and not request.as_acknowledged(self.alive):
             if request.held:
                 request.rely(self.alive)  # on what was granted since
@@ -456,3 +479,12 @@ class Ledger:
                 request.lose()
         if not request.fully_acknowledged:
             self._unacknowledged[request.lock_id] = request
+
+    def _weigh_needs(self, request: LockRequest) -> None:
+        """Find out which requests are not needed as long as a lock request is held, or needed again."""
+        self.needless.pop(request.lock_id, None)
+        for node_request in request.node_requests.values():
+            if request.held and node_request.waits(request.mode):
+                self.needless[request.lock_id] = request
+            elif node_request.withdrawn and not request.held:
+                self._request(request, node_request)

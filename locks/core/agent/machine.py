@@ -3,10 +3,8 @@
 An agent asks lock servers for the locks that its client wants, tells the client when it has them,
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
-no clock, no actor and no network; the actor around it is `locks.node.agent`.
-
-What the client wants, and what was asked for it, is in `locks.core.agent.ledger`. What it does about deadlocks is
-in `locks.core.agent.deadlocks`, and how it gets fencing tokens in `locks.core.agent.fencing`.
+no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
+`deadlocks` says what it does about deadlocks, and `fencing` how it gets fencing tokens.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.ledger import Ledger, Object
 from locks.core.agent.requests import ClientWait, LockRequest, cannot_serve, locks_lost
+from locks.core.agent.study import Study
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     AgentEffect,
@@ -41,6 +40,7 @@ from locks.errors import (
     LockLost,
     LocksError,
     NotHeld,
+    assert_never,
 )
 from locks.model import (
     AgentId,
@@ -198,7 +198,7 @@ class AgentMachine:
     def surrender(
         self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]
     ) -> list[AgentEffect]:
-        """Give up a lock because the client itself wants to, and stand last behind all who wait for it.
+        """Give up a lock because the client wants to, and stand last behind all that wait for it.
 
         Raises:
             NotHeld: The transaction doesn't hold it on all of these nodes.
@@ -237,7 +237,7 @@ class AgentMachine:
         return self._conclude()
 
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
-        """End the transaction; everything is released, and whoever waits is told the reason."""
+        """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
             if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
@@ -255,19 +255,22 @@ class AgentMachine:
     def receive(self, message: AgentMessage) -> list[AgentEffect]:
         """Take in a message from a lock server or an agent; `settle` is to follow."""
         if self.ended is None:
-            if type(message) is RequestStates:
-                self._told(message.records)
-            elif type(message) is Knowledge:
+            # The frequent ones first; `match` would take longer.
+            if isinstance(message, RequestStates):
+                self._take_in(message.records)
+            elif isinstance(message, Knowledge):
                 self._resolver.learn_from(message)
-            elif type(message) is Surrendered:
+            elif isinstance(message, Surrendered):
                 self._surrendered(message)
-            elif type(message) is Resolved:
+            elif isinstance(message, Resolved):
                 self._resolved(message.report)
-                self._told(message.records)
-            elif type(message) is Released:
+                self._take_in(message.records)
+            elif isinstance(message, Released):
                 self._ledger.released(message)
-            elif type(message) is VersionRaised:
+            elif isinstance(message, VersionRaised):
                 self._tokens.raised(message)
+            else:
+                assert_never(message)
         return self._conclude()
 
     def node_up(self, node: str) -> list[AgentEffect]:
@@ -321,21 +324,12 @@ class AgentMachine:
             return "have_all_locks"
         return "waiting" if self._ledger.unservable() is None else "cannot_serve"
 
-    @property
-    def alive(self) -> frozenset[str]:
-        """The nodes whose lock servers are up."""
-        return frozenset(self._ledger.alive)
-
-    def outlook(self) -> Exploration | None:
-        """For study: what it would find if it looked now; nothing if it does not wait."""
-        return self._resolver.look()
-
     def result(self) -> LockResult:
         """Status and deadlocks so far."""
         return LockResult(self.status(), self._reports())
 
     def tell_status(self) -> LockResult:
-        """The same for the client; when it is told that it has all locks, it node requests them."""
+        """The same for the client; if that says that it has all locks, they are acknowledged."""
         result = self.result()
         if result.status == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
@@ -389,11 +383,6 @@ class AgentMachine:
                 f"{show(lock_id)} is asked for by {self.id}, but not held yet", lock_id=lock_id
             )
 
-    @property
-    def lost(self) -> tuple[LockId, ...]:
-        """What was lost with a node, and the client was not told since that it has it again."""
-        return tuple(request.lock_id for request in self._ledger.requests.values() if request.lost)
-
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""
         return lock_id in self._ledger.requests
@@ -420,9 +409,20 @@ class AgentMachine:
                 agent=self.id,
             ) from reason
 
+    # --- For study: what simulators look at, and nothing else does --------------------------------
+
+    def outlook(self) -> Exploration | None:
+        """What it would find if it looked now; nothing if it does not wait."""
+        return self._resolver.look()
+
+    @property
+    def study(self) -> Study:
+        """What else it knows, for simulators and their checks."""
+        return Study(self._ledger, self._resolver, self._tokens)
+
     # --- Taking in ------------------------------------------------------------------------------
 
-    def _told(self, records: tuple[RequestRecord, ...]) -> None:
+    def _take_in(self, records: tuple[RequestRecord, ...]) -> None:
         me = self.id
         others = False
         for record in records:
@@ -436,7 +436,7 @@ class AgentMachine:
             self._resolver.learn(record)
 
     def _resolved(self, report: Deadlock) -> None:
-        """A deadlock is resolved; the lock server that did so tells by itself what still matters."""
+        """A deadlock is resolved; the lock server that did so says by itself what still matters."""
         self.deadlocks.append(report)
         self._resolver.forget(node for node in self._ledger.nodes if node != report.node)
 
@@ -444,7 +444,7 @@ class AgentMachine:
         report = message.message.report
         if message.done and report is not None:
             self._resolved(report)
-        self._told(message.records)
+        self._take_in(message.records)
         self._resolver.surrendered(message)
         if message.done and report is not None and message.message.aborts:
             text = (

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from locks.errors import CannotServe, LockLost
-from locks.model import AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
+from locks.errors import CannotServe, LockLost, assert_never
+from locks.model import COVERING, AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
 
 __all__ = [
     "ClientWait",
@@ -28,33 +28,37 @@ __all__ = [
 
 
 class NodeRequest:
-    """The requests for one lock request on one node."""
+    """The requests for one lock request on one node.
 
-    __slots__ = ("asked", "node", "read", "withdrawn", "write")
+    Attributes:
+        node: The node.
+        asked: The mode that it was asked for; `None` while an earlier release is not answered.
+        withdrawn: Whether it had to wait there, and was not needed.
+        records: What is known of the requests there, by mode.
+    """
+
+    __slots__ = ("asked", "node", "records", "withdrawn")
 
     def __init__(self, node: str) -> None:
         self.node = node
-        self.withdrawn = False  # it had to wait there, and was not needed
-        self.asked: Mode | None = None  # not asked while an earlier release is not answered
-        self.read: RequestRecord | None = None
-        self.write: RequestRecord | None = None
+        self.asked: Mode | None = None
+        self.withdrawn = False
+        self.records: dict[Mode, RequestRecord] = {}
 
     def grant(self, mode: Mode) -> RequestRecord | None:
-        """The grant that serves a lock request of this mode, if there is one."""
-        if self.write is not None and self.write.state == "granted":
-            return self.write
-        if mode == "read" and self.read is not None and self.read.state == "granted":
-            return self.read
+        """The grant that serves a lock request of this mode, the strongest if there are several."""
+        records = self.records
+        if records:
+            for each in COVERING[mode]:
+                if each in records and records[each].state == "granted":
+                    return records[each]
         return None
 
     def waits(self, mode: Mode) -> bool:
         """Whether it waits for the grant that would serve a lock request of this mode."""
-        return self.grant(mode) is None and any(r.state == "waiting" for r in self.records)
-
-    @property
-    def records(self) -> list[RequestRecord]:
-        """What is known of the requests there."""
-        return [record for record in (self.read, self.write) if record is not None]
+        return self.grant(mode) is None and any(
+            record.state == "waiting" for record in self.records.values()
+        )
 
 
 class Confirmed:
@@ -85,7 +89,7 @@ class LockRequest:
 
     Attributes:
         lock_id: The lock id.
-        mode: The strongest mode asked for.
+        mode: The join of the modes asked for.
         require: How many of the nodes are needed.
         seq: Its number in the order of the client's lock requests.
         node_requests: The node requests, by node.
@@ -242,7 +246,11 @@ def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> 
     if require == "majority":
         return len(nodes) // 2 + 1
     up = sum(node in alive for node in nodes)
-    return max(up, 1) if require == "all_alive" else up // 2 + 1
+    if require == "all_alive":
+        return max(up, 1)
+    if require == "majority_alive":
+        return up // 2 + 1
+    return assert_never(require)
 
 
 def servable(require: Require, nodes: Collection[str], alive: Collection[str]) -> bool:

@@ -65,14 +65,9 @@ class Exploration(NamedTuple):
 
 
 class WaitGraph:
-    """The newest known record of each request, and questions about them.
-
-    Attributes:
-        news: What was learned since whoever uses it last cleared this.
-    """
+    """The newest known record of each request, and questions about them."""
 
     def __init__(self) -> None:
-        self.news: dict[RequestKey, None] = {}
         self._records: dict[RequestKey, RequestRecord] = {}
         self._by_agent: dict[AgentId, dict[RequestKey, RequestRecord]] = {}
         self._by_id: dict[_SlotKey, dict[RequestKey, RequestRecord]] = {}
@@ -91,10 +86,14 @@ class WaitGraph:
                 return False
             self._take_out(known)
         self._records[key] = record
-        self.news[key] = None
         if record.state != "gone":
             self._put_in(record)
         return True
+
+    @property
+    def agents(self) -> set[AgentId]:
+        """The agents whose requests are known, or were."""
+        return {record.agent for record in self._records.values()}
 
     def get(self, key: RequestKey) -> RequestRecord | None:
         """What is known of a request."""
@@ -134,40 +133,41 @@ class WaitGraph:
     def explore(self, me: AgentId) -> Exploration:
         """Look at the surroundings of `me`, over agents smaller than `me`."""
         edges: list[Edge] = []
-        before: set[AgentId] = set()
-        reached = {me}
+        before = self._waiting_for(me, edges)
+        if not edges:  # no agent waits for it: no cycle goes through it
+            return Exploration([], {}, set(), edges)
+        closing: list[Edge] = []
+        path: dict[AgentId, Edge] = {}
+        behind: set[AgentId] = set()
+        agents = [me]
+        for agent in agents:
+            for edge in self.blockers(agent, me):
+                other = edge.holder.agent
+                edges.append(edge)
+                if other == me:
+                    closing.append(edge)
+                elif other > me:
+                    behind.add(other)
+                elif other not in path:
+                    path[other] = edge
+                    agents.append(other)
+        return Exploration(closing, path, _smaller_of_pairs(before, behind), edges)
+
+    def _waiting_for(self, me: AgentId, edges: list[Edge]) -> set[AgentId]:
+        """The larger agents that reach `me` over smaller ones; adds the edges that are found."""
+        larger: set[AgentId] = set()
+        seen = {me}
         agents = [me]
         for agent in agents:
             for edge in self.waiters(agent):
                 other = edge.waiter.agent
                 edges.append(edge)
                 if other > me:
-                    before.add(other)
-                elif other not in reached:
-                    reached.add(other)
+                    larger.add(other)
+                elif other not in seen:
+                    seen.add(other)
                     agents.append(other)
-        closing: list[Edge] = []
-        path: dict[AgentId, Edge] = {}
-        behind: set[AgentId] = set()
-        if edges:  # nobody waits for it: no cycle goes through it
-            agents = [me]
-            for agent in agents:
-                for edge in self.blockers(agent, me):
-                    other = edge.holder.agent
-                    edges.append(edge)
-                    if other == me:
-                        closing.append(edge)
-                    elif other > me:
-                        behind.add(other)
-                    elif other not in path:
-                        path[other] = edge
-                        agents.append(other)
-        targets: set[AgentId] = set()
-        if before and behind:
-            last_before, last_behind = max(before), max(behind)
-            targets = {p for p in before if p <= last_behind}
-            targets |= {n for n in behind if n <= last_before}
-        return Exploration(closing, path, targets, edges)
+        return larger
 
     def _put_in(self, record: RequestRecord) -> None:
         key = (record.node, record.number)
@@ -198,6 +198,17 @@ class WaitGraph:
                 del below[record.lock_id]
                 if not below:
                     del self._below[above]
+
+
+def _smaller_of_pairs(before: set[AgentId], behind: set[AgentId]) -> set[AgentId]:
+    """The smaller agent of each pair of one of `before` and one of `behind`.
+
+    An agent is the smaller one of some pair if it is not larger than the largest of the other set.
+    """
+    if not (before and behind):
+        return set()
+    last_before, last_behind = max(before), max(behind)
+    return {p for p in before if p <= last_behind} | {n for n in behind if n <= last_before}
 
 
 _NOTHING: dict[RequestKey, RequestRecord] = {}

@@ -1,14 +1,14 @@
 """The lock server as a pure state machine: messages in, effects out.
 
-It owns one node's lock table, tells agents what they need to know (`locks.core.server.notifier`), and tells
-watchers the views of the ids that they watch. It knows no clock, no actor and no network; the
+It owns one node's lock table, notifies agents of what they need to know
+(`locks.core.server.notifier`), and tells watchers the views of the ids that they watch. It knows no clock, no actor and no network; the
 actor around it is `locks.node.server`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
 
 from locks.core.messages import (
     Inquire,
@@ -33,7 +33,8 @@ from locks.core.messages import (
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.table import LockTable, TableStatistics
 from locks.core.server.tree import Entry, EntryOwner
-from locks.model import Contender, LockId, View
+from locks.errors import assert_never
+from locks.model import AgentId, Contender, LockId, View
 
 __all__ = ["ServerMachine"]
 
@@ -48,7 +49,7 @@ class ServerMachine:
 
     Attributes:
         table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
-        notifier_class: Who decides who is told what; likewise.
+        notifier_class: What decides which agents are notified of what; likewise.
     """
 
     table_class: ClassVar[type[LockTable]] = LockTable
@@ -59,21 +60,29 @@ class ServerMachine:
         self.table = self.table_class(first_version)
         self._notifier = self.notifier_class(self.table, node)
         self._watchers: dict[LockId, dict[Hashable, None]] = {}
-        self._handlers: dict[type[Any], Callable[[Any], list[ServerEffect]]] = {
-            Request: self._request,
-            Release: self._release,
-            Remove: self._remove,
-            Surrender: self._surrender,
-            StandingElsewhere: self._standing,
-            Inquire: self._inquire,
-            RaiseVersion: self._raise,
-            Watch: self._watch,
-            Unwatch: self._unwatch,
-        }
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
         """Take in one message; return what is to be done, in this order."""
-        return self._handlers[type(message)](message)
+        # The frequent ones first; `match` would take longer.
+        if isinstance(message, Request):
+            return self._request(message)
+        if isinstance(message, Remove):
+            return self._remove(message)
+        if isinstance(message, Release):
+            return self._release(message)
+        if isinstance(message, StandingElsewhere):
+            return self._standing(message)
+        if isinstance(message, Surrender):
+            return self._surrender(message)
+        if isinstance(message, Inquire):
+            return self._inquire(message)
+        if isinstance(message, RaiseVersion):
+            return self._raise(message)
+        if isinstance(message, Watch):
+            return self._watch(message)
+        if isinstance(message, Unwatch):
+            return self._unwatch(message)
+        return assert_never(message)
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger: another node has given this one."""
@@ -108,15 +117,15 @@ class ServerMachine:
         )
 
     def watchers(self, lock_id: LockId) -> list[Hashable]:
-        """Who watches exactly this lock id."""
+        """The watchers of exactly this lock id."""
         return list(self._watchers.get(lock_id, ()))
 
     def all_watchers(self) -> list[Hashable]:
-        """Who watches any lock id."""
+        """The watchers of any lock id."""
         return list(dict.fromkeys(each for there in self._watchers.values() for each in there))
 
     def watched(self, watcher: Hashable) -> list[LockId]:
-        """What somebody watches."""
+        """What a watcher watches."""
         return [
             lock_id for lock_id, watchers in list(self._watchers.items()) if watcher in watchers
         ]
@@ -124,6 +133,11 @@ class ServerMachine:
     def statistics(self) -> TableStatistics:
         """Counters of the lock table."""
         return self.table.statistics()
+
+    @property
+    def subjects(self) -> set[AgentId]:
+        """For study: the agents of which it may tell others, whatever happens to them next."""
+        return self._notifier.subjects
 
     # --- Messages -------------------------------------------------------------------------------
 
@@ -170,7 +184,7 @@ class ServerMachine:
             entry = self.table.entry(end[0]) if end is not None else None
             if entry is not None and entry not in own:
                 own[entry] = entry.record(self.node)
-        effects += self._tell(news)
+        effects += self._notify(news)
         if self._watchers:
             effects += self._views(changed)
         answer = Surrendered(
@@ -185,11 +199,11 @@ class ServerMachine:
             return []
         owner.requests_elsewhere = message.requests_elsewhere
         owner.waits_elsewhere = message.waits_elsewhere
-        return self._tell(self._notifier.after([], owner=owner))
+        return self._notify(self._notifier.after([], owner=owner))
 
     def _inquire(self, message: Inquire) -> list[ServerEffect]:
         owner = self.table.owners.get(message.agent)
-        return [] if owner is None else self._tell(self._notifier.again(owner))
+        return [] if owner is None else self._notify(self._notifier.again(owner))
 
     def _raise(self, message: RaiseVersion) -> list[ServerEffect]:
         agent, lock_id, since, version = message
@@ -211,19 +225,19 @@ class ServerMachine:
                 del self._watchers[message.lock_id]
         return []
 
-    # --- Telling --------------------------------------------------------------------------------
+    # --- Notifying ------------------------------------------------------------------------------
 
     def _changed(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> list[ServerEffect]:
         if not changed:
             return []
-        effects = self._tell(self._notifier.after(changed, new, owner))
+        effects = self._notify(self._notifier.after(changed, new, owner))
         if self._watchers:
             effects += self._views(changed)
         return effects
 
-    def _tell(self, news: News) -> list[ServerEffect]:
+    def _notify(self, news: News) -> list[ServerEffect]:
         return [
             ToAgent(agent, RequestStates(self.node, tuple(records.values())))
             for agent, records in news.items()

@@ -1,31 +1,32 @@
-"""Whom a lock server tells what: as little as the algorithm can do with.
+"""Which agents a lock server notifies of what: as little as the algorithm can do with.
 
-An agent is always told the state of its own requests. What else it is told serves one end, to find
+An agent is always notified of the state of its own requests. All else serves one end, to find
 deadlocks, and follows from one rule:
 
-    An edge of the wait-for graph is told to the agents at its two ends when it lies on a cycle,
-    where all that goes on at other nodes counts as one more agent: an agent that waits elsewhere
-    waits for it, and it waits for each agent that has requests elsewhere.
+    The agents at the two ends of an edge of the wait-for graph are notified of it when it lies on a
+    cycle, where all that goes on at other nodes counts as one more agent: an agent that waits
+    elsewhere waits for it, and it waits for each agent that has requests elsewhere.
 
-What lies on no such cycle can't be part of a deadlock: with a single node, nothing at all is told
-until there is a deadlock, and then each of its agents gets to know its own part of it; with several
-nodes, the parts of the graph are told that may go on elsewhere. So handing on a lock that many want
-costs one message, however many wait. The server does not resolve anything: it doesn't know what
-goes on elsewhere, or what clients were told, and agents decide who yields.
+What lies on no such cycle can't be part of a deadlock: with a single node, agents are notified of
+nothing else until there is a deadlock, and then each of its agents gets to know its own part of it;
+with several nodes, they are notified of the parts of the graph that may go on elsewhere. So handing on
+a lock that many want costs one message, however many wait. The server does not resolve anything: it
+doesn't know what goes on elsewhere, or which locks are acknowledged, and agents decide which of them
+yields.
 
 A cycle is closed by an agent that gets a request, surrenders, or begins to wait elsewhere. So after
 each step it is enough to look for cycles through the agents of that step, and only through those
-that wait and have other requests: nobody can wait for an agent that has nothing, and what stands
+that wait and have other requests: no agent can wait for one that has nothing, and what stands
 behind its only, waiting request came later and is looked at itself. Of several cycles within the
-node only the shortest one is told; the agent that closed them is looked at again after each step
-until it lies on none, so the next one is told when this one is resolved.
+node only the shortest one is made known; the agent that closed them is looked at again after each
+step until it lies on none, so the next one is made known when this one is resolved.
 
-Edges that are not looked at: those from a write request to a waiting request ahead of it on the
-same id, if the latter is all that its agent waits for, and the former's agent has nothing else there
-that could block it. Then whatever blocks the latter blocks the former directly, so each cycle over
-such an edge has a shorter one beside it.
+Edges that are not looked at: those from a request to a waiting request ahead of it on the same id, in
+a mode that it covers (a write request covers all), if the latter is all that its agent waits for, and
+the former's agent has nothing else there that could block it. Then whatever blocks the latter blocks
+the former directly, so each cycle over such an edge has a shorter one beside it.
 
-Whoever was told of a request is told its changes, for as long as it waits.
+An agent that was notified of a request is notified of its changes, for as long as it waits.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from locks.core.server.table import LockTable
-from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.tree import COVERED_RIVALS, Entry, EntryOwner, rivals_around
 from locks.model import AgentId, RequestRecord
 
 __all__ = ["Notifier"]
@@ -52,7 +53,7 @@ class _Edge(NamedTuple):
 
 
 class Notifier:
-    """Decides after each step of a lock table who is told what.
+    """Decides after each step of a lock table which agents to notify of what.
 
     Args:
         table: The lock table.
@@ -67,7 +68,7 @@ class Notifier:
     def after(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
     ) -> News:
-        """Work out what to tell after one step.
+        """Work out whom to notify of what after one step.
 
         Args:
             changed: The entries that the step changed.
@@ -75,8 +76,8 @@ class Notifier:
             owner: An owner whose standing elsewhere changed.
 
         Returns:
-            For each agent the entries to tell it of, with their records. The state of its own
-            changed entries is always among them, unless they are gone.
+            For each agent the entries to notify it of, with their records. Its own changed entries are
+            always among them, unless they are gone.
         """
         if len(changed) == 1 and owner is None and not self._closers:
             (entry,) = changed
@@ -84,41 +85,62 @@ class Notifier:
             if not (own.waited or own.waits or entry.notified):  # the most frequent case
                 return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
-        owners: dict[EntryOwner, None] = {} if owner is None else {owner: None}
-        for entry in changed:
-            owners[entry.owner] = None
-        for each in owners:
-            if each.waits != each.waited:
-                self._turn(each, news)
+        self._note_turns(changed, owner, news)
         for entry in changed:
             if not entry.gone:
-                self._tell(entry.owner, entry, news)
+                self._notify(entry.owner, entry, news)
             if entry.notified:
-                self._tell_change(entry, news)
-        if owner is not None:
-            self._closers[owner] = None
-        for entry in new:
-            if self._may_close_a_cycle(entry):
-                self._closers[entry.owner] = None
+                self._notify_change(entry, news)
+        self._note_closers(new, owner)
         if self._closers:
             self._look_for_cycles(news)
         return news
 
     def again(self, owner: EntryOwner) -> News:
-        """An owner has forgotten what it was told of others; tell it what still matters."""
+        """An owner has forgotten what it was notified of; notify it of what still matters."""
         news: News = {}
         self.forgotten((owner.id,))
         self._look_for_cycles(news)
         return news
 
     def forgotten(self, agents: Iterable[AgentId]) -> None:
-        """Agents forget what they were told of others; `after` is to tell what still matters."""
+        """Agents forget what they were notified of; `after` sees to what still matters."""
         for agent in agents:
             owner = self._table.owners.get(agent)
             if owner is not None and owner.waits:
                 self._table.version += 1
                 owner.turned = self._table.version
                 self._closers[owner] = None
+
+    @property
+    def subjects(self) -> set[AgentId]:
+        """For study: the agents of which it may tell others, whatever happens to them next."""
+        found = {owner.id for owner in self._closers}
+        for owner in self._table.owners.values():
+            if owner.waits or owner.waited:
+                found.add(owner.id)
+            for entry in owner.all():
+                if entry.notified:
+                    found.add(owner.id)
+                    found |= {other.id for other in entry.notified}
+        return found
+
+    def _note_turns(self, changed: list[Entry], owner: EntryOwner | None, news: News) -> None:
+        """Owners may have begun or ceased to wait."""
+        owners: dict[EntryOwner, None] = {} if owner is None else {owner: None}
+        for entry in changed:
+            owners[entry.owner] = None
+        for each in owners:
+            if each.waits != each.waited:
+                self._turn(each, news)
+
+    def _note_closers(self, new: Sequence[Entry], owner: EntryOwner | None) -> None:
+        """Owners may have closed a cycle."""
+        if owner is not None:
+            self._closers[owner] = None
+        for entry in new:
+            if self._may_close_a_cycle(entry):
+                self._closers[entry.owner] = None
 
     def _may_close_a_cycle(self, entry: Entry) -> bool:
         """Whether a new entry may bring a path to its owner together with one away from it."""
@@ -127,17 +149,17 @@ class Notifier:
             return False
         if not entry.granted and next(self._edges_of(entry), None) is not None:
             return True
-        # One that does not stand last may be in the way of somebody who came before.
+        # One that does not stand last may be in the way of one that came before.
         return entry.place != self._table.last_place and any(
             not other.granted
             and other.place > entry.place
             and other.owner is not owner
-            and (other.write or entry.write)
+            and other.rank in entry.rivals
             for other in self._table.related(entry.slot.lock_id)
         )
 
     def _look_for_cycles(self, news: News) -> None:
-        """Tell what lies on a cycle through an owner that may have closed one, now or before."""
+        """Notify of what lies on a cycle through an owner that may have closed one, now or before."""
         for owner in list(self._closers):
             if not self._look_for_cycle(owner, news):
                 del self._closers[owner]
@@ -149,21 +171,22 @@ class Notifier:
         owner.turned = self._table.version
         for entry in owner.all():
             if entry.notified:
-                self._tell_change(entry, news)
+                self._notify_change(entry, news)
 
-    def _tell(self, owner: EntryOwner, entry: Entry, news: News) -> None:
+    def _notify(self, owner: EntryOwner, entry: Entry, news: News) -> None:
+        """Notify an owner of how an entry is now."""
         news.setdefault(owner.id, {})[entry] = entry.record(self._node)
 
-    def _tell_change(self, entry: Entry, news: News) -> None:
-        """Tell those who know of an entry, and still wait, how it is now."""
+    def _notify_change(self, entry: Entry, news: News) -> None:
+        """Notify those that know of an entry, and still wait, of how it is now."""
         notified = entry.notified
         assert notified is not None
         _drop_forgotten(notified)
         for owner in notified:
-            self._tell(owner, entry, news)
+            self._notify(owner, entry, news)
 
     def _look_for_cycle(self, start: EntryOwner, news: News) -> bool:
-        """Tell the edges of a cycle through `start`; whether there is one."""
+        """Notify of the edges of a cycle through `start`; whether there is one."""
         if not (start.waits and _may_be_waited_for(start)):
             return False
         edges: list[_Edge] = []
@@ -172,7 +195,7 @@ class Notifier:
         for owner in todo:
             for edge in self._edges_from(owner):
                 if edge.to is start and _ELSEWHERE not in reached:
-                    self._tell_path(edge, reached, news)
+                    self._notify_path(edge, reached, news)
                     return True
                 edges.append(edge)
                 if edge.to not in reached:
@@ -180,18 +203,18 @@ class Notifier:
                     todo.append(edge.to)
         if start not in reached:
             return False
-        self._tell_all_cycles(start, edges, news)
+        self._notify_all_cycles(start, edges, news)
         return True
 
-    def _tell_path(self, last: _Edge, reached: dict[EntryOwner, _Edge], news: News) -> None:
-        """Tell the edges of the path by which `last` was reached."""
+    def _notify_path(self, last: _Edge, reached: dict[EntryOwner, _Edge], news: News) -> None:
+        """Notify of the edges of the path by which `last` was reached."""
         edge: _Edge | None = last
         while edge is not None:
-            self._tell_edge(edge, news)
+            self._notify_edge(edge, news)
             edge = reached.get(edge.by)
 
-    def _tell_all_cycles(self, start: EntryOwner, edges: list[_Edge], news: News) -> None:
-        """Tell all edges on cycles through `start`: some go on at other nodes, nobody knows how."""
+    def _notify_all_cycles(self, start: EntryOwner, edges: list[_Edge], news: News) -> None:
+        """Notify of all edges on cycles through `start`: it is not known how they go on elsewhere."""
         before: dict[EntryOwner, list[EntryOwner]] = {}
         for edge in edges:
             before.setdefault(edge.to, []).append(edge.by)
@@ -204,13 +227,14 @@ class Notifier:
                     todo.append(other)
         for edge in edges:
             if edge.by in on_cycle and edge.to in on_cycle:
-                self._tell_edge(edge, news)
+                self._notify_edge(edge, news)
 
-    def _tell_edge(self, edge: _Edge, news: News) -> None:
+    def _notify_edge(self, edge: _Edge, news: News) -> None:
+        """Notify the owners at both ends of an edge of both entries."""
         if edge.waiter is not None and edge.holder is not None:
             for owner in (edge.by, edge.to):
-                self._introduce(owner, edge.waiter, news)
-                self._introduce(owner, edge.holder, news)
+                self._notify_once(owner, edge.waiter, news)
+                self._notify_once(owner, edge.holder, news)
 
     def _edges_from(self, owner: EntryOwner) -> Iterator[_Edge]:
         if owner is _ELSEWHERE:
@@ -228,24 +252,29 @@ class Notifier:
 
     def _edges_of(self, waiter: Entry) -> Iterator[_Edge]:
         """The edges that go out from one waiting entry to owners that wait, too."""
-        owner = waiter.owner
-        here = waiter.slot
-        write = waiter.write
-        alone = write and all(own is waiter for own in owner.around(here))
-        for slot in (*here.path(), *here.subtree(writes_only=not write)):
-            for holder in slot.entries() if write else slot.writes:
-                by = holder.owner
-                if by is owner or not by.waits:
+        owner, here = waiter.owner, waiter.slot
+        # Those ahead of it on the same id that are blocked by nothing but what blocks it, too.
+        skipped = COVERED_RIVALS[waiter.mode]
+        if skipped and any(own is not waiter for own in owner.around(here)):
+            skipped = ()
+        for holder in rivals_around(waiter):
+            by = holder.owner
+            if by is owner or not by.waits:
+                continue
+            if not holder.granted:
+                if holder.place > waiter.place:
                     continue
-                if not holder.granted:
-                    if holder.place > waiter.place:
-                        continue
-                    if alone and slot is here and by.waiting == 1 and not by.waits_elsewhere:
-                        continue  # what blocks it blocks the waiter, too
-                yield _Edge(owner, by, waiter, holder)
+                if (
+                    holder.rank in skipped
+                    and holder.slot is here
+                    and by.waiting == 1
+                    and not by.waits_elsewhere
+                ):
+                    continue
+            yield _Edge(owner, by, waiter, holder)
 
-    def _introduce(self, owner: EntryOwner, entry: Entry, news: News) -> None:
-        """Tell an owner of an entry that it may not know."""
+    def _notify_once(self, owner: EntryOwner, entry: Entry, news: News) -> None:
+        """Notify an owner of an entry unless it was before, and has not forgotten it."""
         if entry.notified is None:
             entry.notified = {}
         if entry.notified.get(owner) != owner.turned:
@@ -253,7 +282,7 @@ class Notifier:
             if size >= FEW and not size & (size - 1):  # now and then, or a lock held for long grows
                 _drop_forgotten(entry.notified)
             entry.notified[owner] = owner.turned
-            self._tell(owner, entry, news)
+            self._notify(owner, entry, news)
 
 
 FEW = 16
@@ -262,12 +291,12 @@ _ELSEWHERE = EntryOwner(AgentId(0, "elsewhere", 0), "elsewhere")
 
 
 def _may_be_waited_for(owner: EntryOwner) -> bool:
-    """Whether anybody may wait for an owner; says so at the slightest sign."""
+    """Whether another owner may wait for this one; says so at the slightest sign."""
     if owner.requests_elsewhere:
         return True
     for entry in owner.all():
         slot = entry.slot
-        if slot.below or slot.waiting() > (not entry.granted):
+        if slot.children or slot.waiting() > (not entry.granted):
             return True
         if any(above.waiting() for above in slot.path() if above is not slot):
             return True
@@ -275,7 +304,7 @@ def _may_be_waited_for(owner: EntryOwner) -> bool:
 
 
 def _drop_forgotten(notified: dict[EntryOwner, int]) -> None:
-    """Take out those who are gone, or do not wait any more, or do so anew: they have forgotten it."""
+    """Take out those that are gone, or do not wait any more, or do so anew: they have forgotten it."""
     for owner, turned in list(notified.items()):
         if not owner.total or not owner.waits or owner.turned != turned:
             del notified[owner]

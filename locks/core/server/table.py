@@ -1,13 +1,13 @@
 """The lock table: one rule, and everything derived from it.
 
     Two requests *conflict* when they are by different agents, their ids are related (one is a
-    prefix of the other), and not both are reads. A request is *granted* when no conflicting
-    request is granted or stands ahead of it. A new request stands last, except:
+    prefix of the other), and their modes conflict: not both are reads. A request is *granted* when
+    no conflicting request is granted or stands ahead of it. A new request stands last, except:
     (cover) one that an own request on the same id or an ancestor already covers, in the same or a
     stronger mode, stands together with it;
     (conversion) one of an agent for which others already wait stands ahead of the first
-    conflicting request that waits for it, so that an upgrade never waits for somebody who waits
-    for oneself.
+    conflicting request that waits for it, so that an upgrade never waits for an agent that waits
+    for its own.
 
 A request once granted stays granted until it is released, its agent is removed, or it is
 surrendered.
@@ -23,7 +23,7 @@ release or grant therefore costs time in the depth of the id and in what really 
 Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
 entry that it must precede, so that it overtakes nobody else. A request that is covered by a granted
 one is granted with it, also when a conversion meanwhile stands ahead of both. Versions come from
-one counter; who makes the table chooses where it starts, so that it can go on rising across
+one counter; whatever makes the table chooses where it starts, so that it can go on rising across
 restarts.
 
 Rejected: the original's queue for each id with copies of the parents' entries ("indirect
@@ -43,6 +43,8 @@ from locks.core.server.tree import (
     EntryOwner,
     Slot,
     counts_against,
+    covering,
+    first_granted,
     first_waiting_for,
     last_ahead,
     order_of,
@@ -112,42 +114,31 @@ class LockTable:
         A request that the agent already has, in this or a stronger mode on the same id, is
         returned as it is, unchanged.
         """
-        write = mode == "write"
         owner = self.owners.get(agent)
         if owner is None:
             owner = self.owners[agent] = EntryOwner(agent, client)
         slot = self._grow(lock_id)
-        cover: Entry | None = None
-        held = False
+        covers: list[Entry] = []
         ahead_of: Entry | None = None
         if owner.entries:
-            for above in slot.path():
-                for own in owner.entries.get(above, ()):
-                    if own.write or not write:
-                        if above is slot:
-                            return [own]
-                        held = held or own.granted
-                        if cover is None or own.place < cover.place:
-                            cover = own
-            if cover is None:
-                ahead_of = first_waiting_for(owner, slot, write)
-        self.version += 1
-        entry = Entry(self.version, owner, slot, write)
-        self._requests += 1
-        self._entries[entry.number] = entry
-        owner.entries.setdefault(slot, []).append(entry)
-        owner.total += 1
-        owner.waiting += 1
-        if cover is None:
-            self._place(entry, ahead_of)
+            covers = covering(owner, slot, mode)
+            if not covers:
+                ahead_of = first_waiting_for(owner, slot, mode)
+            elif covers[0].slot is slot:
+                return covers[:1]
+        entry = self._enter(owner, slot, mode)
+        if covers:
+            first = min(covers, key=place_of)
+            entry.place, entry.room = first.place, first.room
         else:
-            entry.place, entry.room = cover.place, cover.room
-        self._stand(entry)
-        if held:
+            self._place(entry, ahead_of)
+        counted = self._stand(entry)
+        if covers and any(each.granted for each in covers):
             self._grant(entry)
         else:
             self._look(entry)
-        self._count_in(entry)
+        if counted:
+            self._count_in(entry)
         if not entry.granted:
             self._waits += 1
         return [entry]
@@ -177,7 +168,7 @@ class LockTable:
         """Give up all of the agent's entries that are related to `lock_id`: they stand last.
 
         Args:
-            agent: Who surrenders.
+            agent: The agent that surrenders.
             lock_id: What it gives up.
             waiter: Number and `since` of the waiting request for which it is done, or `None`.
             holder: Number and `since` of the agent's request that it waits for, or `None`.
@@ -198,9 +189,6 @@ class LockTable:
         candidates: dict[Entry, None] = {}
         for entry in given_up:
             self._leave(entry, candidates)
-            self._stop_waiting(entry)
-            if entry.granted:
-                self._revoke(entry)
         for entry in given_up:
             self.version += 1
             entry.since = entry.version = self.version
@@ -260,8 +248,8 @@ class LockTable:
         return sorted(self.related(lock_id), key=order_of)
 
     def ids(self) -> list[LockId]:
-        """All lock ids that somebody has or waits for."""
-        return [s.lock_id for s in self._root.subtree() if s.writes or s.reads]
+        """All lock ids that an agent has or waits for."""
+        return [slot.lock_id for slot in self._root.subtree() if slot.queues]
 
     def statistics(self) -> TableStatistics:
         """Counters and present size."""
@@ -289,10 +277,24 @@ class LockTable:
         return slot
 
     def _prune(self, slot: Slot) -> None:
-        while slot.parent is not None and not (slot.children or slot.writes or slot.reads):
+        """Take the slot out if there is nothing there or below, and those above likewise."""
+        if not any(slot.queues):
+            slot.close()
+        while slot.parent is not None and not (slot.children or slot.queues):
             parent = slot.parent
             parent.children.pop(slot.lock_id[-1], None)
             slot = parent
+
+    def _enter(self, owner: EntryOwner, slot: Slot, mode: Mode) -> Entry:
+        """Make a new entry, which has no place yet."""
+        self.version += 1
+        entry = Entry(self.version, owner, slot, mode)
+        self._requests += 1
+        self._entries[entry.number] = entry
+        owner.entries.setdefault(slot, []).append(entry)
+        owner.total += 1
+        owner.waiting += 1
+        return entry
 
     def _place(self, entry: Entry, ahead_of: Entry | None = None) -> None:
         """Give an entry its place: the last one, or the one directly ahead of another entry."""
@@ -306,27 +308,38 @@ class LockTable:
             entry.place = ahead_of.place - ahead_of.room / k
             entry.room = ahead_of.room / (k * (k - 1))
 
-    def _stand(self, entry: Entry) -> None:
-        """Put an entry into its slot's queue, waiting."""
+    def _stand(self, entry: Entry) -> bool:
+        """Put an entry into its slot's queue, waiting; whether anything above counts what is below."""
         slot = entry.slot
-        write = entry.write
-        queue = slot.writes if write else slot.reads
-        if queue and queue[-1].place > entry.place:
+        rank = entry.rank
+        if not slot.queues:
+            slot.open()
+        queue = slot.queues[rank]
+        if not queue:
+            slot.queues[rank] = [entry]
+        elif queue[-1].place > entry.place:
             insort(queue, entry, key=place_of)
         else:
             queue.append(entry)
+        counted = False
         above = slot.parent
         while above is not None:
-            above.below += 1
-            if write:
-                above.writes_below += 1
+            above.below[rank] += 1
+            if above.counting:
+                counted = True
             above = above.parent
+        return counted
 
     def _leave(self, entry: Entry, candidates: dict[Entry, None]) -> None:
-        """Take an entry out of its slot's queue; note who may have waited for it alone."""
+        """Take an entry out of its slot's queue; it is not granted any more, and has no reason to wait.
+
+        Args:
+            entry: The entry.
+            candidates: Where those are noted that may have waited for it alone.
+        """
         slot = entry.slot
-        write = entry.write
-        queue = slot.writes if write else slot.reads
+        rank = entry.rank
+        queue = slot.queues[rank]
         if queue[0] is entry:
             del queue[0]
         elif queue[-1] is entry:
@@ -340,23 +353,25 @@ class LockTable:
             entry.blocking = None
         above = slot.parent
         while above is not None:
-            above.below -= 1
-            if write:
-                above.writes_below -= 1
-            for waiter in above.counting:
-                if counts_against(waiter, entry):
-                    waiter.pending -= 1
-                    if waiter.pending == 0:
-                        candidates[waiter] = None
+            above.below[rank] -= 1
+            if above.counting:
+                for waiter in above.counting:
+                    if counts_against(waiter, entry):
+                        waiter.pending -= 1
+                        if waiter.pending == 0:
+                            candidates[waiter] = None
             above = above.parent
+        if entry.granted:
+            entry.granted = False
+            entry.owner.waiting += 1
+            slot.granted[rank] -= 1
+        else:
+            self._stop_waiting(entry)
 
     def _take_out(self, owner: EntryOwner, entries: list[Entry]) -> list[Entry]:
         candidates: dict[Entry, None] = {}
         for entry in entries:
             self._leave(entry, candidates)
-            self._stop_waiting(entry)
-            if entry.granted:
-                self._revoke(entry)
             owner.waiting -= 1
             owner.total -= 1
             own = owner.entries[entry.slot]
@@ -389,69 +404,66 @@ class LockTable:
 
     def _look(self, entry: Entry) -> None:
         """Find a reason for a waiting entry to wait on, or grant it."""
-        owner = entry.owner
-        write = entry.write
-        place = entry.place
-        slot: Slot | None = entry.slot
-        while slot is not None:
-            found = None
-            if slot.writes:
-                found = last_ahead(slot.writes, place, owner)
-                if found is None:
-                    held = slot.granted_write
-                    if held is not None and held.owner is not owner:
-                        found = held
-            if write and found is None and slot.reads:
-                found = last_ahead(slot.reads, place, owner)
-                if found is None:
-                    for held in slot.granted_reads:
-                        if held.owner is not owner:
-                            found = held
-                            break
-            if found is not None:
-                if found.blocking is None:
-                    found.blocking = {}
-                found.blocking[entry] = None
-                entry.blocker = found
-                if entry.pending >= 0:
-                    entry.pending = -1
-                    del entry.slot.counting[entry]
-                return
-            slot = slot.parent
         slot = entry.slot
-        pending = 0
-        if slot.below if write else slot.writes_below:
-            for below in slot.subtree(writes_only=not write):
-                for other in below.entries() if write else below.writes:
-                    if counts_against(entry, other):
-                        pending += 1
+        blocker = self._blocker_of(entry)
+        if blocker is not None:
+            if blocker.blocking is None:
+                blocker.blocking = {}
+            blocker.blocking[entry] = None
+            entry.blocker = blocker
+            if entry.pending >= 0:
+                entry.pending = -1
+                del slot.counting[entry]
+            return
+        pending = self._count_below(entry) if slot.children else 0
         if pending:
             entry.pending = pending
-            slot.counting[entry] = None
+            if slot.counting:
+                slot.counting[entry] = None
+            else:
+                slot.counting = {entry: None}
         else:
             self._grant(entry)
 
+    def _blocker_of(self, entry: Entry) -> Entry | None:
+        """An entry on the same id or above that is in the way: the one directly ahead, if any."""
+        owner, place, rivals = entry.owner, entry.place, entry.rivals
+        slot: Slot | None = entry.slot
+        while slot is not None:
+            if slot.queues:
+                for rank in rivals:
+                    queue = slot.queues[rank]
+                    if queue:
+                        found = last_ahead(queue, place, owner)
+                        if found is None and slot.granted[rank]:
+                            found = first_granted(queue, slot.granted[rank], owner)
+                        if found is not None:
+                            return found
+            slot = slot.parent
+        return None
+
+    def _count_below(self, entry: Entry) -> int:
+        """How many entries below stand against a waiting one."""
+        rivals = entry.rivals
+        count = 0
+        for slot in entry.slot.subtree(rivals):
+            if slot.queues:
+                for rank in rivals:
+                    for other in slot.queues[rank]:
+                        if counts_against(entry, other):
+                            count += 1
+        return count
+
     def _grant(self, entry: Entry) -> None:
-        self._stop_waiting(entry)
+        if entry.blocker is not None or entry.pending >= 0:
+            self._stop_waiting(entry)
         if entry.version != self.version:  # not new in this very step
             self.version += 1
         entry.since = entry.version = self.version
         entry.granted = True
         entry.owner.waiting -= 1
         self._grants += 1
-        if entry.write:
-            entry.slot.granted_write = entry
-        else:
-            entry.slot.granted_reads[entry] = None
-
-    def _revoke(self, entry: Entry) -> None:
-        """Undo a grant; the entry counts as waiting again."""
-        entry.granted = False
-        entry.owner.waiting += 1
-        if entry.write:
-            entry.slot.granted_write = None
-        else:
-            del entry.slot.granted_reads[entry]
+        entry.slot.granted[entry.rank] += 1
 
     def _stop_waiting(self, entry: Entry) -> None:
         """Drop the entry's reason for waiting."""
@@ -488,7 +500,7 @@ class LockTable:
         return (
             h.owner is owner
             and w.owner is not owner
-            and (w.write or h.write)
+            and h.rank in w.rivals
             and a[: len(b)] == b[: len(a)]
             and (h.granted or h.place < w.place)
         )

@@ -1,7 +1,11 @@
 """The tree in which the lock table keeps its entries: slots, entries, and their owners.
 
 Plain data with the few questions that need nothing but the data. What may happen to it is said in
-`locks.core.server.table`; who is told of it, in `locks.core.server.notifier`.
+`locks.core.server.table`; which agents are notified of it, in `locks.core.server.notifier`.
+
+A slot has a queue for each mode, found by the mode's *rank*: the strongest has rank 0. An entry knows
+the ranks of the modes that conflict with its own (`rivals`), so a question about conflicts goes
+through these queues alone.
 """
 
 from __future__ import annotations
@@ -9,62 +13,100 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
+from typing import Any
 
-from locks.model import AgentId, LockId, Mode, Place, RequestRecord
+from locks.model import COVERING, MODES, RIVALS, AgentId, LockId, Mode, Place, RequestRecord
 
 __all__ = [
+    "COVERED_RIVALS",
     "WHOLE",
     "Entry",
     "EntryOwner",
     "Slot",
     "counts_against",
+    "covering",
+    "first_granted",
     "first_waiting_for",
     "last_ahead",
     "order_of",
     "place_of",
+    "rivals_around",
     "version_of",
 ]
 
+Ranks = tuple[int, ...]
+
 WHOLE = Fraction(1)
+
+_RANK: dict[Mode, int] = {mode: rank for rank, mode in enumerate(MODES)}
+_ALL: Ranks = tuple(_RANK.values())
+_RIVALS: dict[Mode, Ranks] = {
+    mode: tuple([_RANK[rival] for rival in RIVALS[mode]]) for mode in MODES
+}
+_RANKED = {mode: (_RANK[mode], _RIVALS[mode]) for mode in MODES}
+# The rivals of a mode that exclude nothing that it does not exclude itself.
+COVERED_RIVALS: dict[Mode, Ranks] = {
+    mode: tuple([_RANK[rival] for rival in RIVALS[mode] if mode in COVERING[rival]])
+    for mode in MODES
+}
+_NONE: Any = ()  # stands for a list or dictionary in which nothing was put yet
+_NONES = [_NONE] * len(MODES)
+_ZEROS = [0] * len(MODES)
 
 
 class Slot:
-    """One lock id in the tree, with the entries on it."""
+    """One lock id in the tree, with the entries on it.
+
+    Attributes:
+        lock_id: The id.
+        parent: The slot of the id that is one element shorter.
+        children: Those of the ids that are one element longer.
+        queues: By rank the entries in the order of their places; empty if there is no entry.
+        granted: By rank how many of them are granted.
+        below: By rank how many entries there are below.
+        counting: The entries here that wait for what is below.
+    """
 
     __slots__ = (
         "below",
         "children",
         "counting",
-        "granted_reads",
-        "granted_write",
+        "granted",
         "lock_id",
         "parent",
-        "reads",
-        "writes",
-        "writes_below",
+        "queues",
     )
 
     def __init__(self, lock_id: LockId, parent: Slot | None) -> None:
         self.lock_id = lock_id
         self.parent = parent
         self.children: dict[Hashable, Slot] = {}
-        self.writes: list[Entry] = []
-        self.reads: list[Entry] = []
-        self.granted_write: Entry | None = None
-        self.granted_reads: dict[Entry, None] = {}
-        self.below = 0
-        self.writes_below = 0
-        self.counting: dict[Entry, None] = {}
+        self.queues: list[list[Entry]] = _NONE
+        self.granted: list[int] = _NONE
+        self.below = _ZEROS.copy()
+        self.counting: dict[Entry, None] = _NONE
 
-    def waiting(self, writes_only: bool = False) -> int:
-        """How many entries on this very id wait."""
-        writes = len(self.writes) - (self.granted_write is not None)
-        return writes if writes_only else writes + len(self.reads) - len(self.granted_reads)
+    def open(self) -> None:
+        """Make room for entries."""
+        self.queues = _NONES.copy()
+        self.granted = _ZEROS.copy()
+
+    def close(self) -> None:
+        """There is no entry any more."""
+        self.queues = self.granted = _NONE
+
+    def waiting(self, ranks: Ranks = _ALL) -> int:
+        """How many entries of these ranks on this very id wait."""
+        count = 0
+        if self.queues:
+            for rank in ranks:
+                count += len(self.queues[rank]) - self.granted[rank]
+        return count
 
     def entries(self) -> Iterator[Entry]:
         """The entries on this very id, in no particular order."""
-        yield from self.writes
-        yield from self.reads
+        for queue in self.queues:
+            yield from queue
 
     def path(self) -> Iterator[Slot]:
         """This slot and those above it, upwards."""
@@ -73,12 +115,14 @@ class Slot:
             yield slot
             slot = slot.parent
 
-    def subtree(self, writes_only: bool = False) -> Iterator[Slot]:
-        """The slots below this one that have entries there or further below."""
-        if self.writes_below if writes_only else self.below:
-            for child in self.children.values():
-                yield child
-                yield from child.subtree(writes_only)
+    def subtree(self, ranks: Ranks = _ALL) -> Iterator[Slot]:
+        """The slots below this one that have entries of these ranks there or further below."""
+        for rank in ranks:
+            if self.below[rank]:
+                for child in self.children.values():
+                    yield child
+                    yield from child.subtree(ranks)
+                return
 
 
 class EntryOwner:
@@ -87,7 +131,7 @@ class EntryOwner:
     Attributes:
         id: The agent.
         client: Name of its client.
-        entries: Its entries by slot; at most a read and a write on each.
+        entries: Its entries by slot; at most one of each mode on each.
         total: How many entries that are.
         waiting: How many of them wait.
         requests_elsewhere: Whether it said that it has requests at other nodes.
@@ -133,7 +177,7 @@ class EntryOwner:
         """Its entries on ids related to that of `slot`, found from the side where there is less."""
         for above in slot.path():
             yield from self.entries.get(above, ())
-        if slot.below <= self.total:
+        if sum(slot.below) <= self.total:
             for below in slot.subtree():
                 yield from self.entries.get(below, ())
         else:
@@ -146,8 +190,25 @@ class EntryOwner:
 class Entry:
     """One request in the table.
 
-    `candidate`, `exit`, `synced` and `told` belong to `locks.core.server.notifier`. `room` is the distance
-    ahead of its place in which nobody stands but those who were put directly ahead of it.
+    Attributes:
+        number: Its number on this node.
+        owner: Whose it is.
+        slot: The slot of its lock id.
+        mode: Its mode.
+        rank: The rank of its mode.
+        rivals: The ranks of the modes that conflict with it.
+        place: Its place in the order.
+        room: The distance ahead of its place in which nothing stands but what was put directly ahead of
+            it.
+        since: Version at which it got its present state and place.
+        version: Version of its last change.
+        granted: Whether it is granted.
+        gone: Whether it was taken out.
+        blocker: The one entry that it waits for, if that is its reason for waiting.
+        blocking: The entries whose reason it is.
+        pending: For how many entries below it waits, if that is its reason; otherwise -1.
+        notified: Which owners were notified of it, each with its `turned` at that time; this belongs to
+            `locks.core.server.notifier`.
     """
 
     __slots__ = (
@@ -155,23 +216,26 @@ class Entry:
         "blocking",
         "gone",
         "granted",
+        "mode",
         "notified",
         "number",
         "owner",
         "pending",
         "place",
+        "rank",
+        "rivals",
         "room",
         "since",
         "slot",
         "version",
-        "write",
     )
 
-    def __init__(self, number: int, owner: EntryOwner, slot: Slot, write: bool) -> None:
+    def __init__(self, number: int, owner: EntryOwner, slot: Slot, mode: Mode) -> None:
         self.number = number
         self.owner = owner
         self.slot = slot
-        self.write = write
+        self.mode: Mode = mode
+        self.rank, self.rivals = _RANKED[mode]
         self.place: Place = 0
         self.room = WHOLE
         self.since = number
@@ -183,13 +247,8 @@ class Entry:
         self.pending = -1
         self.notified: dict[EntryOwner, int] | None = None
 
-    @property
-    def mode(self) -> Mode:
-        """The mode as users write it."""
-        return "write" if self.write else "read"
-
     def record(self, node: str) -> RequestRecord:
-        """What is to be told of it at this moment."""
+        """How it is at this moment."""
         owner = self.owner
         waiting = not (self.granted or self.gone)
         return RequestRecord(
@@ -198,11 +257,11 @@ class Entry:
             owner.id,
             owner.client,
             self.slot.lock_id,
-            "write" if self.write else "read",
+            self.mode,
             "gone" if self.gone else "granted" if self.granted else "waiting",
             self.place,
             self.since,
-            waiting or owner.waits,
+            waiting or owner.waiting > 0 or owner.waits_elsewhere,
             self.version if self.version > owner.turned else owner.turned,
         )
 
@@ -234,33 +293,67 @@ def last_ahead(queue: list[Entry], place: Place, owner: EntryOwner | None) -> En
     return None
 
 
-def first_waiting_for(owner: EntryOwner, slot: Slot, write: bool) -> Entry | None:
+def first_granted(queue: list[Entry], count: int, owner: EntryOwner) -> Entry | None:
+    """The first of the `count` granted entries of `queue` that is not by `owner`."""
+    for entry in queue:
+        if entry.granted:
+            if entry.owner is not owner:
+                return entry
+            count -= 1
+            if not count:  # it stands mostly at the front, and thousands may wait behind it
+                return None
+    return None
+
+
+def covering(owner: EntryOwner, slot: Slot, mode: Mode) -> list[Entry]:
+    """The owner's entries that cover a request on `slot`; those on the slot itself come first."""
+    modes = COVERING[mode]
+    found: list[Entry] = []
+    above: Slot | None = slot
+    while above is not None:
+        for own in owner.entries.get(above, ()):
+            if own.mode in modes:
+                found.append(own)
+        above = above.parent
+    return found
+
+
+def first_waiting_for(owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None:
     """The first entry that waits for `owner` and conflicts with a new one of it on `slot`."""
+    rivals = _RIVALS[mode]
     first: Entry | None = None
-    slots = list(slot.path())
-    if slot.below if write else slot.writes_below:
-        slots += slot.subtree(writes_only=not write)
-    for other in slots:
-        if not other.waiting(writes_only=not write):
-            continue
-        if next(owner.around(other), None) is None:
-            continue
-        for w in other.entries() if write else other.writes:
-            if w.granted or w.owner is owner or (first and first.place <= w.place):
-                continue
-            # Not as a list: the first own entry mostly decides, and there may be thousands.
-            if any(
-                (w.write or own.write) and (own.granted or own.place < w.place)
-                for own in owner.around(other)
-            ):
-                first = w
+    for other in (*slot.path(), *slot.subtree(rivals)):
+        if other.waiting(rivals) and next(owner.around(other), None) is not None:
+            for rank in rivals:
+                for waiter in other.queues[rank]:
+                    if first is not None and waiter.place >= first.place:
+                        break
+                    if not waiter.granted and _waits_for(waiter, owner):
+                        first = waiter
     return first
 
 
+def rivals_around(entry: Entry) -> Iterator[Entry]:
+    """The entries on related ids whose modes conflict with that of `entry`, also its owner's."""
+    rivals = entry.rivals
+    for slot in (*entry.slot.path(), *entry.slot.subtree(rivals)):
+        if slot.queues:
+            for rank in rivals:
+                yield from slot.queues[rank]
+
+
+def _waits_for(waiter: Entry, owner: EntryOwner) -> bool:
+    """Whether a waiting entry waits for an entry of `owner`."""
+    if waiter.owner is owner:
+        return False
+    # Not as a list: the first own entry mostly decides, and there may be thousands.
+    return any(counts_against(waiter, own) for own in owner.around(waiter.slot))
+
+
 def counts_against(waiter: Entry, entry: Entry) -> bool:
-    """Whether an entry below the waiting `waiter`'s slot stands against it."""
+    """Whether an entry on an id related to that of the waiting `waiter` stands against it."""
     return (
-        (waiter.write or entry.write)
+        entry.rank in waiter.rivals
         and entry.owner is not waiter.owner
         and (entry.granted or entry.place < waiter.place)
     )

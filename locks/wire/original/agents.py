@@ -37,6 +37,7 @@ from locks.core.messages import Remove, Request, Surrender, Unwatch, Watch
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry as TableEntry
 from locks.model import (
+    RIVALS,
     AgentId,
     Contender,
     Deadlock,
@@ -49,6 +50,7 @@ from locks.model import (
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
+from locks.wire.forms import to_mode
 from locks.wire.original.forms import (
     SURRENDER,
     Command,
@@ -60,7 +62,6 @@ from locks.wire.original.forms import (
     ToLockServer,
     info_term,
     lock_id_of,
-    mode_of,
     pack_request,
     pid_in,
 )
@@ -119,13 +120,6 @@ class OriginalAgents:
         self._watching: dict[LockId, dict[Pid, None]] = {}
         self._processes: dict[AgentId, tuple[Pid, Pid]] = {}  # of each agent, and of its client
         self._packed: dict[Contender, int] = {}  # of one view
-        self._handlers: dict[str, tuple[int, Callable[[Any, str], list[Command]]]] = {
-            "lock": (5, self._lock),
-            "surrender": (4, self._surrender),
-            "remove_agent": (2, self._remove_agent),
-            "watch": (3, self._watch),
-            "unwatch": (3, self._unwatch),
-        }
 
     # --- What they say --------------------------------------------------------------------------
 
@@ -139,46 +133,42 @@ class OriginalAgents:
         Raises:
             BadMessage: It is nothing that the original says, or is for a process of another node.
         """
-        if type(term) is tuple and term and type(term[0]) is Atom:
-            size, handler = self._handlers.get(term[0].name, (0, None))
-            if handler is not None and len(term) == size:
-                return handler(term, peer)
+        if type(term) is tuple:
+            match term:
+                case (Atom(name="lock"), lock, agent, client, mode):
+                    return self._lock(lock, pid_in(agent, peer), pid_in(client), to_mode(mode))
+                case (Atom(name="surrender"), lock, version, agent):
+                    return self._surrender(lock_id_of(lock), version, pid_in(agent, peer))
+                case (Atom(name="remove_agent"), agent):
+                    commands = self.down(pid_in(agent, peer))
+                    return [*commands, DemonitorPid(agent)] if commands else []
+                case (Atom(name="watch"), lock, pid):
+                    return self._watch(lock, pid_in(pid, peer))
+                case (Atom(name="unwatch"), lock, pid):
+                    return self._unwatch(lock_id_of(lock), pid_in(pid, peer))
         raise BadMessage(f"{term!r} is nothing that a lock server can be told")
 
-    def _lock(self, term: Any, peer: str) -> list[Command]:
-        _, lock, agent, client, mode = term
-        pid_in(agent, peer)
-        pid_in(client)
+    def _lock(self, lock: Any, agent: Pid, client: Pid, mode: Mode) -> list[Command]:
         commands = self._known(agent)
-        lock_id, wanted = lock_id_of(lock), mode_of(mode)
+        lock_id = lock_id_of(lock)
         ref = agent_of(agent)
         self._processes.setdefault(ref, (agent, client))
         interest, new = self._interest(agent, lock_id, lock)
-        request = Request(ref, str(client), lock_id, wanted, True, True)
+        request = Request(ref, str(client), lock_id, mode, True, True)
         commands.append(ToLockServer(request))
         if new:
             commands.append(ToLockServer(Watch(OriginalWatcher(agent, lock_id), lock_id)))
-        interest.modes.add(wanted)
+        interest.modes.add(mode)
         return commands
 
-    def _surrender(self, term: Any, peer: str) -> list[Command]:
-        _, lock, version, agent = term
-        pid_in(agent, peer)
-        lock_id = lock_id_of(lock)
+    def _surrender(self, lock_id: LockId, version: Any, agent: Pid) -> list[Command]:
         interest = self._interests.get(agent, {}).get(lock_id)
         if interest is None or not interest.modes or interest.version != version:
             return []
         self._note(lock_id, agent, version)
         return [ToLockServer(Surrender(agent_of(agent), lock_id))]
 
-    def _remove_agent(self, term: Any, peer: str) -> list[Command]:
-        agent = pid_in(term[1], peer)
-        commands = self.down(agent)
-        return [*commands, DemonitorPid(agent)] if commands else []
-
-    def _watch(self, term: Any, peer: str) -> list[Command]:
-        _, lock, pid = term
-        pid_in(pid, peer)
+    def _watch(self, lock: Any, pid: Pid) -> list[Command]:
         lock_id = lock_id_of(lock)
         commands = self._known(pid)
         _, new = self._interest(pid, lock_id, lock)
@@ -187,10 +177,7 @@ class OriginalAgents:
             commands.append(ToLockServer(Watch(OriginalWatcher(pid, lock_id), lock_id)))
         return commands
 
-    def _unwatch(self, term: Any, peer: str) -> list[Command]:
-        _, lock, pid = term
-        pid_in(pid, peer)
-        lock_id = lock_id_of(lock)
+    def _unwatch(self, lock_id: LockId, pid: Pid) -> list[Command]:
         interests = self._interests.get(pid, {})
         interest = interests.get(lock_id)
         if interest is None:
@@ -273,26 +260,26 @@ class OriginalAgents:
         ]
 
     def _tell_held(self, interest: _Interest, pid: Pid) -> list[Command]:
-        """The first thing that a watcher is told, and only if somebody has the lock."""
+        """The first thing that a watcher is told, and only if the lock is held."""
         return [
             SendTerm(pid, (Atom("locks_info"), term, Atom(self._server.node), []))
             for term in interest.terms.values()
         ]
 
     def _note(self, lock_id: LockId, agent: Pid, version: int) -> None:
-        """Whoever is told of what follows from a surrender is told that it is one."""
+        """What is told next of these locks is said to come from a surrender."""
         for interests in self._interests.values():
             for other, interest in interests.items():
                 if related(lock_id, other):
                     interest.note = (SURRENDER, agent, version)
 
     def _queue(self, view: View, me: AgentId | None, client: Pid) -> list[OriginalGroup]:
-        """A view as the queue that an agent is told, or somebody who only watches.
+        """A view as the queue that an agent is told, or a process that only watches.
 
         Args:
             view: The view.
             me: The agent.
-            client: Its client, or the one who watches.
+            client: Its client, or the process that watches.
         """
         shown = list(view.requests)
         if me is not None:
@@ -307,7 +294,7 @@ class OriginalAgents:
         queue = []
         if granted:
             agents = {c.agent for c in granted}
-            writes = any(c.mode == "write" for c in granted)
+            writes = any(c.mode != "read" for c in granted)
             as_readers = not writes or (len(agents) > 1 and me is not None)
             queue.append(self._group("read" if as_readers else "write", granted, view, client))
         readers: list[Contender] = []
@@ -358,11 +345,11 @@ class OriginalAgents:
 
 def _in_the_way(one: Contender, other: Contender) -> bool:
     """Whether one of two requests on related ids waits for the other."""
-    return "write" in (one.mode, other.mode) and not (one.granted and other.granted)
+    return one.mode in RIVALS[other.mode] and not (one.granted and other.granted)
 
 
 def _strength(contender: Contender, view: View) -> tuple[bool, bool]:
-    return (contender.mode == "write", contender.lock_id == view.lock_id)
+    return (contender.mode != "read", contender.lock_id == view.lock_id)
 
 
 def around(
@@ -388,13 +375,13 @@ def around(
         for own in owner.all() if owner is not None else ():
             entries[own] = None
             for other in table.related(own.slot.lock_id):
-                if other.owner is owner or not (own.write or other.write):
+                if other.owner is owner or other.rank not in own.rivals:
                     continue
                 if own.granted and other.granted:
                     continue
                 entries[other] = None
-                who = other.owner.id
-                if who not in found and is_original(who.node):
-                    found[who] = None
-                    todo.append(who)
+                rival = other.owner.id
+                if rival not in found and is_original(rival.node):
+                    found[rival] = None
+                    todo.append(rival)
     return list(found), [entry.record(node) for entry in entries]

@@ -21,11 +21,12 @@ from typing import Any, NamedTuple
 
 from locks.core.messages import ServerMessage, ToAgent
 from locks.errors import LocksError
-from locks.model import AgentId, Contender, LockId, Mode, RequestRecord, State
+from locks.model import COVERING, AgentId, Contender, LockId, Mode, Place, RequestRecord, State
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
 from locks.wire import BadMessage, agent_of
-from locks.wire.forms import mode_term, place_term, to_place
+from locks.wire.fields import Form, parts
+from locks.wire.forms import FORMS
 
 __all__ = [
     "CastServer",
@@ -37,11 +38,10 @@ __all__ = [
     "OriginalInfo",
     "SendTerm",
     "ToLockServer",
-    "id_term",
     "info_term",
     "is_atom",
+    "known_mode",
     "lock_id_of",
-    "mode_of",
     "pack_request",
     "pid_in",
     "read_info",
@@ -91,15 +91,11 @@ Command = ToLockServer | CastServer | SendTerm | MonitorPid | DemonitorPid | ToA
 
 LOCKS_INFO = Atom("locks_info")
 LOCK = Atom("lock")
-READ = Atom("read")
-WRITE = Atom("write")
-R = Atom("r")
-W = Atom("w")
+GROUPS: dict[Mode, Atom] = {"read": Atom("r"), "write": Atom("w")}  # the modes that it knows
 ENTRY = Atom("entry")
 DIRECT = Atom("direct")
 INDIRECT = Atom("indirect")
 SURRENDER = Atom("surrender")
-MODES: dict[Atom, Mode] = {READ: "read", WRITE: "write"}
 
 
 def is_atom(term: Any, name: str) -> bool:
@@ -118,12 +114,9 @@ def pid_in(term: Any, node: str | None = None) -> Pid:
     return term
 
 
-def mode_of(term: Any) -> Mode:
-    """A mode; raises `BadMessage` if it is none."""
-    mode = MODES.get(term) if type(term) is Atom else None
-    if mode is None:
-        raise BadMessage(f"{term!r} should be the atom read or write")
-    return mode
+def known_mode(mode: Mode) -> Mode:
+    """The weakest mode that the original knows and that covers this one."""
+    return next(each for each in reversed(COVERING[mode]) if each in GROUPS)
 
 
 def lock_id_of(term: Any) -> LockId:
@@ -147,30 +140,32 @@ def _key(element: Any) -> Any:
     return element
 
 
-def id_term(lock_id: LockId) -> list[Any]:
-    """A lock id as the original writes it."""
-    return list(lock_id)
-
-
 # --- A request record within the version of an entry --------------------------------------------
 
 LONGEST = 1000  # bytes; an integer of more than 1,024 is not sent
 UNKNOWN = 0  # stands for a record that is too long; versions of the original are larger
 
 
+class Carried(NamedTuple):
+    """What is known of a request, but for its agent and node, and whether it blocks."""
+
+    number: int
+    client: str
+    lock_id: LockId
+    mode: Mode
+    granted: bool
+    place: Place
+    since: int
+
+
+_CARRIED = FORMS.but({LockId: Form(list, lock_id_of)}).of(Carried)
+
+
 def pack_request(contender: Contender) -> int:
     """What is known of a request, but for its agent and node, as one number."""
-    packed = etf.encode(
-        (
-            contender.number,
-            contender.client,
-            list(contender.lock_id),
-            mode_term(contender.mode),
-            contender.granted,
-            place_term(contender.place),
-            contender.version,
-        )
-    )
+    _, client, lock_id, mode, granted, since, number, place = contender
+    carried = Carried(number, client, lock_id, mode, granted, place, since)
+    packed = etf.encode(_CARRIED.pack(carried))
     return int.from_bytes(packed, "big") if len(packed) <= LONGEST else UNKNOWN
 
 
@@ -185,15 +180,9 @@ def unpack_request(number: int, agent: AgentId, node: str, version: int) -> Requ
     """
     try:
         packed = etf.decode(number.to_bytes((number.bit_length() + 7) // 8, "big"))
-        own, client, lock_id, mode, granted, place, since = packed
-        place = to_place(place)
-        lock_id = lock_id_of(lock_id)
-        mode = mode_of(mode)
-    except (LocksError, ValueError, TypeError):
+        own, client, lock_id, mode, granted, place, since = _CARRIED.unpack(packed)
+    except LocksError:
         return None
-    for value, kind in ((own, int), (client, str), (granted, bool), (since, int)):
-        if type(value) is not kind:
-            return None
     state: State = "granted" if granted else "waiting"
     return RequestRecord(
         node, own, agent, client, lock_id, mode, state, place, since, True, version
@@ -232,7 +221,7 @@ class OriginalInfo(NamedTuple):
         lock_id: The lock id.
         version: The version of its queue.
         queue: The groups; the first one is the head.
-        surrender: Who has just surrendered it, and the version for which that was done.
+        surrender: The agent that has just surrendered it, and the version for which that was done.
     """
 
     node: str
@@ -267,12 +256,12 @@ def info_term(
         version: The version of the queue.
         server: The pid of our lock server.
         queue: The groups.
-        watchers: Who watches it.
-        note: `[]`, or who has surrendered it.
+        watchers: The processes that watch it.
+        note: `[]`, or which agent has surrendered it.
     """
     groups = [
         (
-            R if group.mode == "read" else W,
+            GROUPS[group.mode],
             [
                 (ENTRY, e.pid, e.client, e.version, DIRECT if e.direct else INDIRECT)
                 for e in group.entries
@@ -285,10 +274,10 @@ def info_term(
 
 
 def read_info(term: Any) -> OriginalInfo | None:
-    """What a `#locks_info{}` says; `None` if it only says that somebody has the lock.
+    """What a `#locks_info{}` says; `None` if it only says that the lock is held.
 
     Raises:
-        BadMessage: It is none.
+        BadMessage: It is another term.
     """
     _, lock, where, note = _fields(term, LOCKS_INFO, 4)
     if type(where) is not Atom:
@@ -323,14 +312,11 @@ def _read_row(term: Any, lock_id: LockId, node: str) -> OriginalInfo:
 
 
 def _read_group(term: Any) -> OriginalGroup:
-    if type(term) is not tuple or len(term) != 2 or term[0] not in (R, W):
-        raise BadMessage(f"{term!r} should be a group of readers or writers")
-    tag, entries = term
-    if type(entries) is not list or not entries:
-        raise BadMessage(f"{entries!r} should be the entries of a group")
-    return OriginalGroup(
-        "read" if tag == R else "write", tuple([_read_entry(each) for each in entries])
-    )
+    tag, entries = parts(term, 2)
+    for mode, atom in GROUPS.items():
+        if tag == atom and type(entries) is list and entries:
+            return OriginalGroup(mode, tuple([_read_entry(each) for each in entries]))
+    raise BadMessage(f"{term!r} should be a group of readers or writers")
 
 
 def _read_entry(term: Any) -> OriginalEntry:
@@ -352,7 +338,7 @@ def _fields(term: Any, record: Atom, size: int) -> tuple[Any, ...]:
     return term
 
 
-# --- Who asks to be told when a lock server is there --------------------------------------------
+# --- Requests to be told when a lock server is there --------------------------------------------
 
 
 def watcher_request(module: Any, function: Any, arguments: Any) -> Pid | None:

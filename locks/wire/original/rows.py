@@ -19,7 +19,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from locks.core.messages import Surrender
-from locks.model import AgentId, LockId, Mode, RequestKey, RequestRecord, State, related
+from locks.model import COVERING, AgentId, LockId, Mode, RequestKey, RequestRecord, State, related
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid
 from locks.wire import agent_of
@@ -47,9 +47,9 @@ class Row(NamedTuple):
 
     Attributes:
         version: The version of its queue.
-        agents: Who stands in the queue.
+        agents: The agents that stand in the queue.
         records: The records, by their numbers.
-        contended: Whether somebody waits.
+        contended: Whether a request waits in it.
     """
 
     version: int
@@ -83,7 +83,7 @@ class Rows:
         return row is not None and self._me in row.agents
 
     def records(self, own: bool = True) -> Iterator[RequestRecord]:
-        """All records of those rows in which somebody waits.
+        """All records of those rows in which a request waits.
 
         Args:
             own: Of the rows in which the agent stands; otherwise of the others.
@@ -157,7 +157,7 @@ class Rows:
             if entry.agent == self._me and entry.direct
         }
         asked = self.asked.get(info.lock_id, set())
-        return sorted(mode for mode in asked - there if mode == "write" or "write" not in there)
+        return sorted(mode for mode in asked if there.isdisjoint(COVERING[mode]))
 
     def _read(self, info: OriginalInfo) -> Iterator[RequestRecord]:
         """The records that a queue stands for."""
@@ -170,10 +170,12 @@ class Rows:
                 if record.agent == self._me and record.lock_id == info.lock_id:
                     own[record.mode] = record
                 yield record
-        if "read" in self.asked.get(info.lock_id, ()) and "read" not in own and "write" in own:
-            # It may make a write lock of what was asked for to read.
-            number = number_of(info.lock_id, self._me, "read")
-            yield own["write"]._replace(number=number, mode="read")
+        for mode in sorted(self.asked.get(info.lock_id, ())):
+            stronger = next((own[each] for each in COVERING[mode] if each in own), None)
+            if mode not in own and stronger is not None:
+                # It may make a write lock of what was asked for to read.
+                number = number_of(info.lock_id, self._me, mode)
+                yield stronger._replace(number=number, mode=mode)
         if info.surrender is not None and agent_of(info.surrender[0]) == self._me:
             for mode in self.missing(info):
                 yield self._asked_again(info, mode, place + 1)
@@ -181,14 +183,14 @@ class Rows:
     def _read_group(
         self, info: OriginalInfo, group: OriginalGroup, place: int, head: bool
     ) -> Iterator[RequestRecord]:
-        nobody = head and group.mode == "write" and len(group.entries) > 1
+        none_has_it = head and group.mode == "write" and len(group.entries) > 1
         only_readers = not head and all(
             each.mode == "read" for each in info.queue[: info.queue.index(group) + 1]
         )
         for entry in group.entries:
             if entry.agent == self._me and not entry.direct and not self._explains(info.lock_id):
                 continue
-            state: State = "granted" if head and not (nobody and entry.direct) else "waiting"
+            state: State = "granted" if head and not (none_has_it and entry.direct) else "waiting"
             record = RequestRecord(
                 info.node,
                 number_of(info.lock_id, entry.agent, group.mode),
@@ -261,7 +263,7 @@ class Ours:
         surrenders: What it has surrendered and was not answered, by node and row.
         often: How often that was carried out since the last interview.
         held_back: Answers that it gets at the next one.
-        teller: Who is said to have told it what it got from agents of the original.
+        teller: The agent that is said to have told it what it got from agents of the original.
         client: Its client's pid.
     """
 
@@ -311,7 +313,7 @@ class Ours:
                     records.append(record)
         news = self.take_in(records)
         for key, known in list(self.carried.items()):
-            # All on exactly the id stand in the queue; who is above or below may have been left out.
+            # All on exactly the id stand in the queue; those above or below may have been left out.
             same = key[0] == info.node and known.lock_id == info.lock_id
             if same and known.agent not in there and known.version < info.version:
                 del self.carried[key]

@@ -49,10 +49,12 @@ from locks.core.messages import (
     Surrender,
     Surrendered,
     ToAgent,
+    Unwatch,
     VersionRaised,
+    Watch,
 )
-from locks.errors import MisuseError
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, show
+from locks.errors import MisuseError, assert_never
+from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, show
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
 from locks.wire.original.forms import (
@@ -61,6 +63,7 @@ from locks.wire.original.forms import (
     OriginalInfo,
     SendTerm,
     is_atom,
+    known_mode,
     read_info,
     read_lock,
 )
@@ -87,15 +90,6 @@ class OriginalServers:
         self._pid = pid
         self._is_original = is_original
         self._ours: dict[AgentId, Ours] = {}
-        self._handlers: dict[type[Any], Callable[[Ours, str, Any], list[Command]]] = {
-            Request: self._request,
-            Release: self._release,
-            Surrender: self._surrender,
-            Remove: self._remove,
-            StandingElsewhere: self._standing,
-            Inquire: self._inquire,
-            RaiseVersion: self._raise,
-        }
 
     # --- What our agents say to lock servers ----------------------------------------------------
 
@@ -113,15 +107,35 @@ class OriginalServers:
         Raises:
             MisuseError: The original can't be told that.
         """
-        handler = self._handlers.get(type(message))
-        if handler is None:
+        if isinstance(message, Watch | Unwatch):
             raise MisuseError(
                 f"{node} runs the original: its lock server can't be told {message!r}", node=node
             )
         ours = self._known(agent)
         if client is not None:
             ours.client = client
-        return handler(ours, node, message)
+        match message:
+            case Request():
+                commands = self._request(ours, node, message)
+            case Release():
+                left = tuple(ours.at(node).own(message.lock_id))
+                commands = [ToAgent(agent, Released(node, message.lock_id, left))]
+            case Surrender():
+                commands = self._surrender(ours, node, message)
+            case Remove():
+                # What was given up before may be left on other nodes. There, they see the agent end.
+                ours.rows.pop(node, None)
+                commands = [CastServer(node, (Atom("remove_agent"), self._pid(agent)))]
+            case StandingElsewhere():
+                commands = self._waits_elsewhere(ours, node, message.waits_elsewhere)
+            case Inquire():
+                commands = self._tell_all(ours, node)
+            case RaiseVersion(_, lock_id, since, version):
+                done = is_election(lock_id)
+                commands = [ToAgent(agent, VersionRaised(node, lock_id, since, version, done))]
+            case _:
+                assert_never(message)
+        return commands
 
     def _request(self, ours: Ours, node: str, message: Request) -> list[Command]:
         rows = ours.at(node)
@@ -129,14 +143,10 @@ class OriginalServers:
         commands = self._waits_elsewhere(ours, node, message.waits_elsewhere)
         return [*commands, self._ask(ours, node, message.lock_id, message.mode)]
 
-    def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: str) -> Command:
+    def _ask(self, ours: Ours, node: str, lock_id: LockId, mode: Mode) -> Command:
         pid = self._pid(ours.id)
         client = pid if ours.client is None else ours.client
-        return CastServer(node, (Atom("lock"), list(lock_id), pid, client, Atom(mode)))
-
-    def _release(self, ours: Ours, node: str, message: Release) -> list[Command]:
-        left = tuple(ours.at(node).own(message.lock_id))
-        return [ToAgent(ours.id, Released(node, message.lock_id, left))]
+        return CastServer(node, (Atom("lock"), list(lock_id), pid, client, Atom(known_mode(mode))))
 
     def _surrender(self, ours: Ours, node: str, message: Surrender) -> list[Command]:
         rows = ours.at(node)
@@ -144,7 +154,7 @@ class OriginalServers:
             return self._abort(ours, node, message)
         lock_id = message.lock_id
         if message.waiter is not None and message.holder is not None:
-            lock_id = row_id(lock_id)  # where the one stands who waits
+            lock_id = row_id(lock_id)  # where the request that waits stands
             holder = rows.record(message.holder[0])
             if not rows.is_in(lock_id) and holder is not None:
                 lock_id = row_id(holder.lock_id)
@@ -182,16 +192,8 @@ class OriginalServers:
             message = message._replace(report=_in_words(message.report))
         return ToAgent(ours.id, Surrendered(node, message, done, tuple(records), version))
 
-    def _remove(self, ours: Ours, node: str, message: Remove) -> list[Command]:
-        # What was given up before may be left on other nodes. There, they see the agent end.
-        ours.rows.pop(node, None)
-        return [CastServer(node, (Atom("remove_agent"), self._pid(ours.id)))]
-
-    def _standing(self, ours: Ours, node: str, message: StandingElsewhere) -> list[Command]:
-        return self._waits_elsewhere(ours, node, message.waits_elsewhere)
-
     def _waits_elsewhere(self, ours: Ours, node: str, waits: bool) -> list[Command]:
-        """An agent that begins to wait elsewhere is told who waits for it here."""
+        """An agent that begins to wait elsewhere is told which requests wait for it here."""
         before = node in ours.waits_elsewhere
         if not waits:
             ours.waits_elsewhere.discard(node)
@@ -199,16 +201,8 @@ class OriginalServers:
             ours.waits_elsewhere.add(node)
         return self._tell_all(ours, node) if waits and not before else []
 
-    def _inquire(self, ours: Ours, node: str, message: Inquire) -> list[Command]:
-        return self._tell_all(ours, node)
-
-    def _raise(self, ours: Ours, node: str, message: RaiseVersion) -> list[Command]:
-        _, lock_id, since, version = message
-        done = is_election(lock_id)
-        return [ToAgent(ours.id, VersionRaised(node, lock_id, since, version, done))]
-
     def _tell_all(self, ours: Ours, node: str) -> list[Command]:
-        """What is known of the locks there that somebody waits for."""
+        """What is known of the locks there that a request waits for."""
         records = tuple(ours.at(node).records())
         return [ToAgent(ours.id, RequestStates(node, records))] if records else []
 
@@ -220,7 +214,7 @@ class OriginalServers:
         Args:
             agent: Our agent.
             term: What was sent.
-            sender: Who has sent it, where that is known.
+            sender: The process that has sent it, where that is known.
 
         Raises:
             BadMessage: It is nothing that the original says to agents.
@@ -292,7 +286,7 @@ class OriginalServers:
     def _knowledge(self, ours: Ours, news: list[RequestRecord], teller: AgentId) -> list[Command]:
         """Tell one of our agents something, in the name of an agent of the original.
 
-        It is always the same one: whoever is asked again, we answer (`forgot`).
+        It is always the same one: when any of them is asked again, we answer (`forgot`).
         """
         if not news:
             return []
@@ -304,7 +298,7 @@ class OriginalServers:
         """One of our agents has forgotten what agents of the original have told it, and asks again.
 
         Args:
-            teller: Whom it asks.
+            teller: The agent that it asks.
             agent: Our agent.
         """
         ours = self._ours.get(agent)
@@ -335,7 +329,7 @@ class OriginalServers:
 
         Args:
             agent: Our agent.
-            entangled: With whom it is entangled.
+            entangled: The agents that it is entangled with.
         """
         commands = self._answer_late(agent)
         me = self._pid(agent)
@@ -395,7 +389,7 @@ class OriginalServers:
         infos = [read_lock(lock) for lock in answer[1]]
         return self._passed_on(self._known(agent), infos, pid)
 
-    # --- Who is no more -------------------------------------------------------------------------
+    # --- Processes and nodes that are gone --------------------------------------------------------
 
     def down(self, pid: Pid) -> list[Command]:
         """A process of the original has ended."""
@@ -430,7 +424,7 @@ class OriginalServers:
             del self._ours[agent]
 
     def _lost(self, is_lost: Callable[[AgentId], bool]) -> list[Command]:
-        """Agents of the original are no more: what others have told of them is outdated."""
+        """Agents of the original are gone: what others have told of them is outdated."""
         commands: list[Command] = []
         for ours in self._ours.values():
             gone = []
@@ -452,7 +446,7 @@ def is_election(lock_id: LockId) -> bool:
 
 
 def cannot_unlock(lock_id: LockId, node: str) -> MisuseError:
-    """The error for who wants to unlock at the original's lock server, which can't."""
+    """The error for unlocking at the original's lock server, which can't."""
     return MisuseError(
         f"{show(lock_id)} can't be unlocked on {node}, which runs the original: there, locks are "
         "held until the transaction ends. End it, or use a transaction of its own for this lock",

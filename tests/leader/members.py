@@ -11,16 +11,26 @@ import locks
 import locks_leader
 from locks_leader import Info
 from tests.cluster.nodes import peer
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 from tests.leader.gdict import GDict, Journal
 
-__all__ = ["NAMES", "Ref", "Seat", "agreed", "have", "join", "nobody_leads", "part", "sit"]
+__all__ = [
+    "NAMES",
+    "Member",
+    "Ref",
+    "agreed",
+    "have",
+    "join",
+    "nobody_leads",
+    "part",
+    "start_member",
+]
 
 Ref = pykka.ActorRef[Any]
 NAMES = [f"m{number}@127.0.0.1" for number in range(5)]
 
 
-class Seat(NamedTuple):
+class Member(NamedTuple):
     """An instance, its node and its journal."""
 
     node: locks.Node
@@ -42,51 +52,51 @@ class Seat(NamedTuple):
         assert locks_leader.leader_call(self.ref, ("store", key, value)) == "ok"
 
 
-def sit(node: locks.Node, behaviour: type[GDict] = GDict, **options: Any) -> Seat:
+def start_member(node: locks.Node, behaviour: type[GDict] = GDict, **options: Any) -> Member:
     """Start an instance."""
     journal = Journal()
     options.setdefault("resource", "r")
-    return Seat(node, locks_leader.start(behaviour, journal, node=node, **options), journal)
+    return Member(node, locks_leader.start(behaviour, journal, node=node, **options), journal)
 
 
-def agreed(seats: Iterable[Seat], limit: float = 10) -> tuple[Seat, list[Seat]]:
+def agreed(members: Iterable[Member], limit: float = LIMIT) -> tuple[Member, list[Member]]:
     """Wait until one of these leads and the others follow it; returns it, and the others."""
-    seats = list(seats)
-    found: list[Seat] = []
+    members = list(members)
+    found: list[Member] = []
 
     def agree() -> bool:
-        infos = [seat.info for seat in seats]
-        found[:] = [s for s, i in zip(seats, infos, strict=True) if i.role == "leader"]
+        infos = [member.info for member in members]
+        found[:] = [m for m, i in zip(members, infos, strict=True) if i.role == "leader"]
         following = [info for info in infos if info.role == "following"]
         return (
             len(found) == 1
-            and len(following) == len(seats) - 1
+            and len(following) == len(members) - 1
             and {(info.leader_node, info.term) for info in infos}
             == {(found[0].node.name, found[0].info.term)}
             and all(
                 info.leader == found[0].ref
-                for seat, info in zip(seats, infos, strict=True)
-                if seat.node is found[0].node
+                for member, info in zip(members, infos, strict=True)
+                if member.node is found[0].node
             )
         )
 
     eventually(agree, limit)
-    return found[0], [seat for seat in seats if seat is not found[0]]
+    return found[0], [member for member in members if member is not found[0]]
 
 
-def nobody_leads(seats: Iterable[Seat]) -> None:
+def nobody_leads(members: Iterable[Member]) -> None:
     """Wait until none of these leads, or follows."""
-    for seat in seats:
-        eventually(lambda seat=seat: (seat.info.role, seat.info.leader) == ("candidate", None))  # type: ignore[misc]
+    for member in members:
+        eventually(lambda m=member: (m.info.role, m.info.leader) == ("candidate", None))  # type: ignore[misc]
 
 
-def have(seats: Iterable[Seat], **content: Any) -> None:
+def have(members: Iterable[Member], **content: Any) -> None:
     """Wait until all have exactly this content."""
-    for seat in seats:
-        eventually(lambda seat=seat: seat.content == content)  # type: ignore[misc]
+    for member in members:
+        eventually(lambda member=member: member.content == content)  # type: ignore[misc]
 
 
-def part(one: Iterable[Seat], other: Iterable[Seat]) -> None:
+def part(one: Iterable[Member], other: Iterable[Member]) -> None:
     """Cut the links between two parts."""
     pairs = [(a.node, b.node) for a in one for b in other]
     for a, b in pairs:
@@ -94,7 +104,7 @@ def part(one: Iterable[Seat], other: Iterable[Seat]) -> None:
         b.disconnect(a.name)
 
 
-def join(one: Iterable[Seat], other: Iterable[Seat]) -> None:
+def join(one: Iterable[Member], other: Iterable[Member]) -> None:
     """Connect two parts."""
     pairs = [(a.node, b.node) for a in one for b in other]
     for a, b in pairs:

@@ -13,15 +13,25 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import pykka
+
 from locks.ownership.part import Part
 from locks.runtime import current_client
-from locks_leader.ownership import Ownership, Participant
+from locks_leader.ownership import Participant
 from locks_leader.shell.agreements import Agreed
+from locks_leader.wire.ownership_messages import pack
 from tests.leader.owners import Diary
 
 __all__ = ["GROUPS", "World"]
 
 GROUPS = 5
+
+
+class Name(str, pykka.ActorRef[Any]):
+    """The name of a participant, which passes for its reference."""
+
+    def __init__(self, name: str) -> None:
+        pass
 
 
 class Agreements:
@@ -73,9 +83,9 @@ class Election:
 class PlayedParticipant(Participant):
     """A participant whose messages go through the world."""
 
-    def send(self, participant: Any, message: tuple[Any, ...]) -> None:
+    def send(self, participant: Any, message: Any) -> None:
         """Put it on its way."""
-        self.world.send(self.me, participant, ("cast", message))
+        self.world.send(self.me, participant, ("cast", pack(message)))
 
     world: World
 
@@ -88,7 +98,7 @@ class Place:
         led: Those to which it has announced itself, being the leader.
     """
 
-    def __init__(self, world: World, name: str, number: int, groups: int) -> None:
+    def __init__(self, world: World, name: Name, number: int, groups: int) -> None:
         self.name = name
         self.term = 0
         self.leader: Any = None
@@ -97,13 +107,12 @@ class Place:
         self.stopping = False
         self.inbox: deque[Any] = deque()
         self.hands: list[int] = []
-        owner = Ownership("x", groups, group_for=int, **world.diary.callbacks(number))
-        self.part = Part(owner, current_client())
+        self.part = Part("x", current_client(), **world.diary.callbacks(number))
         self.agreements = Agreements()
         self.election: Any = Election(self)
         participant = self.participant = PlayedParticipant()
         participant.world = world
-        participant.sit(name, self.part, self.agreements)  # type: ignore[arg-type]
+        participant.begin(name, self.part, groups, self.agreements)  # type: ignore[arg-type]
         self.part.took_part(self.inbox.append)
 
     @property
@@ -209,7 +218,7 @@ class World:
     def join(self, groups: int | None = None) -> str:
         """A worker comes; everybody knows of it."""
         number = next(self._names)
-        name = f"w{number}"
+        name = Name(f"w{number}")
         place = Place(self, name, number, groups or self.groups)
         for other, known in self.places.items():
             known.sees.add(name)
@@ -221,7 +230,7 @@ class World:
         """Somebody is elected, and announces itself to all whom it sees."""
         place = self.places[name]
         self.term += 1
-        place.term, place.leader = self.term, name
+        place.term, place.leader = self.term, place.name
         payload = place.participant.elected(place.election, None).message
         place.led = set(place.sees)
         for other in sorted(place.led):

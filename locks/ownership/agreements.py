@@ -1,0 +1,34 @@
+"""Agreements: each one is a lock that is taken for a moment, and its number the fencing token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import locks
+from locks.model import LockId
+from locks.node.node import Node
+
+__all__ = ["OWNERSHIP", "take_token"]
+
+OWNERSHIP = "locks.ownership"
+"""The lock of a name is `(OWNERSHIP, name)`."""
+
+
+def take_token(node: Node, lock_id: LockId, *where: Any) -> int:
+    """Come to an agreement.
+
+    Args:
+        node: Whose agent takes the lock.
+        lock_id: The lock.
+        *where: On which nodes, and on how many of them, as for `locks.lock`.
+
+    Returns:
+        The fencing token, which is larger than that of each agreement before.
+    """
+    agent = node.spawn_agent()
+    try:
+        locks.lock(agent, lock_id, "write", *where)
+        return locks.fencing_token(agent, lock_id)
+    finally:
+        if agent.is_alive():
+            locks.end_transaction(agent)

@@ -1,0 +1,231 @@
+"""Messages as terms, and back, made from the messages' own fields.
+
+A message is a named tuple, and the annotations of its fields say what it is made of. For each type
+that occurs there is one `Form`: a function that makes a term of a value, and one that makes a value
+of a term and checks all of it. `Forms` is a table of them. From it the two functions of each message
+are made, once, at import. So a new message or a new field needs nothing here, unless it has a type
+that is not in the table; then the import fails and says which.
+
+The functions are made as source text without loops, as `collections.namedtuple` and `dataclasses`
+make theirs: functions that go through a list of fields take 0.6 µs more for a `Request`, each way,
+where encoding takes 3 µs and decoding 5. The text has nothing in it but names of fields and types.
+For `Release` it is this:
+
+    def pack(value, context=None):
+        (agent_, lock_id_, mode_,) = value
+        return (head0, head1, pack0(agent_, context), pack1(lock_id_),
+                None if mode_ is None else pack2(mode_),)
+
+    def unpack(term, context=None):
+        if type(term) is not tuple or len(term) != 5:
+            raise wrong(term, kind)
+        (_, _, agent_, lock_id_, mode_,) = term
+        return kind(unpack0(agent_, context), unpack1(lock_id_),
+                    None if mode_ is None else unpack2(mode_),)
+
+`locks_leader` makes the messages of its elections with this module, too.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from locks.errors import OperatingError
+from locks.otp.etf_decode import constant
+from locks.otp.terms import Atom
+
+__all__ = ["BadMessage", "Form", "Forms", "parts", "tag_of", "words"]
+
+PLAIN = (int, str, bool)  # types whose values are terms
+_numbers = count()  # of the texts
+
+
+class BadMessage(OperatingError):
+    """Another node has sent something that is not one of our messages."""
+
+
+def check(value: Any, kind: type[Any]) -> Any:
+    """Return a value if it is of exactly this type."""
+    if type(value) is not kind:
+        raise BadMessage(f"{value!r} should be a {kind.__name__}")
+    return value
+
+
+def parts(term: Any, count: int) -> tuple[Any, ...]:
+    """Take a tuple of so many parts apart."""
+    if type(term) is not tuple or len(term) != count:
+        raise BadMessage(f"{term!r} should be a tuple of {count}")
+    return term
+
+
+class Form(NamedTuple):
+    """How the values of one type become terms, and back.
+
+    Attributes:
+        pack: Makes the term of a value.
+        unpack: Makes the value of a term; raises `BadMessage` if there is none.
+        in_context: Whether both take a second argument: what is known of the message as a whole.
+    """
+
+    pack: Callable[..., Any]
+    unpack: Callable[..., Any]
+    in_context: bool = False
+
+
+def words(kind: Any) -> Form:
+    """The form of a `Literal`: its words are atoms."""
+    atoms = {word: constant(word) for word in get_args(kind)}
+
+    def unpack(term: Any) -> Any:
+        if type(term) is Atom and term.name in atoms:
+            return term.name
+        raise BadMessage(f"{term!r} should be one of {', '.join(atoms)}")
+
+    return Form(atoms.__getitem__, unpack)
+
+
+def tag_of(kind: type[Any]) -> str:
+    """What messages of a class are called on the wire: `yield_to` for `YieldTo`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+
+
+class Forms:
+    """A table: the forms of some types, and of all that is made of these.
+
+    Args:
+        given: Types with their forms. None is needed for `int`, `str`, `bool`, `Any` and words
+            (`Literal`), nor for tuples, named tuples and optional values of what has a form.
+    """
+
+    def __init__(self, given: Mapping[Any, Form]) -> None:
+        self.given = dict(given)
+        self._made: dict[Any, Form] = {}
+
+    def but(self, others: Mapping[Any, Form]) -> Forms:
+        """The same table, but with other forms for some types."""
+        return Forms({**self.given, **others})
+
+    def of(self, kind: Any) -> Form:
+        """The form of a type.
+
+        Raises:
+            TypeError: There is none for it, or for something that it is made of.
+        """
+        form = self.given.get(kind) or self._made.get(kind)
+        if form is None:
+            form = words(kind) if get_origin(kind) is Literal else self.message(kind)
+            self._made[kind] = form
+        return form
+
+    def message(self, kind: Any, *head: Any) -> Form:
+        """The form of messages whose terms begin with these parts; those are not looked at again."""
+        return _Text(self, kind, head).form()
+
+
+class _Text:
+    """The text of the two functions of a type, and what the names in it stand for."""
+
+    def __init__(self, forms: Forms, kind: Any, head: tuple[Any, ...]) -> None:
+        self._forms = forms
+        self._kind = kind
+        self._head = {f"head{number}": part for number, part in enumerate(head)}
+        self._names = {**self._head, "kind": kind, "check": check, "wrong": _wrong}
+        self._called: dict[Any, int] = {}
+
+    def form(self) -> Form:
+        """The functions."""
+        fields = _fields(self._kind)
+        text = self._as_a_whole() if fields is None else self._by_field(fields)
+        name = f"<form {next(_numbers)} of {self._kind}>"
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)  # for tracebacks
+        exec(compile(text, name, "exec"), self._names)
+        return Form(self._names["pack"], self._names["unpack"], in_context=True)
+
+    def _as_a_whole(self) -> str:
+        return f"""\
+def pack(value, context=None):
+    return {self._expression("pack", "value", self._kind)}
+
+def unpack(term, context=None):
+    return {self._expression("unpack", "term", self._kind)}
+"""
+
+    def _by_field(self, fields: dict[str, Any]) -> str:
+        plain = [name for name, kind in fields.items() if self._is_plain(kind)]
+        terms = [self._expression("pack", name, kind) for name, kind in fields.items()]
+        values = [
+            name if name in plain else self._expression("unpack", name, kind)
+            for name, kind in fields.items()
+        ]
+        is_plain = " and ".join(f"type({name}) is {fields[name].__name__}" for name in plain)
+        or_wrong = f"if not ({is_plain}):\n        raise wrong(term, kind)" if plain else ""
+        return f"""\
+def pack(value, context=None):
+    {_tuple(fields)} = value
+    return {_tuple([*self._head, *terms])}
+
+def unpack(term, context=None):
+    if type(term) is not tuple or len(term) != {len(self._head) + len(fields)}:
+        raise wrong(term, kind)
+    {_tuple(["_" for _ in self._head] + [*fields])} = term
+    {or_wrong}
+    return {"kind" if hasattr(self._kind, "_fields") else ""}{_tuple(values)}
+"""
+
+    def _is_plain(self, kind: Any) -> bool:
+        return kind in PLAIN and kind not in self._forms.given
+
+    def _expression(self, verb: Literal["pack", "unpack"], value: str, kind: Any) -> str:
+        """The term of a value, or the value of a term."""
+        origin, args = get_origin(kind), get_args(kind)
+        if kind in self._forms.given:
+            return self._call(verb, value, kind)
+        if kind is Any:
+            return value
+        if kind in PLAIN:
+            return value if verb == "pack" else f"check({value}, {kind.__name__})"
+        if origin in (Union, UnionType) and len(args) == 2 and NoneType in args:
+            inner = self._expression(verb, value, args[args[0] is NoneType])
+            return f"None if {value} is None else {inner}"
+        if origin is tuple and args[-1] is Ellipsis:
+            each = self._expression(verb, "each", args[0])
+            if verb == "pack":
+                return f"[{each} for each in {value}]"
+            return f"tuple([{each} for each in check({value}, list)])"
+        if origin in (tuple, Literal) or hasattr(kind, "_fields"):
+            return self._call(verb, value, kind)
+        raise TypeError(f"{self._kind} has a field of the type {kind}, for which there is no form")
+
+    def _call(self, verb: Literal["pack", "unpack"], value: str, kind: Any) -> str:
+        """A call of the function of a form."""
+        form = self._forms.of(kind)
+        name = f"{verb}{self._called.setdefault(kind, len(self._called))}"
+        self._names[name] = form.pack if verb == "pack" else form.unpack
+        return f"{name}({value}, context)" if form.in_context else f"{name}({value})"
+
+
+def _fields(kind: Any) -> dict[str, Any] | None:
+    """The fields of a named tuple, or of a tuple of a fixed length; none of other types.
+
+    As variables they have a name with a `_` at its end, so that none hides another name.
+    """
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind, include_extras=True)
+        return {f"{name}_": hints[name] for name in kind._fields}
+    args = get_args(kind)
+    if get_origin(kind) is tuple and args[-1] is not Ellipsis:
+        return {f"part{number}_": each for number, each in enumerate(args)}
+    return None
+
+
+def _tuple(items: Iterable[str]) -> str:
+    return f"({''.join(f'{item}, ' for item in items)[:-1]})"
+
+
+def _wrong(term: Any, kind: Any) -> BadMessage:
+    return BadMessage(f"{term!r} should be a {getattr(kind, '__name__', kind)}")

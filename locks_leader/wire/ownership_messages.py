@@ -1,0 +1,97 @@
+"""Messages between the participants of an ownership, as tuples that Erlang has terms for.
+
+    to the session         (tag, id of the session, participant, *fields)
+    from the session       (tag, id of the session, agreements, *fields)
+
+Each of them is a cast to an instance. `KNOWN` stands for the participant that a message is for.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, NamedTuple, get_args
+
+from pykka import ActorRef
+
+from locks import MisuseError
+from locks.ownership.messages import AnyWorker, Group, Owned, ToParticipant, ToSession
+from locks.wire.fields import BadMessage, Form, Forms, tag_of
+
+__all__ = ["FromParticipant", "FromSession", "SessionId", "pack", "unpack"]
+
+SessionId = tuple[int, str]  # the leader's term when it was elected, and its node
+KNOWN = 0
+
+
+class FromParticipant(NamedTuple):
+    """What a participant says to the session `id`."""
+
+    id: SessionId
+    participant: ActorRef[Any]
+    message: ToSession
+
+
+class FromSession(NamedTuple):
+    """What the session `id` says, under which there were so many agreements."""
+
+    id: SessionId
+    agreements: int
+    message: ToParticipant
+
+
+class _Receiver(NamedTuple):
+    me: ActorRef[Any]
+    groups: int
+
+
+def _to_group(term: Any, receiver: _Receiver) -> int:
+    if type(term) is not int or not 0 <= term < receiver.groups:
+        raise BadMessage(f"{term!r:.200} is not a group")
+    return term
+
+
+def _to_owned(term: Any, receiver: _Receiver) -> dict[int, int]:
+    if type(term) is not dict or not all(type(each) is int and each > 0 for each in term.values()):
+        raise BadMessage(f"{term!r:.200} are not the tokens of groups")
+    return {_to_group(group, receiver): token for group, token in term.items()}
+
+
+_FORMS = Forms(
+    {
+        AnyWorker: Form(lambda worker, _: KNOWN, lambda term, receiver: receiver.me, True),
+        Group: Form(lambda group, _: group, _to_group, True),
+        Owned: Form(lambda owned, _: dict(owned), _to_owned, True),
+    }
+)
+_TAGS = {kind: tag_of(kind) for kind in (*get_args(ToSession), *get_args(ToParticipant))}
+_PACK = {kind: _FORMS.message(kind).pack for kind in _TAGS}
+_UNPACK = {tag: _FORMS.message(kind).unpack for kind, tag in _TAGS.items()}
+
+
+def pack(sent: FromParticipant | FromSession) -> tuple[Any, ...]:
+    """The tuple that stands for a message."""
+    id, about, message = sent
+    kind = type(message)
+    return (_TAGS[kind], id, about, *_PACK[kind](message))
+
+
+def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromSession:
+    """The message that a tuple stands for.
+
+    Args:
+        term: The tuple. Any value does for an id: it is compared with that of a known session.
+        me: The participant that has received it.
+        groups: How many groups there are.
+
+    Raises:
+        MisuseError: It stands for none.
+    """
+    if type(term) is tuple and len(term) > 2 and type(term[0]) is str and term[0] in _UNPACK:
+        tag, id, about, *_ = term
+        with suppress(BadMessage):
+            message = _UNPACK[tag](term[3:], _Receiver(me, groups))
+            if isinstance(message, ToParticipant) and type(about) is int:
+                return FromSession(id, about, message)
+            if isinstance(message, ToSession) and isinstance(about, ActorRef):
+                return FromParticipant(id, about, message)
+    raise MisuseError(f"{term!r:.200} is no message of an ownership", value=f"{term!r:.200}")

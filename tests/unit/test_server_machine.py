@@ -1,0 +1,34 @@
+"""The lock server's machine: what it tells those who watch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locks.core.messages import Remove, Request, ToWatcher, Unwatch, Watch
+from locks.core.server.machine import ServerMachine
+from tests.lockstep import agent
+
+A, ROW, OTHER = ("a",), ("a", 1), ("b",)
+
+
+def told(effects: list[Any]) -> list[tuple[Any, list[tuple[int, bool]]]]:
+    """Who is told which view: its requests in their order, and whether they are granted."""
+    return [
+        (effect.watcher, [(c.agent.serial, c.granted) for c in effect.view.requests])
+        for effect in effects
+        if isinstance(effect, ToWatcher)
+    ]
+
+
+def test_a_watcher_is_told_the_view_at_once_and_then_each_change_of_it() -> None:
+    """Of the id itself and of related ones, until it has said that it is enough."""
+    server = ServerMachine("n@h")
+    server.handle(Request(agent(1), "c", A, "write"))
+    assert told(server.handle(Watch("me", A))) == [("me", [(1, True)])]
+    assert told(server.handle(Request(agent(2), "c", ROW, "read"))) == [
+        ("me", [(1, True), (2, False)])
+    ]
+    assert told(server.handle(Request(agent(3), "c", OTHER, "read"))) == []
+    assert told(server.handle(Remove(agent(1)))) == [("me", [(2, True)])]
+    assert told(server.handle(Unwatch("me", A))) == []
+    assert told(server.handle(Remove(agent(2)))) == []
