@@ -213,3 +213,15 @@ def test_workers_follow(order: Order) -> None:
     cluster.world.start("n2")
     cluster.settle()
     assert [ref.node for ref in cluster.leaders()] == ["n2"]
+
+
+def test_what_is_told_to_candidates_alone(order: Order) -> None:
+    """`broadcast_to_candidates`: all candidates that follow have it then, workers have not."""
+    cluster = Cluster(3, order, ("candidate", "worker"))
+    (leader,) = cluster.leaders()
+    cluster.world.do(("broadcast", (leader, "candidates")))
+    cluster.settle()
+    told = {each.ref: each.app.hints for each in cluster.world.instances}
+    for each in cluster.world.instances:
+        follows = each.machine.kind == "candidate" and each.ref != leader
+        assert told[each.ref] == ({"x"} if follows else set())

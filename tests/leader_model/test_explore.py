@@ -21,6 +21,24 @@ explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPL
 NODES = ("n1", "n2")
 POLICIES: tuple[PolicyName, ...] = ("island", "majority", "quorum")
 MAILBOXES = ONE_WIRE - {"take"}  # and instances take what has come in at any moment
+NEWS = ONE_WIRE - {"news"}  # and what agents notify comes in at any moment
+LINKS = EAGER  # and each pair of parties has a link
+ALL = frozenset({"wire", "news"})  # all parties take their time, on one connection
+# What users do; each at any moment.
+USES = [
+    Uses(call=1, cancel=1),
+    Uses(odd=1),
+    Uses(cast=1),
+    Uses(broadcast=1),
+    Uses(resync=1),
+    Uses(lose=1),
+    Uses(resync=1, lose=1),
+]
+
+
+def named(uses: Uses) -> list[str]:
+    """What users do there."""
+    return [kind for kind, often in uses._asdict().items() if often]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -53,6 +71,26 @@ def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int
     assert outcome.quiet >= 3
 
 
+@pytest.mark.parametrize("policy", ["island", "majority"])
+@pytest.mark.parametrize("uses", USES, ids=lambda uses: "+".join(named(uses)))
+def test_what_users_do_around_a_split(policy: PolicyName, uses: Uses) -> None:
+    """A caller gives up, a cast is made, an agent ends by itself, ... at any moment around a split."""
+    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=uses)
+    world = plan.world()
+    settle(world)
+    outcome = explore(world)
+    print(f"{policy}, {named(uses)}: {outcome}")
+    assert outcome.quiet > 3
+
+
+def test_nothing_is_lost_without_a_split() -> None:
+    """Two candidates start; casts are made, and an agent ends, at any moment: each cast is carried out."""
+    plan = ElectionPlan(NODES, eager=ONE_WIRE, uses=Uses(cast=2, lose=1))
+    outcome = explore(plan.world())
+    print(outcome)
+    assert outcome.elections == 2
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_two_splits(policy: PolicyName) -> None:
     """The connection is cut twice."""
@@ -64,7 +102,7 @@ def test_two_splits(policy: PolicyName) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
-    "eager", [MAILBOXES, EAGER, ONE_WIRE - EAGER], ids=["take", "links", "all"]
+    "eager", [MAILBOXES, NEWS, LINKS, ALL], ids=["take", "news", "links", "all"]
 )
 def test_start_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
     """Two candidates start, in finer steps: mailboxes, links or parties take their time, too."""
@@ -86,7 +124,7 @@ def test_several_on_a_node(instances: tuple[tuple[str, ...], ...]) -> None:
 @pytest.mark.parametrize("policy", [pytest.param("island", marks=explored), "majority", "quorum"])
 @pytest.mark.parametrize(
     "eager",
-    [pytest.param(MAILBOXES, marks=pytest.mark.explore), EAGER],
+    [pytest.param(MAILBOXES, marks=pytest.mark.explore), LINKS],
     ids=["take", "links"],
 )
 def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
@@ -111,7 +149,7 @@ def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
 @pytest.mark.parametrize("policy", ["majority", "quorum"])
 def test_a_split_and_a_heal_while_all_take_their_time(policy: PolicyName) -> None:
     """The same in the finest steps, with one connection for each pair of nodes."""
-    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE - EAGER).world()
+    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ALL).world()
     settle(world)
     world.split(["n1"])
     print(f"{policy}: {explore(world, limit=3_000_000)}")
