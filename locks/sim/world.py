@@ -1,26 +1,14 @@
 """A world of lock servers, agents and clients, under a schedule that is chosen from outside.
 
 It runs the very machines that the actors run. `World.choices` says what can happen next, `World.do`
-makes it happen and checks what must always be true (`locks.sim.checks`). A choice is a pair:
-
-    ("deliver", link)   the first message on a link arrives
-    ("settle", number)  a client's agents look at what they know; at any time, for messages can be on
-                        their way for as long as they like
-    ("step", number)    a client takes its next step
-    ("time out", n)     a client gives up waiting
-    ("die", number)     a client dies, or its agent crashes
-    ("notice", pair)    a node notices that its connection to another one is gone, or is there
-    ("connect", pair)   two nodes are connected again
-    ("cut", pair), ("mend", pair), ("crash", node), ("restart", node)
-
-The last four are *faults*, and their ends. They never need to happen.
+makes it happen and checks what must always be true (`locks.sim.checks`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import Remove, ServerMessage, Surrender
@@ -45,52 +33,13 @@ from locks.sim.checks import (
     to_agents,
 )
 from locks.sim.client import SERIALS, Fate, ScriptedClient
+from locks.sim.events import Act, Choice, Event
 from locks.sim.host import Host, Mail, Message, Violation
 from locks.sim.network import Change, Link, Network, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Step, script
 
-__all__ = ["FAULTS", "Act", "Choice", "Event", "Faults", "World"]
-
-Act = tuple[Literal["settle", "step", "time out", "die"], int]
-Choice = tuple[Literal["deliver"], Link] | Act | Change
-FAULTS = ("cut", "mend", "crash", "restart")  # with their ends; none of them needs to happen
-
-
-class Event(NamedTuple):
-    """One thing that happened, for traces.
-
-    Attributes:
-        number: Its number, from 1.
-        time: Seconds of virtual time.
-        choice: What happened.
-        party: Where: a lock server, an agent, or nobody.
-        step: The step that a client takes; None if it ends.
-        message: The message that has arrived.
-        fate: How a client dies.
-        there: Whether a node that is noticed is there.
-        sent: The messages sent.
-        found: What an agent found when it looked at what it knows.
-        told: Whether the client was told that it has all its locks.
-        ended: The clients, by number, that have ended.
-        lost: The clients, by number, that have lost what they were told they have, and what.
-        token: The lock of which the client has got the fencing token, and the token.
-    """
-
-    number: int
-    time: float
-    choice: Choice
-    party: Party | None = None
-    step: Step | None = None
-    message: Message | None = None
-    fate: Fate | None = None
-    there: bool = False
-    sent: tuple[Mail, ...] = ()
-    found: Exploration | None = None
-    told: bool = False
-    ended: tuple[int, ...] = ()
-    lost: tuple[tuple[int, tuple[LockId, ...]], ...] = ()
-    token: tuple[LockId, int] | None = None
+__all__ = ["Faults", "World"]
 
 
 class Faults(NamedTuple):
