@@ -97,7 +97,7 @@ def events(world: World, reduce: bool) -> set[Any]:
             new = space.after(state, move)
             if new is None:
                 continue
-            if not move.faults and move.what != SETTLE:
+            if not move.changes and move.what != SETTLE:
                 found.add((state[0][move.party], move.what))
             if new not in seen:
                 seen.add(new)
