@@ -18,7 +18,7 @@ from locks.node.statistics import Counters
 from locks.runtime import Client, Waiter
 from locks.runtime.inline import Turn
 
-__all__ = ["Background", "OriginalGuard", "NodePort", "PendingCall"]
+__all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall"]
 
 T = TypeVar("T")
 
