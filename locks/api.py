@@ -181,8 +181,8 @@ def lock(
         agent: The transaction's agent.
         lock_id: A non-empty tuple or list of key elements, e.g. `("db", "users", 17)`. It covers
             everything below it.
-        mode: `"read"` (shared) or `"write"` (exclusive). A read lock is upgraded by asking again.
-        nodes: Names of the nodes on which to lock it; this program's node by default.
+        mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking again.
+        nodes: Names of the nodes on which to lock it; the own node by default.
         require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
             `"majority_alive"`.
         timeout: Seconds to wait at most; `None` waits for ever, `0` doesn't wait.

@@ -31,7 +31,7 @@ class Lock:
     Args:
         lock_id: A non-empty tuple or list of key elements. All `Lock`s of the same id are the same
             lock; it covers everything below it.
-        mode: `"write"` (exclusive) or `"read"` (shared).
+        mode: `"write"` is exclusive, `"read"` is shared.
     """
 
     def __init__(self, lock_id: Sequence[Any], mode: Mode = "write") -> None:

@@ -114,7 +114,7 @@ class Transaction:
 
         Args:
             lock_id: A non-empty tuple or list of key elements. It covers everything below it.
-            mode: `"read"` (shared) or `"write"` (exclusive). A read lock is upgraded by asking
+            mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking
                 again.
             nodes: Names of the nodes on which to lock it; this program's node by default.
             require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,

@@ -8,15 +8,13 @@ objects are passed on as they are: do not change them afterwards.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pykka
 
 from locks import MisuseError
-from locks_leader.core.machine import NOTHING, Outcome, SurrenderLeadership
-
-if TYPE_CHECKING:
-    import pykka
-
-    from locks_leader.state import Caller, ElectionState
+from locks_leader.core.events import NOTHING, HandOver, SurrenderLeadership
+from locks_leader.state import Caller, ElectionState
 
 __all__ = ["NO_REPLY", "Behaviour", "NewAndOld", "OnlyNew", "SurrenderTo", "outcome_of"]
 
@@ -124,12 +122,12 @@ class Behaviour:
         """The instance ends: `"normal"`, or the exception that is the reason."""
 
 
-def outcome_of(returned: Any) -> Outcome | SurrenderLeadership:
+def outcome_of(returned: Any) -> HandOver | SurrenderLeadership:
     """What the machine is to make of what `elected` has returned."""
     if isinstance(returned, SurrenderTo):
         return SurrenderLeadership(returned.candidate)
     if isinstance(returned, NewAndOld):
-        return Outcome(returned.new, returned.old)
+        return HandOver(returned.new, returned.old)
     if isinstance(returned, OnlyNew):
-        return Outcome(returned.message, NOTHING)
-    return Outcome(returned, returned)
+        return HandOver(returned.message, NOTHING)
+    return HandOver(returned, returned)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pykka
 
+from locks_leader.core.machine import Machine
 from locks_leader.core.messages import Role
 
-if TYPE_CHECKING:
-    from locks_leader.shell.instance import Instance
-
-__all__ = ["Answers", "Caller", "ElectionState"]
+__all__ = ["Answers", "Caller", "ElectionPort", "ElectionState"]
 
 Ref = pykka.ActorRef[Any]
 
@@ -39,6 +37,35 @@ class Answers(NamedTuple):
     errors: list[tuple[Ref, Exception]]
 
 
+class ElectionPort(Protocol):
+    """What `ElectionState` needs of its instance."""
+
+    @property
+    def actor_ref(self) -> Ref:
+        """The instance."""
+
+    @property
+    def machine(self) -> Machine:
+        """What it knows of the election."""
+
+    def node_of(self, member: Ref) -> str:
+        """The node of an instance."""
+
+    def broadcast(self, message: Any, to: Iterable[Ref] | None) -> None:
+        """Tell followers something."""
+
+    def ask_candidates(
+        self, request: Any, of: Iterable[Ref] | None, timeout: float | None
+    ) -> Answers:
+        """Ask candidates something, and wait for their answers."""
+
+    def ensure_leading(self) -> None:
+        """Make sure that it leads."""
+
+    def stop(self) -> None:
+        """End."""
+
+
 class ElectionState:
     """The election as one instance sees it now; each callback gets it.
 
@@ -47,7 +74,7 @@ class ElectionState:
 
     __slots__ = ("_instance",)
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: ElectionPort) -> None:
         self._instance = instance
 
     def __repr__(self) -> str:

@@ -6,6 +6,8 @@ import os
 import signal
 
 import pytest
+from gevent import monkey
+from gevent._hub_local import get_hub_if_exists
 from hypothesis import settings
 
 # A failing example prints the line that replays it (`@reproduce_failure`): see tests/README.md.
@@ -36,6 +38,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if SHARED.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.xdist_group(f"processes of {item.path.parent.name}"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Each test finds its thread without a gevent hub, whatever others have left: a node would live there."""
+    hub = get_hub_if_exists()
+    if hub is not None and not monkey.is_module_patched("threading"):
+        hub.destroy(destroy_loop=True)
 
 
 @pytest.hookimpl(optionalhook=True)

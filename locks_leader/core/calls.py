@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from locks_leader.core.messages import Effect, Forward, LeaderCast, Member, Reply, Send
-from locks_leader.errors import LeaderDied
+from locks_leader.core.events import Effect, Reply, SendToMember
+from locks_leader.core.messages import Forward, LeaderCast, Member
+from locks_leader.errors import LeaderDied, LeaderTimeout
 
 __all__ = ["Calls", "Kept"]
 
@@ -30,32 +31,47 @@ class Calls:
         out: Where effects are put.
 
     Attributes:
+        open: The calls that were made here and have no answer yet.
         kept: Those that wait for a leader, in their order.
         forwarded: Those that were passed on, by number, and to whom.
     """
 
-    __slots__ = ("_last", "_out", "forwarded", "kept")
+    __slots__ = ("_last", "_out", "forwarded", "kept", "open")
 
     def __init__(self, out: list[Effect]) -> None:
         self._out = out
         self._last = 0
+        self.open: dict[Hashable, None] = {}
         self.kept: list[Kept] = []
         self.forwarded: dict[int, tuple[Member, Kept]] = {}
+
+    def take_in(self, call: Hashable, request: Any) -> None:
+        """A call is made here."""
+        self.open[call] = None
+        self.kept.append(Kept(call, request))
+
+    def reply(self, call: Hashable, value: Any) -> list[Effect]:
+        """Answer a call that was made here, from any thread; the first answer counts."""
+        try:
+            del self.open[call]
+        except KeyError:
+            return []
+        return [Reply(call, value)]
 
     def forward(self, leader: Member, kept: Kept) -> None:
         """Pass a call or a cast on."""
         if kept.call is None:
-            self._out.append(Send(leader, LeaderCast(kept.request)))
+            self._out.append(SendToMember(leader, LeaderCast(kept.request)))
             return
         self._last = number = self._last + 1
         self.forwarded[number] = (leader, kept)
-        self._out.append(Send(leader, Forward(number, kept.request)))
+        self._out.append(SendToMember(leader, Forward(number, kept.request)))
 
     def answered(self, sender: Member, number: int, value: Any) -> None:
         """The leader's answer."""
         kept = self._take(sender, number)
         if kept is not None:
-            self._out.append(Reply(kept.call, value))
+            self._out += self.reply(kept.call, value)
 
     def refused(self, sender: Member, number: int) -> None:
         """It was not carried out, as who was asked did not lead: wait for the next leader."""
@@ -66,7 +82,7 @@ class Calls:
     def not_sent(self, number: int, error: Exception) -> None:
         """It could not be passed on."""
         _, kept = self.forwarded.pop(number)
-        self._out.append(Reply(kept.call, error))
+        self._out += self.reply(kept.call, error)
 
     def down(self, member: Member) -> None:
         """Somebody is gone, and with it its answers."""
@@ -76,10 +92,11 @@ class Calls:
                 f"leader {member} died, or was cut off, before it answered {kept.request!r}: it may "
                 "have carried it out or not"
             )
-            self._out.append(Reply(kept.call, error))
+            self._out += self.reply(kept.call, error)
 
     def cancel(self, call: Hashable) -> None:
         """Nobody waits for the answer any more; if it is still here, it is not carried out."""
+        self._out += self.reply(call, LeaderTimeout("the caller has given up"))
         self.kept = [kept for kept in self.kept if kept.call != call]
         self.forwarded = {n: each for n, each in self.forwarded.items() if each[1].call != call}
 

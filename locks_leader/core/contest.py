@@ -14,14 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from locks_leader.core.messages import (
-    AskTerm,
-    Contend,
+from locks_leader.core.events import (
+    AskToken,
+    BeginContest,
     ContestStanding,
     Effect,
+    EndContest,
     Grants,
-    Include,
-    Withdraw,
+    IncludeNodes,
 )
 from locks_leader.policy import Policy
 
@@ -87,7 +87,7 @@ class Contest:
         self._pending = 0
         self._passed = False
         self._asked = {min(self._alive)}
-        self._out.append(Contend(self.round, frozenset(self._asked)))
+        self._out.append(BeginContest(self.round, frozenset(self._asked)))
 
     @property
     def may_contend(self) -> bool:
@@ -97,7 +97,7 @@ class Contest:
     def withdraw(self) -> None:
         """End the round; `forget` was called before."""
         self.contending = False
-        self._out.append(Withdraw(self.round))
+        self._out.append(EndContest(self.round))
 
     def forget(self) -> None:
         """Rely on nothing that was granted."""
@@ -132,7 +132,7 @@ class Contest:
         return gave_way
 
     def told_token(self, round: int, token: int | None) -> None:
-        """The answer to `AskTerm`."""
+        """The answer to `AskToken`."""
         if round != self.round or not self._pending:
             return
         self._pending -= 1
@@ -149,7 +149,7 @@ class Contest:
             if not self._refused:
                 self._asked_for = grants
                 self._pending += 1
-                self._out.append(AskTerm(self.round))
+                self._out.append(AskToken(self.round))
         return self.token is not None
 
     def won(self) -> Grants | None:
@@ -159,5 +159,6 @@ class Contest:
         return grants if held and self._alive <= nodes and self._policy.enough(nodes) else None
 
     def _include(self, nodes: Set[str]) -> None:
-        self._asked |= nodes
-        self._out += [Include(self.round, node) for node in sorted(nodes)]
+        if nodes:
+            self._asked |= nodes
+            self._out.append(IncludeNodes(self.round, frozenset(nodes)))

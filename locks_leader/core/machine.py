@@ -2,71 +2,74 @@
 
 Theory of operation
 -------------------
-Four planes are kept apart. The *membership* says who takes part (`locks_leader.core.membership`; process groups
-find them). The *contest* is for one write lock on all nodes that are up; its agent, an ordinary one of
-`locks`, tells how it stands. The *merge* lock, under which states are brought together, is taken by a
-second agent that aborts on a deadlock. The *role* is what this machine is about: candidate,
-following, syncing, leader; `TRANSITIONS` has all that can become of it.
+Four planes are kept apart. The *membership* says who takes part (process groups find them). The
+*contest* is for one write lock on all nodes that are up; its agent, an ordinary one of `locks`, tells
+how it stands. The *merge* lock, under which states are brought together, is taken by a second agent
+that aborts on a deadlock. The *role* is what this machine is about: candidate, following, syncing,
+leader; `TRANSITIONS` has all that can become of it.
 
-Who has won the contest, on nodes that are enough for the policy, takes the merge lock on these nodes and
-lets their lock servers confirm a fencing token of the contest's lock, at the same time. With
-both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
-the instances on its ground. Whoever comes later is led after the leader has taken the lock there as
+An instance that has won the contest, on nodes that are enough for the policy, takes the merge lock on
+these nodes and lets their lock servers confirm a fencing token of the contest's lock, at the same time.
+With both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
+the instances on its ground. One that comes later is led after the leader has taken the lock there as
 well, and the merge lock once more. A leader that loses the lock on any node of its ground, other
 than with the node, steps down and tells those whom it led.
 
 **Terms make announcements safe.** The lock server of each node of the ground has confirmed the term, so
-whoever gets the lock there next gets it with a larger version, and has a larger term. Therefore an
-instance follows whoever announces itself with a larger term than it has known; what comes
-with a smaller one is stale.
+the next one that gets the lock there gets it with a larger version, and has a larger term. So an
+instance follows a leader with a larger term than it has known; what comes with a smaller one is stale.
 
 **The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge
 lock, its own node among them. Two that asked each other would both have it on both nodes. So two
 leaders that meet never wait for each other, nor do several in a circle.
 
 A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before
-anything else happens; the actor around the machine lets other messages wait meanwhile. Nothing here
-blocks, knows a clock or a network. The original's module is `locks_leader`; it writes down the
-planes in `LOCKS_LEADER_IDEAS.md`.
+anything else happens; other messages wait meanwhile. Nothing here blocks, or knows a clock or a
+network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, assert_never
 from locks_leader.core.calls import Calls, Kept
 from locks_leader.core.contest import NO_GRANTS, Contest, nodes_of
-from locks_leader.core.membership import Kind, MemberEntry, Membership
-from locks_leader.core.merge import Merge
-from locks_leader.core.messages import (
-    Affirm,
-    Announce,
+from locks_leader.core.events import (
+    NOTHING,
     CallBack,
     ContestStanding,
     Effect,
     Elect,
+    Grants,
+    HandOver,
+    MonitorMember,
+    Origin,
+    SendToMember,
+    SurrenderLeadership,
+)
+from locks_leader.core.membership import MemberEntry, Membership
+from locks_leader.core.merge import Merge
+from locks_leader.core.messages import (
+    Affirm,
+    Announce,
     Forward,
     ForwardAnswer,
     FromLeader,
-    Grants,
+    Kind,
     LeaderCast,
     Member,
     Message,
-    Monitor,
     NotTheLeader,
-    Origin,
-    Reply,
     Resign,
     Role,
-    Send,
     YieldTo,
 )
 from locks_leader.errors import NotLeader
 from locks_leader.policy import Policy
 
-__all__ = ["NOTHING", "TRANSITIONS", "Change", "Machine", "Outcome", "SurrenderLeadership"]
+__all__ = ["TRANSITIONS", "Change", "Machine"]
 
 Change = Literal["won", "lost", "elected", "announced", "orphaned"]
 
@@ -84,26 +87,6 @@ TRANSITIONS: dict[tuple[Role, Change], Role] = {
     ("syncing", "elected"): "leader",
     ("leader", "lost"): "candidate",
 }
-
-NOTHING: Any = object()  # no payload
-
-
-class Outcome(NamedTuple):
-    """What the callback `elected` has for those who follow.
-
-    Attributes:
-        new: For those whom it leads from now on: they get it in `surrendered`.
-        old: For those whom it leads already: they get it in `from_leader`; or `NOTHING`.
-    """
-
-    new: Any
-    old: Any = NOTHING
-
-
-class SurrenderLeadership(NamedTuple):
-    """The callback `elected` gives the leadership to another candidate."""
-
-    heir: Member
 
 
 class Machine:
@@ -185,7 +168,9 @@ class Machine:
 
     def resync(self, member: Member) -> list[Effect]:
         """A follower is not sure any more who leads it: if we do, it is to be told again."""
-        self.membership.synced.pop(member, None)
+        synced = self.membership.synced
+        if member in synced:
+            synced[member] = False
         return self._conclude()
 
     def nodes(self, alive: Iterable[str]) -> list[Effect]:
@@ -214,7 +199,7 @@ class Machine:
         return self._conclude()
 
     def token(self, round: int, token: int | None) -> list[Effect]:
-        """The answer to `AskTerm`; nothing if the lock is lost."""
+        """The answer to `AskToken`; nothing if the lock is lost."""
         self._contest.told_token(round, token)
         return self._conclude()
 
@@ -223,7 +208,7 @@ class Machine:
         self._merge.told(number, held)
         return self._conclude()
 
-    def elected(self, outcome: Outcome | SurrenderLeadership) -> list[Effect]:
+    def elected(self, outcome: HandOver | SurrenderLeadership) -> list[Effect]:
         """The outcome of the callback `elected`.
 
         Raises:
@@ -243,9 +228,10 @@ class Machine:
         else:
             new = [member for member in new if member == elect.newcomer]
             if stands and outcome.old is not NOTHING:
-                self._tell(self.membership.synced, FromLeader(self.term, outcome.old))
+                old = [member for member in self.membership.synced if member not in new]
+                self._tell(old, FromLeader(self.term, outcome.old))
         self._tell(new, Announce(self.term, outcome.new))
-        self.membership.synced.update(dict.fromkeys(new))
+        self.membership.synced.update(dict.fromkeys(new, True))
         if stands:
             self._serve_kept()
         return self._conclude()
@@ -260,40 +246,42 @@ class Machine:
             node: The sender's node.
             message: The message.
         """
-        kind = type(message)
-        if isinstance(message, Announce):
-            self._announced(sender, node, message)
-        elif kind is FromLeader or kind is Affirm:
-            if sender == self.leader:
-                self.term = max(self.term, message.term)  # type: ignore[union-attr]
-                if isinstance(message, FromLeader):
-                    self._out.append(CallBack("from_leader", (message.payload,)))
-        elif kind is Resign:
-            if sender == self.leader:
-                self._orphaned()
-        elif isinstance(message, YieldTo):
-            self._asked_to_yield(sender, message)
-        elif isinstance(message, Forward):
-            if self.role == "leader":
-                self._serve(Kept(message.number, message.request), sender)
-            else:
-                self._out.append(Send(sender, NotTheLeader(message.number)))
-        elif isinstance(message, ForwardAnswer):
-            self._calls.answered(sender, message.number, message.value)
-        elif isinstance(message, NotTheLeader):
-            self._calls.refused(sender, message.number)
-            if self.leader != sender:
+        match message:
+            case Announce():
+                self._announced(sender, node, message)
+            case FromLeader() | Affirm():
+                if sender == self.leader:
+                    self.term = max(self.term, message.term)
+                    if isinstance(message, FromLeader):
+                        self._out.append(CallBack("from_leader", (message.payload,)))
+            case Resign():
+                if sender == self.leader:
+                    self._orphaned()
+            case YieldTo():
+                self._asked_to_yield(sender, message)
+            case Forward():
+                if self.role == "leader":
+                    self._serve(Kept(message.number, message.request), sender)
+                else:
+                    self._out.append(SendToMember(sender, NotTheLeader(message.number)))
+            case ForwardAnswer():
+                self._calls.answered(sender, message.number, message.value)
+            case NotTheLeader():
+                self._calls.refused(sender, message.number)
+                if self.leader != sender:
+                    self._serve_kept()
+            case LeaderCast():
+                self._calls.kept.append(Kept(None, message.request))
                 self._serve_kept()
-        elif isinstance(message, LeaderCast):
-            self._calls.kept.append(Kept(None, message.request))
-            self._serve_kept()
+            case _:
+                assert_never(message)
         return self._conclude()
 
     # --- Calls ----------------------------------------------------------------------------------
 
     def leader_call(self, call: Hashable, request: Any) -> list[Effect]:
         """Somebody calls the leader through this instance; `call` is answered by `Reply`."""
-        self._calls.kept.append(Kept(call, request))
+        self._calls.take_in(call, request)
         self._serve_kept()
         return self._conclude()
 
@@ -309,16 +297,16 @@ class Machine:
         return self._conclude()
 
     def cancel(self, call: Hashable) -> list[Effect]:
-        """Nobody waits for the answer to a call any more; if it waits here, it is forgotten."""
+        """Nobody waits for the answer to a call any more; if it waits here, it is not carried out."""
         self._calls.cancel(call)
         return self._conclude()
 
     def reply(self, origin: Origin, value: Any) -> list[Effect]:
-        """The leader answers a call."""
+        """The leader answers a call; from any thread."""
         if origin.member is None:
-            return [Reply(origin.call, value)]
+            return self._calls.reply(origin.call, value)
         assert isinstance(origin.call, int)
-        return [Send(origin.member, ForwardAnswer(origin.call, value))]
+        return [SendToMember(origin.member, ForwardAnswer(origin.call, value))]
 
     def broadcast(self, payload: Any, to: Iterable[Member] | None = None) -> list[Effect]:
         """The leader tells all whom it leads, or some of them, something.
@@ -330,7 +318,7 @@ class Machine:
         told = (
             self.membership.synced if to is None else [m for m in to if m in self.membership.synced]
         )
-        return [Send(member, FromLeader(self.term, payload)) for member in told]
+        return [SendToMember(member, FromLeader(self.term, payload)) for member in told]
 
     def check_leads(self, what: str) -> None:
         """Raise `NotLeader` unless it leads, or is just elected."""
@@ -342,6 +330,21 @@ class Machine:
             )
 
     # --- Questions ------------------------------------------------------------------------------
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """The nodes whose lock servers are up, as it was told last."""
+        return self._alive
+
+    @property
+    def round(self) -> int | None:
+        """The round of the contest in which it takes part now; `None` if it takes no part."""
+        return self._contest.round if self._contest.contending else None
+
+    @property
+    def open_calls(self) -> list[Hashable]:
+        """The calls of the leader that were made here and have no answer yet."""
+        return [*self._calls.open]
 
     def unsynced(self) -> list[Member]:
         """Those on its ground whom it has not told that it leads them."""
@@ -493,12 +496,12 @@ class Machine:
 
     def _meet(self, member: Member, node: str, kind: Kind) -> None:
         if member != self.me and self.membership.add(member, MemberEntry(node, kind)):
-            self._out.append(Monitor(member))
+            self._out.append(MonitorMember(member))
 
     # --- Telling --------------------------------------------------------------------------------
 
     def _tell(self, members: Iterable[Any], message: Message) -> None:
-        self._out += [Send(member, message) for member in members]
+        self._out += [SendToMember(member, message) for member in members]
 
     def _serve_kept(self) -> None:
         """Carry out what waits for a leader, or pass it on, if there is one."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from locks_leader.core.messages import Member
+from locks_leader.core.messages import Kind, Member
 
-__all__ = ["Kind", "MemberEntry", "Membership"]
-
-Kind = Literal["candidate", "worker"]
+__all__ = ["MemberEntry", "Membership"]
 
 
 class MemberEntry(NamedTuple):
@@ -24,14 +22,15 @@ class Membership:
 
     Attributes:
         entries: All of them, in the order in which they were met.
-        synced: Those that were told that this instance leads; empty if it doesn't.
+        synced: Those that were told that this instance leads; empty if it doesn't. `False` for those
+            who are to be told again: until then they may follow, or not.
     """
 
     __slots__ = ("entries", "synced")
 
     def __init__(self) -> None:
         self.entries: dict[Member, MemberEntry] = {}
-        self.synced: dict[Member, None] = {}
+        self.synced: dict[Member, bool] = {}
 
     def add(self, member: Member, entry: MemberEntry) -> bool:
         """Somebody is met; returns whether it was not known."""
@@ -50,9 +49,9 @@ class Membership:
         return [member for member, entry in self.entries.items() if entry.kind == kind]
 
     def unsynced(self, may_be_told: Callable[[str], bool]) -> list[Member]:
-        """Those on certain nodes that were not told who leads."""
+        """Those on certain nodes that were not told who leads, or are to be told again."""
         return [
             member
             for member, entry in self.entries.items()
-            if member not in self.synced and may_be_told(entry.node)
+            if not self.synced.get(member) and may_be_told(entry.node)
         ]

@@ -6,7 +6,7 @@ what it has. Whoever has it on a node may ask the instances there for their stat
 
 from __future__ import annotations
 
-from locks_leader.core.messages import DropMerge, Effect, TakeMerge
+from locks_leader.core.events import BeginMerge, Effect, EndMerge
 
 __all__ = ["Merge"]
 
@@ -32,7 +32,7 @@ class Merge:
             self.drop()
             self._number += 1
             self._nodes = nodes
-            self._out.append(TakeMerge(self._number, nodes))
+            self._out.append(BeginMerge(self._number, nodes))
         return self._held
 
     def nodes(self, alive: frozenset[str]) -> None:
@@ -52,4 +52,4 @@ class Merge:
         if self._nodes is not None:
             self._nodes = None
             self._held = False
-            self._out.append(DropMerge(self._number))
+            self._out.append(EndMerge(self._number))

@@ -1,7 +1,7 @@
-"""What the instances of an election say to each other, and what the machine wants done.
+"""What the instances of an election say to each other.
 
-Messages and effects are immutable values. `Message` is all that an instance takes in from another
-one, `Effect` all that the machine may ask for; both are closed.
+Messages are immutable values. `Message` is all that an instance takes in from another one; it is closed.
+What happens to an instance besides, and what it wants done, is in `locks_leader.core.events`.
 """
 
 from __future__ import annotations
@@ -12,37 +12,22 @@ from typing import Any, Literal, NamedTuple
 __all__ = [
     "Affirm",
     "Announce",
-    "AskTerm",
-    "CallBack",
-    "Contend",
-    "ContestStanding",
-    "DropMerge",
-    "Effect",
-    "Elect",
     "Forward",
     "ForwardAnswer",
     "FromLeader",
-    "Grants",
-    "Include",
+    "Kind",
     "LeaderCast",
     "Member",
     "Message",
-    "Monitor",
     "NotTheLeader",
-    "Origin",
-    "Reply",
     "Resign",
     "Role",
-    "Send",
-    "TakeMerge",
-    "Withdraw",
     "YieldTo",
 ]
 
+Kind = Literal["candidate", "worker"]
 Role = Literal["candidate", "following", "syncing", "leader"]
-Member = Hashable  # an instance of the election; the machine compares them, nothing else
-
-# --- Messages from one instance to another ------------------------------------------------------
+Member = Hashable  # an instance of the election; the core compares them, and that is all
 
 
 class Announce(NamedTuple):
@@ -114,127 +99,4 @@ Message = (
     | ForwardAnswer
     | NotTheLeader
     | LeaderCast
-)
-
-
-Grants = frozenset[tuple[str, int]]  # nodes, each with the version of the grant there
-
-
-class ContestStanding(NamedTuple):
-    """How the contest stands for one instance.
-
-    Attributes:
-        grants: Where it has the lock.
-        held: Whether it has it on all nodes that are up.
-    """
-
-    grants: Grants
-    held: bool
-
-
-# --- What the machine wants done ----------------------------------------------------------------
-
-
-class Contend(NamedTuple):
-    """Ask for the lock on these nodes, with a new agent; numbers of rounds rise."""
-
-    round: int
-    nodes: frozenset[str]
-
-
-class Include(NamedTuple):
-    """Ask for the lock on one more node."""
-
-    round: int
-    node: str
-
-
-class Withdraw(NamedTuple):
-    """Give up the lock, and all requests for it."""
-
-    round: int
-
-
-class AskTerm(NamedTuple):
-    """Establish the fencing token of the lock; each has one answer."""
-
-    round: int
-
-
-class TakeMerge(NamedTuple):
-    """Take the merge lock on these nodes; numbers rise."""
-
-    number: int
-    nodes: frozenset[str]
-
-
-class DropMerge(NamedTuple):
-    """Release the merge lock, or cancel the request for it."""
-
-    number: int
-
-
-class Monitor(NamedTuple):
-    """Say when a member is down."""
-
-    member: Member
-
-
-class Send(NamedTuple):
-    """Send a message to another instance."""
-
-    member: Member
-    message: Message
-
-
-class Elect(NamedTuple):
-    """Run the callback `elected`, and give its outcome to `Machine.elected` before anything else.
-
-    Attributes:
-        newcomer: Who is to be led from now on; `None` for the election itself.
-    """
-
-    newcomer: Member | None
-
-
-class CallBack(NamedTuple):
-    """Run another callback."""
-
-    name: Literal[
-        "surrendered",
-        "stepped_down",
-        "from_leader",
-        "handle_down",
-        "handle_leader_call",
-        "handle_leader_cast",
-    ]
-    args: tuple[Any, ...] = ()
-
-
-class Reply(NamedTuple):
-    """Answer a call that was made here: with a value, or `LeaderDied`."""
-
-    call: Hashable
-    value: Any
-
-
-class Origin(NamedTuple):
-    """Whom the leader answers: a call that was made here, or a number of another instance."""
-
-    member: Member | None
-    call: Hashable
-
-
-Effect = (
-    Contend
-    | Include
-    | Withdraw
-    | AskTerm
-    | TakeMerge
-    | DropMerge
-    | Monitor
-    | Send
-    | Elect
-    | CallBack
-    | Reply
 )

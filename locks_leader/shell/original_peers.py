@@ -6,19 +6,33 @@ It is made when the first of them is met, so an election among Python nodes alon
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pykka
 
-from locks import View
+from locks import Node, View
+from locks.errors import assert_never
 from locks.runtime import tell
+from locks_leader.core.events import Incoming, MemberJoined, Received, Resync
+from locks_leader.core.machine import Machine
 from locks_leader.core.messages import Message
-from locks_leader.shell.transactions import LOCKS_LEADER
-from locks_leader.wire.original_bridge import Command, Hear, Meet, Originals, Tell, holder_in
-from locks_leader.wire.original_messages import BadMessage, LeaderGone, LeaderReply, parse
-
-if TYPE_CHECKING:
-    from locks_leader.shell.instance import Instance
+from locks_leader.wire.original_bridge import (
+    Command,
+    Hear,
+    Meet,
+    Originals,
+    TellOriginal,
+    holder_in,
+)
+from locks_leader.wire.original_messages import (
+    LOCKS_LEADER,
+    BadOriginalMessage,
+    LeaderGone,
+    LeaderReply,
+    PeerMessage,
+    parse,
+)
 
 __all__ = ["OriginalCandidates"]
 
@@ -31,22 +45,38 @@ class OriginalCandidates:
     """What one instance has to do with the original's instances.
 
     Args:
-        instance: The instance.
+        machine: The instance's machine.
+        node: Its node.
+        lock_id: The election's lock.
+        node_of: Says on which node a member is.
+        feed: Gives the instance an event.
     """
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._originals = Originals(instance.actor_ref, instance.machine.kind)
-        instance.node.server.add_watcher(instance.lock_id, instance.actor_ref)
-        if instance.machine.policy.quorum > 1:
+    def __init__(
+        self,
+        machine: Machine,
+        node: Node,
+        lock_id: tuple[Any, ...],
+        node_of: Callable[[Ref], str],
+        feed: Callable[[Incoming], None],
+    ) -> None:
+        me: Any = machine.me
+        self._me: Ref = me
+        self._node = node
+        self._lock_id = lock_id
+        self._node_of = node_of
+        self._feed = feed
+        self._originals = Originals(machine.me, machine.kind)
+        node.server.add_watcher(lock_id, me)
+        if machine.policy.quorum > 1:
             logger.warning(
                 "%s: the original's candidates know no policy: one of them may lead a minority",
-                instance,
+                self._me,
             )
 
     def end(self) -> None:
         """The instance ends."""
-        self._instance.node.server.remove_watcher(self._instance.lock_id, self._instance.actor_ref)
+        self._node.server.remove_watcher(self._lock_id, self._me)
 
     def met(self, member: Ref) -> None:
         """A candidate of the original takes part."""
@@ -66,34 +96,35 @@ class OriginalCandidates:
 
     def receive(self, term: tuple[Any, ...]) -> bool:
         """One of the original's says something; returns whether it is a message of an election."""
+        ours = bool(term[0] == LOCKS_LEADER)
         try:
             message = parse(term)
-        except BadMessage as error:
-            if term[0] == LOCKS_LEADER:
-                logger.warning("%s ignores a message: %s", self._instance, error)
-                return True
+        except BadOriginalMessage as error:
+            if ours:
+                logger.warning("%s ignores a message: %s", self._me, error)
+            return ours
+        if not isinstance(message, PeerMessage):
             return False
-        if term[0] != LOCKS_LEADER and not isinstance(message, (LeaderReply, LeaderGone)):
+        if not ours and not isinstance(message, (LeaderReply, LeaderGone)):
             return False
         self._carry_out(self._originals.receive(message))
         return True
 
     def _carry_out(self, commands: list[Command]) -> None:
-        instance = self._instance
-        machine = instance.machine
         for command in commands:
-            if isinstance(command, Tell):
-                tell(_ref(command.member), command.term)
-                continue
-            if isinstance(command, Hear):
-                node = instance.node_of(_ref(command.sender))
-                effects = machine.receive(command.sender, node, command.message)
-            elif isinstance(command, Meet):
-                node = instance.node_of(_ref(command.member))
-                effects = machine.joined(command.member, node, command.kind)
-            else:
-                effects = machine.resync(command.member)
-            instance.perform(effects)
+            match command:
+                case TellOriginal():
+                    tell(_ref(command.member), command.term)
+                case Hear():
+                    node = self._node_of(_ref(command.sender))
+                    self._feed(Received(command.sender, node, command.message))
+                case Meet():
+                    node = self._node_of(_ref(command.member))
+                    self._feed(MemberJoined(command.member, node, command.kind))
+                case Resync():
+                    self._feed(command)
+                case _:
+                    assert_never(command)
 
 
 def _ref(process: Any) -> Ref:

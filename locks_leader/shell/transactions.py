@@ -1,35 +1,47 @@
 """The two transactions of a candidate: one contends for the election's lock, one takes the merge lock.
 
-They are ordinary transactions of `locks`, whose client is the instance. It never waits for them: their
-agents notify it. What they say belongs to a round of the contest, or to a number of the merge lock.
+They are ordinary transactions of `locks`, whose client is the instance. It never waits for them. What
+their agents notify becomes events of the core, each with the round or the number of its transaction, and
+is told to the instance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pykka
 
 import locks
-from locks import Atom, Down, LocksError, Node, Notification
+from locks import AgentEnded, Atom, Down, LocksError, Node, Notification
 from locks.runtime import tell
-from locks_leader.core.contest import nodes_of
-from locks_leader.core.messages import Contend, ContestStanding, Grants, TakeMerge
-from locks_leader.policy import Policy
+from locks_leader.core.events import (
+    CONTEST_OPTIONS,
+    LOCK,
+    MERGE_OPTIONS,
+    AskStanding,
+    AskToken,
+    BeginContest,
+    BeginMerge,
+    ContestGone,
+    ContestStanding,
+    ContestTold,
+    Grants,
+    IncludeNodes,
+    Incoming,
+    MergeTold,
+    Noticed,
+    TokenTold,
+    standing_of,
+)
 
-__all__ = ["LOCKS_LEADER", "AgentGone", "Transactions"]
+__all__ = ["LOCKS_LEADER", "Transactions"]
 
 Ref = pykka.ActorRef[Any]
 LOCKS_LEADER = Atom("locks_leader")
 SYNC = Atom("sync")
-
-
-class AgentGone(NamedTuple):
-    """A transaction has ended."""
-
-    agent: Ref
 
 
 class Transactions:
@@ -43,117 +55,120 @@ class Transactions:
     Attributes:
         lock_id: The lock that they contend for, as the original names it.
         merge_id: The merge lock.
-        contest: The agent of the contest, if it takes part.
-        round: Its round.
-        merge: The agent of the merge lock, if that is wanted.
-        merge_number: Its number.
     """
 
-    __slots__ = (
-        "_client",
-        "_node",
-        "contest",
-        "lock_id",
-        "merge",
-        "merge_id",
-        "merge_number",
-        "round",
-    )
+    __slots__ = ("_client", "_contest", "_merge", "_node", "lock_id", "merge_id")
 
     def __init__(self, node: Node, client: Ref, resource: Any) -> None:
         self._node = node
         self._client = client
         self.lock_id = (LOCKS_LEADER, resource)
         self.merge_id = (LOCKS_LEADER, SYNC, resource)
-        self.contest: locks.Agent | None = None
-        self.round = 0
-        self.merge: locks.Agent | None = None
-        self.merge_number = 0
+        self._contest: locks.Agent | None = None
+        self._merge: locks.Agent | None = None
 
-    def contend(self, wanted: Contend) -> None:
+    # --- The contest
+
+    def begin_contest(self, wanted: BeginContest) -> None:
         """Begin a round."""
-        self.round = wanted.round
-        self.contest = self._begin(await_nodes=True)
-        self.include(wanted.nodes)
+        round = wanted.round
+        news = partial(self._contest_news, round)
+        self._contest = self._begin(news, ContestGone(round), CONTEST_OPTIONS)
+        self._ask(wanted.nodes)
 
-    def include(self, nodes: Iterable[str]) -> None:
-        """Ask for the lock on some nodes."""
-        assert self.contest is not None
-        locks.lock_nowait(self.contest, self.lock_id, "write", sorted(nodes), "all_alive")
+    def include(self, wanted: IncludeNodes) -> None:
+        """Ask for the lock on more nodes."""
+        with suppress(AgentEnded):  # that will be told
+            self._ask(wanted.nodes)
 
-    def withdraw(self, _: object = None) -> None:
+    def end_contest(self) -> None:
         """End the round."""
-        agent, self.contest = self.contest, None
+        agent, self._contest = self._contest, None
         _end(agent)
 
-    def ask_term(self, _: object = None) -> None:
-        """Have the fencing token established; it is notified."""
-        assert self.contest is not None
+    def ask_token(self, wanted: AskToken) -> None:
+        """Have the fencing token established."""
+        assert self._contest is not None
         try:
-            locks.fencing_token_nowait(self.contest, self.lock_id)
-        except LocksError as error:
-            self._client.tell(Notification(self.contest.id, "token", (self.lock_id, error)))
+            locks.fencing_token_nowait(self._contest, self.lock_id)
+        except LocksError:
+            tell(self._client, TokenTold(wanted.round, None))
 
-    def take_merge(self, wanted: TakeMerge) -> None:
-        """Ask for the merge lock."""
-        self.merge_number = wanted.number
-        self.merge = self._begin(abort_on_deadlock=True)
-        nodes = sorted(wanted.nodes)
-        locks.lock_nowait(self.merge, self.merge_id, "write", nodes, "all_alive")
+    def tell_standing(self, wanted: AskStanding) -> ContestTold:
+        """How the contest stands now."""
+        return ContestTold(wanted.round, self._standing())
 
-    def drop_merge(self, _: object = None) -> None:
-        """Release it."""
-        agent, self.merge = self.merge, None
-        _end(agent)
-
-    def end(self) -> None:
-        """Release all."""
-        self.drop_merge()
-        self.withdraw()
-
-    def standing(self) -> ContestStanding | None:
-        """How the contest stands now; nothing if it takes no part."""
-        agent = self.contest
+    def vouched(self) -> Grants | Exception | None:
+        """What the contest's agent vouches for; from any thread. An error if it does not."""
+        agent = self._contest
         if agent is None:
             return None
-        try:
-            held = locks.transaction_status(agent).status == "have_all_locks"
-            (info,) = locks.lock_info(agent)
-        except LocksError:
-            return None  # it has ended; that will be told
-        grants = frozenset(zip(info.granted, info.versions, strict=True))
-        return ContestStanding(grants, held=held and info.held)
-
-    def objection(self, ground: Grants, policy: Policy) -> object | None:
-        """Why one who leads this ground must not rely on it any more; from any thread.
-
-        The agent knows of a loss before it is notified.
-        """
-        agent = self.contest
-        if agent is None:
-            return "it takes no part in the contest now"
         try:
             locks.ensure_held(agent, self.lock_id)
             (info,) = locks.lock_info(agent)
         except LocksError as error:
             return error
-        now = dict(zip(info.granted, info.versions, strict=True))
-        if any(now.get(node, version) != version for node, version in ground):
-            return "the lock was lost, and regained since"
-        if not policy.enough(nodes_of(ground) & now.keys()):
-            return f"only {len(now)} of the nodes that count can be reached"
-        return None
+        return standing_of(info.granted, info.versions, info.held).grants
 
-    def _begin(self, **options: bool) -> locks.Agent:
-        agent = self._node.spawn_agent(self._client, notify=True, **options)
-        locks.monitor(agent, partial(_tell_gone, self._client, agent))
+    def _ask(self, nodes: frozenset[str]) -> None:
+        assert self._contest is not None
+        locks.lock_nowait(self._contest, self.lock_id, LOCK[0], sorted(nodes), LOCK[1])
+
+    def _standing(self) -> ContestStanding | None:
+        agent = self._contest
+        if agent is None:
+            return None
+        try:
+            has_all = locks.transaction_status(agent).status == "have_all_locks"
+            (info,) = locks.lock_info(agent)
+        except LocksError:
+            return None  # it has ended; that will be told
+        return standing_of(info.granted, info.versions, has_all and info.held)
+
+    def _contest_news(self, round: int, news: Notification) -> None:
+        event: Incoming = Noticed()
+        if news.kind == "token":
+            token = news.value[1]
+            event = TokenTold(round, None if isinstance(token, Exception) else token)
+        tell(self._client, event)
+
+    # --- The merge lock
+
+    def begin_merge(self, wanted: BeginMerge) -> None:
+        """Ask for the merge lock."""
+        number = wanted.number
+        news = partial(self._merge_news, number)
+        self._merge = self._begin(news, MergeTold(number, held=False), MERGE_OPTIONS)
+        locks.lock_nowait(self._merge, self.merge_id, LOCK[0], sorted(wanted.nodes), LOCK[1])
+
+    def end_merge(self) -> None:
+        """Release it."""
+        agent, self._merge = self._merge, None
+        _end(agent)
+
+    def _merge_news(self, number: int, news: Notification) -> None:
+        if news.kind == "have_all_locks":
+            tell(self._client, MergeTold(number, held=True))
+
+    # --- Both
+
+    def end(self) -> None:
+        """Release all."""
+        self.end_merge()
+        self.end_contest()
+
+    def _begin(
+        self, news: Callable[[Notification], None], gone: Incoming, options: dict[str, Any]
+    ) -> locks.Agent:
+        agent = self._node.spawn_agent(self._client, **options | {"notify": news})
+        locks.monitor(agent, partial(self._tell_gone, gone))
         return agent
+
+    def _tell_gone(self, gone: Incoming, down: Down) -> None:
+        if down.reason != "normal":  # then it was ended here
+            tell(self._client, gone)
 
 
 def _end(agent: locks.Agent | None) -> None:
     if agent is not None and agent.is_alive():
         locks.end_transaction(agent)
-
-
-def _tell_gone(client: Ref, agent: Ref, _: Down) -> None:
-    tell(client, AgentGone(agent))

@@ -9,12 +9,15 @@ Always:
 * No two leaders have a node by the same grant.
 * No instances wait for each other's state, or several in a circle.
 * A call is carried out once at most.
+* A call is answered once at most; when it was, it is neither passed on nor carried out where it was made.
+* Only a leader broadcasts.
 * `elected`, `stepped_down` and `surrendered` come in an order that makes sense; no candidate ever
   loses what it has (`locks_leader.sim.member`, `locks_leader.sim.application`).
 
 When nothing needs to happen any more, each part in which all are connected with all has a leader if
 its policy allows one, and only one. All in it follow this leader, have its term and the same
-set, all calls are answered, and nobody has or wants the merge lock.
+set, all calls are answered, and nobody has or wants the merge lock. Who was not sure any more is told
+again, who has given up is answered. If nothing can have been lost, each cast was carried out.
 """
 
 from __future__ import annotations
@@ -26,16 +29,24 @@ from typing import Any, NamedTuple
 from locks.sim.host import Violation
 from locks.sim.network import Link, Seen
 from locks_leader.core.contest import nodes_of
-from locks_leader.core.messages import Grants
+from locks_leader.core.events import Grants
 from locks_leader.policy import Policy
-from locks_leader.sim.member import CONTEST, MERGE, Instance
-from locks_leader.sim.node import Node
+from locks_leader.sim.member import CONTEST, MERGE, SimulatedInstance
+from locks_leader.sim.node import SimulatedNode
 from locks_leader.sim.parties import MemberId
 
-__all__ = ["Elected", "History", "check_grounds", "check_polls", "check_quiet", "parts"]
+__all__ = [
+    "History",
+    "WonElection",
+    "check_casts",
+    "check_grounds",
+    "check_polls",
+    "check_quiet",
+    "parts",
+]
 
 
-class Elected(NamedTuple):
+class WonElection(NamedTuple):
     """An election.
 
     Attributes:
@@ -58,10 +69,10 @@ class History:
     """
 
     def __init__(self) -> None:
-        self.elections: dict[Elected, None] = {}
+        self.elections: dict[WonElection, None] = {}
         self.written: dict[str, tuple[MemberId, int]] = {}
 
-    def note(self, node: Node, nodes: Mapping[str, Node]) -> None:
+    def note(self, node: SimulatedNode, nodes: Mapping[str, SimulatedNode]) -> None:
         """Take in what has happened at a node, of all `nodes` that run."""
         if node.elections or node.written:
             self.take_in(node.elections, node.written, nodes)
@@ -72,11 +83,11 @@ class History:
         self,
         elections: Iterable[tuple[Any, ...]],
         written: Iterable[tuple[str, MemberId, int]],
-        nodes: Mapping[str, Node],
+        nodes: Mapping[str, SimulatedNode],
     ) -> None:
         """Take in elections and writes, as a node notes them."""
         for ref, term, ground, _ in elections:
-            self._elected(Elected(term, ref, nodes_of(ground)), ground, nodes)
+            self._elected(WonElection(term, ref, nodes_of(ground)), ground, nodes)
         for key, ref, term in written:
             if key in self.written:
                 raise Violation(f"the call for {key} is carried out twice: by {ref}, too")
@@ -94,7 +105,9 @@ class History:
         """Equal for equal histories."""
         return frozenset(self.elections), frozenset(self.written.items())
 
-    def _elected(self, new: Elected, ground: Grants, nodes: Mapping[str, Node]) -> None:
+    def _elected(
+        self, new: WonElection, ground: Grants, nodes: Mapping[str, SimulatedNode]
+    ) -> None:
         if new in self.elections:
             return
         stands = all(_has(nodes.get(node), new.ref, since) for node, since in ground)
@@ -107,7 +120,7 @@ class History:
         self.elections[new] = None
 
 
-def _has(node: Node | None, ref: MemberId, since: int) -> bool:
+def _has(node: SimulatedNode | None, ref: MemberId, since: int) -> bool:
     """Whether an instance has the lock on a node, by the grant of this version."""
     if node is None:
         return False
@@ -121,7 +134,7 @@ def _has(node: Node | None, ref: MemberId, since: int) -> bool:
 
 
 def check_polls(
-    instances: Iterable[Instance],
+    instances: Iterable[SimulatedInstance],
     seen: Mapping[tuple[str, str], Seen],
     nothing_on: Callable[[Link], bool],
 ) -> None:
@@ -150,7 +163,7 @@ def check_polls(
             del waits[ref]
 
 
-def check_grounds(instances: Iterable[Instance]) -> None:
+def check_grounds(instances: Iterable[SimulatedInstance]) -> None:
     """No two leaders have a node by the same grant."""
     leaders = [each for each in instances if each.machine.role == "leader"]
     for one, other in combinations(leaders, 2):
@@ -180,7 +193,7 @@ def parts(nodes: Iterable[str], seen: Sight) -> list[frozenset[str]]:
     )
 
 
-def check_quiet(nodes: Mapping[str, Node], seen: Sight, policy: Policy) -> None:
+def check_quiet(nodes: Mapping[str, SimulatedNode], seen: Sight, policy: Policy) -> None:
     """When nothing needs to happen any more, each part has its leader, and all agree.
 
     Args:
@@ -192,6 +205,10 @@ def check_quiet(nodes: Mapping[str, Node], seen: Sight, policy: Policy) -> None:
         instances = [each for name in sorted(part) for each in nodes[name].instances.values()]
         _check_part(part, instances, policy)
     for node in nodes.values():
+        for each in node.instances.values():
+            unheard = each.cancelled.keys() - each.answers.keys()
+            if unheard:
+                raise Violation(f"callers of {each.ref} have given up in vain: {sorted(unheard)}")
         wanted = [
             str(owner.id)
             for owner in node.server.table.owners.values()
@@ -202,7 +219,15 @@ def check_quiet(nodes: Mapping[str, Node], seen: Sight, policy: Policy) -> None:
             raise Violation(f"the merge lock is left on {node.name}: {wanted}")
 
 
-def _check_part(part: frozenset[str], instances: list[Instance], policy: Policy) -> None:
+def check_casts(instances: Iterable[SimulatedInstance], history: History) -> None:
+    """When nothing needs to happen any more, and nothing was lost: each cast was carried out."""
+    for each in instances:
+        lost = {key for key in each.casts if key[0] == "c"} - history.written.keys()
+        if lost and each.machine.leader is not None:
+            raise Violation(f"casts through {each.ref} are lost: {sorted(lost)}")
+
+
+def _check_part(part: frozenset[str], instances: list[SimulatedInstance], policy: Policy) -> None:
     leaders = [each for each in instances if each.machine.role == "leader"]
     may = policy.enough(policy.asked(part))
     expected = int(may and any(each.machine.kind == "candidate" for each in instances))
@@ -226,12 +251,14 @@ def _check_part(part: frozenset[str], instances: list[Instance], policy: Policy)
         if each.app.keys != leader.app.keys:
             differ = sorted(each.app.keys ^ leader.app.keys)
             raise Violation(f"{each.ref} and its leader {leader.ref} differ in {differ}")
+        if each.unsure:
+            raise Violation(f"{each.ref} is not sure who leads, and is not told again")
         unanswered = each.calls.keys() - each.answers.keys()
         if unanswered:
             raise Violation(f"calls through {each.ref} are not answered: {sorted(unanswered)}")
 
 
-def _state(instance: Instance) -> Any:
+def _state(instance: SimulatedInstance) -> Any:
     machine = instance.machine
     contest = "none"
     if instance.contest is not None:

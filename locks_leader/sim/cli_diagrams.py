@@ -33,10 +33,16 @@ from locks.sim.diagrams import escape
 from locks.sim.network import Link, Party, home_of
 from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.core.machine import TRANSITIONS
-from locks_leader.core.messages import Affirm, Announce, FromLeader, Resign
-from locks_leader.sim.parties import Ask, Here, State
+from locks_leader.core.messages import (
+    Affirm,
+    Announce,
+    FromLeader,
+    Resign,
+)
+from locks_leader.sim.node import EAGER
+from locks_leader.sim.parties import Ask, Here, Said, State
 from locks_leader.sim.schedule import in_order
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 __all__ = ["main", "roles", "story"]
 
@@ -98,7 +104,7 @@ class _Scene:
 
     def __init__(self, nodes: int) -> None:
         names = tuple(f"n{number}" for number in range(1, nodes + 1))
-        self.world: World = Plan(nodes=names, eager=frozenset({"settle", "take"})).world()
+        self.world: ElectionWorld = ElectionPlan(nodes=names, eager=EAGER - {"local"}).world()
         self.drawn: list[str] = []
         self._locks: dict[Party, str] = {}  # which lock an agent is about
         self._told: dict[tuple[Party, str, int], str] = {}  # what an agent knows of each request
@@ -158,27 +164,42 @@ class _Scene:
     def _party(self, party: Party) -> str:
         return _node(party) if isinstance(party, str) else _candidate(party.node)
 
-    def _label(self, link: Link, message: Any) -> str:
+    def _label(self, link: Link, message: Said) -> str:
         """What is said; nothing if that is of no interest."""
         sender, receiver = link
-        if isinstance(message, Request):
-            lock = "merge lock" if message.lock_id[:2] == MERGE else "lock"
-            self._locks[sender] = lock
-            return f"wants the {lock}"
-        if isinstance(message, Remove):
-            return f"gives back the {self._locks[sender]}"
-        if isinstance(message, RaiseVersion):
-            return f"confirm token {message.version}"
-        if isinstance(message, VersionRaised):
-            return f"token {message.version} is {'' if message.done else 'not '}confirmed"
-        if isinstance(message, Surrender):
-            return f"surrenders the {self._locks[sender]}"
-        if isinstance(message, Here):
-            members = ", ".join(f"candidate {member.node[1:]}" for member, _ in message.members)
-            return f"{members} takes part"
-        if isinstance(message, (RequestStates, Knowledge, Resolved, Surrendered)):
-            return ", ".join(self._news(receiver, message))
-        return TEXTS[type(message)](message) if type(message) in TEXTS else ""
+        match message:
+            case Request():
+                lock = "merge lock" if message.lock_id[:2] == MERGE else "lock"
+                self._locks[sender] = lock
+                return f"wants the {lock}"
+            case Remove():
+                return f"gives back the {self._locks[sender]}"
+            case RaiseVersion():
+                return f"confirm token {message.version}"
+            case VersionRaised():
+                is_done = "" if message.done else "not "
+                return f"token {message.version} is {is_done}confirmed"
+            case Surrender():
+                return f"surrenders the {self._locks[sender]}"
+            case RequestStates() | Knowledge() | Resolved() | Surrendered():
+                return ", ".join(self._news(receiver, message))
+            case Here():
+                members = ", ".join(f"candidate {member.node[1:]}" for member, _ in message.members)
+                return f"{members} takes part"
+            case Ask():
+                return "what is your state?"
+            case State():
+                return "this is my state"
+            case Announce():
+                return f"I lead you, term {message.term}; this is the state"
+            case Affirm():
+                return f"I lead you still, with term {message.term}"
+            case Resign():
+                return "I do not lead any more"
+            case FromLeader():
+                return "the leader says"
+            case _:
+                return ""  # the stories have no need of it
 
     def _news(self, receiver: Party, message: Any) -> Iterator[str]:
         """What a candidate is told of who has the lock, or waits for it."""
@@ -215,16 +236,6 @@ class _Scene:
             if self._roles.get(node, CANDIDATE) != role:
                 self.drawn.append(_note(_candidate(node), role))
             self._roles[node] = role
-
-
-TEXTS: dict[type, Callable[[Any], str]] = {
-    Ask: lambda message: "what is your state?",
-    State: lambda message: "this is my state",
-    Announce: lambda message: f"I lead you, term {message.term}; this is the state",
-    Affirm: lambda message: f"I lead you still, with term {message.term}",
-    Resign: lambda message: "I do not lead any more",
-    FromLeader: lambda message: "the leader says",
-}
 
 
 def _candidate(node: str) -> str:

@@ -1,6 +1,6 @@
 """Every order in which things can happen in a small world of elections.
 
-    print(explore(Plan(cuts=1).world()))
+    print(explore(ElectionPlan(cuts=1).world()))
 
 The nodes of `locks_leader.sim.world` are run as they are, and the same is checked. A state is a
 tuple of numbers: of the nodes' states, of the messages on each link, of the network, and of what
@@ -10,7 +10,7 @@ be reached from itself: so every schedule comes to an end, and to a state in whi
 be.
 
 Fewer states: what happens to the network makes no difference until somebody notices
-(`locks.sim.outages`), and what is done as soon as it can be (`Plan.eager`) has no states of its
+(`locks.sim.outages`), and what is done as soon as it can be (`ElectionPlan.eager`) has no states of its
 own. An agent that begins later is younger than all others of its node; those of two nodes are
 compared by how many were begun there before. Other orders of ages occur in random worlds only.
 """
@@ -29,16 +29,16 @@ from locks.sim.schedule import AnyChoice as Choice
 from locks.sim.search import DepthFirst, TooManyStates, Visit
 from locks.sim.world import Faults
 from locks.sim.world import World as LockWorld
-from locks_leader.sim.checks import History, check_grounds, check_polls, check_quiet
-from locks_leader.sim.node import Node
-from locks_leader.sim.world import FREE, World
+from locks_leader.sim.checks import History, check_casts, check_grounds, check_polls, check_quiet
+from locks_leader.sim.node import SimulatedNode, Uses
+from locks_leader.sim.world import FREE, ElectionWorld
 
 __all__ = ["ExploredElections", "TooManyStates", "explore"]
 
-FREELY = UNORDERED | {"up", "known", "watchers", "calls", "answers", "synced_to"}
+FREELY = UNORDERED | {"up", "known", "watchers", "calls", "casts", "cancelled", "answers"}
 
 Queues = tuple[tuple[int, tuple[int, ...]], ...]
-State = tuple[tuple[int, ...], Queues, int, int, int]  # nodes, links, network, history, calls left
+State = tuple[tuple[int, ...], Queues, int, int, Uses]  # nodes, links, network, history, uses left
 
 
 class ExploredElections(NamedTuple):
@@ -87,11 +87,11 @@ class _Space:
         reduce: Leave out what nobody has noticed.
     """
 
-    def __init__(self, world: World, reduce: bool) -> None:
+    def __init__(self, world: ElectionWorld, reduce: bool) -> None:
         self.plan = world.plan
         self.names = list(world.plan.nodes)
         self.kept: list[bytes] = []
-        self.live: list[Node] = []
+        self.live: list[SimulatedNode] = []
         self.own: list[tuple[Choice, ...]] = []
         self.ids: dict[Any, int] = {}
         self.messages: list[Any] = []
@@ -115,7 +115,7 @@ class _Space:
             tuple(sorted(queues.items())),
             self.outages.number(world.network, world.cuts, 0, 0),
             self._history(world.history),
-            world.calls,
+            world.uses,
         )
 
     def start(self) -> State:
@@ -126,7 +126,7 @@ class _Space:
 
     def moves(self, state: State) -> list[tuple[Any, ...]]:
         """All that can happen next."""
-        nodes, queues, network, _, calls = state
+        nodes, queues, network, _, uses = state
         seen = self._seen(network)
         found: list[tuple[Any, ...]] = []
         for link, _ in queues:
@@ -135,27 +135,25 @@ class _Space:
                 found.append(("deliver", link))
         for number, node in enumerate(nodes):
             found += [("own", number, each) for each in self.own[node]]
-            if calls:
-                found += [("call", number, ref) for ref in self.live[node].instances]
+            if any(uses):
+                found += [("own", number, each) for each in self.live[node].uses(uses)]
         return found + [("net", *each) for each in self.outages.changes(network)]
 
     def is_free(self, move: tuple[Any, ...]) -> bool:
         """Whether this never needs to happen."""
-        return move[0] == "call" or (move[0] == "net" and move[1][0] in FREE)
+        return self.choices(move)[0][0] in FREE
 
     def choices(self, move: tuple[Any, ...]) -> list[Choice]:
         """The same as choices of the world."""
         if move[0] == "deliver":
             return [("deliver", self.links[move[1]])]
-        if move[0] == "own":
-            return [move[2]]
-        return [("call", move[2])] if move[0] == "call" else list(move[1:])
+        return [move[2]] if move[0] == "own" else list(move[1:])
 
     # --- Making it happen
 
     def after(self, state: State, move: tuple[Any, ...]) -> State:
         """Make something happen, and check all that must be true."""
-        nodes, queues, network, history, calls = state
+        nodes, queues, network, history, uses = state
         channels = dict(queues)
         if move[0] == "net":
             for choice in move[1:]:
@@ -170,18 +168,14 @@ class _Space:
                 del channels[link]
             number = self.names.index(home_of(self.links[link][1]))
             reaction = self._react(nodes[number], ("deliver", link, message))
-        elif move[0] == "own":
-            number = move[1]
-            reaction = self._react(nodes[number], move[2])
         else:
             number = move[1]
-            key = f"w{self.plan.calls - calls + 1}"
-            calls -= 1
-            reaction = self._react(nodes[number], ("call", move[2], key))
-        return self._done(nodes, channels, network, history, calls, number, reaction)
+            uses = uses.after(move[2])
+            reaction = self._react(nodes[number], move[2])
+        return self._done(nodes, channels, network, history, uses, number, reaction)
 
     def _change(self, state: State, change: Change) -> State:
-        nodes, queues, number, history, calls = state
+        nodes, queues, number, history, uses = state
         scratch = self.outages.at(number)
         network = scratch.network
         network.links = {
@@ -197,11 +191,11 @@ class _Space:
         }
         after = self.outages.number(network, scratch.cuts, 0, 0)
         if change[0] != "notice":
-            return (nodes, tuple(sorted(channels.items())), after, history, calls)
+            return (nodes, tuple(sorted(channels.items())), after, history, uses)
         me, other = (self.names.index(each) for each in change[1])
         version = self.live[nodes[other]].server.version if there else None
         reaction = self._react(nodes[me], ("notice", self.names[other], version))
-        return self._done(nodes, channels, after, history, calls, me, reaction)
+        return self._done(nodes, channels, after, history, uses, me, reaction)
 
     def _done(
         self,
@@ -209,7 +203,7 @@ class _Space:
         channels: dict[int, tuple[int, ...]],
         network: int,
         history: int,
-        calls: int,
+        uses: Uses,
         number: int,
         reaction: _Reaction,
     ) -> State:
@@ -229,10 +223,10 @@ class _Space:
             check_grounds(instances)
             self.fine.add(nodes)
         check_polls(instances, seen, lambda link: self._nothing_on(link, channels, live))
-        return (nodes, tuple(sorted(channels.items())), network, history, calls)
+        return (nodes, tuple(sorted(channels.items())), network, history, uses)
 
     def _nothing_on(
-        self, link: Link, channels: dict[int, tuple[int, ...]], live: dict[str, Node]
+        self, link: Link, channels: dict[int, tuple[int, ...]], live: dict[str, SimulatedNode]
     ) -> bool:
         wire = (home_of(link[0]), home_of(link[1]))
         if wire[0] == wire[1]:
@@ -243,20 +237,21 @@ class _Space:
         """When nothing needs to happen any more, all is as it must be."""
         live = {name: self.live[node] for name, node in zip(self.names, state[0], strict=True)}
         check_quiet(live, self._seen(state[2]), self.plan.policy)
+        if self.outages.at(state[2]).cuts == self.plan.cuts:
+            instances = [each for node in live.values() for each in node.instances.values()]
+            check_casts(instances, self.histories[state[3]])
 
     # --- Each step of a node
 
     def _react(self, old: int, event: tuple[Any, ...]) -> _Reaction:
         found = self.reactions.get((old, event))
         if found is None:
-            node: Node = pickle.loads(self.kept[old])
+            node: SimulatedNode = pickle.loads(self.kept[old])
             kind = event[0]
             if kind == "deliver":
                 node.arrives(self.links[event[1]], self.messages[event[2]])
             elif kind == "notice":
                 node.notices(event[1], event[2])
-            elif kind == "call":
-                node.call(event[1], event[2])
             else:
                 node.do(event)
             sent = tuple((self._link((s, r)), self._message(m)) for s, r, m in node.out)
@@ -270,8 +265,8 @@ class _Space:
 
     # --- Numbers for everything
 
-    def _node(self, node: Node) -> int:
-        frozen = freeze(node, FREELY, {})
+    def _node(self, node: SimulatedNode) -> int:
+        frozen = (freeze(node, FREELY, {}), node.kinds)
         found = self.ids.get(frozen)
         if found is None:
             found = self.ids[frozen] = len(self.kept)
@@ -334,7 +329,7 @@ class _ElectionSearch(DepthFirst[State, tuple[Any, ...], bool]):
         return True
 
 
-def explore(world: World, limit: int = 1_000_000, reduce: bool = True) -> ExploredElections:
+def explore(world: ElectionWorld, limit: int = 1_000_000, reduce: bool = True) -> ExploredElections:
     """Explore a world depth first; nodes do not crash, and instances are not killed.
 
     Args:

@@ -1,51 +1,111 @@
-"""A simulated instance of an election: the real machine, with its agents, its mailbox and its set.
+"""A simulated instance of an election: the real core, with real agents, and its set of keys.
 
-It does what the actor around the machine does. Whatever comes in waits in the mailbox, and is taken
-one at a time; what the machine wants done is done at once. While `elected` waits for the states of
-others nothing is taken, and nobody is answered.
+It carries out what the `InstanceCore` wants done, as the actor does (`locks_leader.shell.instance`), and
+gives it what comes in. The core has the mailbox, and all that is decided.
 
-It knows nothing of the world around it but its node (`locks_leader.sim.node`).
+Of the world around it, it knows what it needs of its node: a `NodePort`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import AnswerWait, Ended, Notify, ToAgent, ToServer
-from locks.core.messages import Lost as LostLocks
-from locks.errors import LockLost, NotHeld
-from locks.model import AgentId
+from locks.core.messages import (
+    AgentEffect,
+    AgentMessage,
+    AnswerWait,
+    Ended,
+    Lost,
+    Notify,
+    ToAgent,
+    ToServer,
+)
+from locks.errors import AgentEnded, LockLost, NotHeld, assert_never
+from locks.model import AgentId, LockId
 from locks.sim.host import Violation
-from locks_leader.core.machine import SurrenderLeadership
-from locks_leader.core.membership import Kind
-from locks_leader.core.messages import (
-    AskTerm,
+from locks.sim.network import Party
+from locks_leader.core.events import (
+    CONTEST_OPTIONS,
+    LOCK,
+    MERGE_OPTIONS,
+    Answer,
+    AskNodes,
+    AskStanding,
+    AskToken,
+    BeginContest,
+    BeginMerge,
     CallBack,
-    Contend,
+    CallCancelled,
+    Called,
+    CastLost,
+    CastMade,
+    ContestGone,
     ContestStanding,
-    DropMerge,
+    ContestTold,
     Effect,
     Elect,
-    Include,
-    Monitor,
+    Elected,
+    EndContest,
+    EndMerge,
+    IncludeNodes,
+    Incoming,
+    LeaderCalled,
+    MemberDown,
+    MergeTold,
+    MonitorMember,
+    NodeLost,
+    NodesTold,
+    Noticed,
+    NotSent,
+    Origin,
+    Received,
     Reply,
-    Send,
-    TakeMerge,
-    Withdraw,
+    Resync,
+    SendToMember,
+    SurrenderLeadership,
+    TokenTold,
+    standing_of,
 )
+from locks_leader.core.messages import Forward, Kind
+from locks_leader.errors import NotLeader
 from locks_leader.policy import Policy
-from locks_leader.sim.application import Collection
-from locks_leader.sim.parties import Ask, Down, MemberId, State
+from locks_leader.sim.application import Collection, Unsendable, answer_to, can_be_sent
+from locks_leader.sim.parties import Ask, MemberId, Said, State, ToInstance, Unsure
 from locks_leader.sim.rules import RULES
 
-if TYPE_CHECKING:
-    from locks_leader.sim.node import Node
+__all__ = ["CONTEST", "MERGE", "NodePort", "Poll", "SimulatedInstance", "To"]
 
-__all__ = ["CONTEST", "MERGE", "Instance", "Poll"]
+CONTEST: LockId = ("locks_leader", "x")
+MERGE: LockId = ("locks_leader", "sync", "x")
+To = Literal["all", "candidates"]  # whom a leader tells something
 
-CONTEST = ("locks_leader", "x")
-MERGE = ("locks_leader", "sync", "x")
+
+class NodePort(Protocol):
+    """What an instance needs of its node.
+
+    Attributes:
+        eager: What is done as soon as it can be.
+        elections: Where it notes that it was elected: reference, term, ground, newcomer.
+        written: Where it notes what it has carried out: key, reference, term.
+    """
+
+    eager: frozenset[str]
+    elections: list[tuple[Any, ...]]
+    written: list[tuple[str, MemberId, int]]
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """The nodes whose lock servers are up."""
+
+    def send(self, sender: Party, receiver: Party, message: Said) -> None:
+        """Send a message to a party on any node."""
+
+    def new_agent(self, owner: MemberId, options: dict[str, bool]) -> AgentMachine:
+        """A new agent, younger than all on this node."""
+
+    def monitor(self, watcher: MemberId, member: MemberId) -> bool:
+        """Say when a member is down, by `MemberDown`; whether it is there still."""
 
 
 class Poll:
@@ -63,7 +123,7 @@ class Poll:
         self.states: list[frozenset[str]] = []
 
 
-class Instance:
+class SimulatedInstance:
     """A candidate, or a worker.
 
     Args:
@@ -71,23 +131,30 @@ class Instance:
         kind: As what it takes part.
         policy: Which nodes are enough to lead.
         node: Its node.
-        rule: The name of the rule that says which machine it runs.
+        rule: The name of the rule that says which machines it runs.
 
     Attributes:
-        mailbox: What has come in and was not taken yet.
+        core: What it is about.
+        news: What its agents and its node have notified, and is not in the mailbox yet.
         poll: What `elected` waits for, if it does.
-        answers: What its callers were answered, by call.
         leads: Whether `elected` was the last that it was told, and not that it leads no more.
+        unsure: Whether it wants to be told again who leads it.
         yields: How often it gives the leadership away when it is elected, if there is to whom.
+        calls: The keys of the calls of the leader that were made here.
+        casts: Those of the casts.
+        cancelled: Those of the calls whose callers have given up.
+        answers: What callers were answered, by key.
     """
 
-    def __init__(self, ref: MemberId, kind: Kind, policy: Policy, node: Node, rule: str) -> None:
+    def __init__(
+        self, ref: MemberId, kind: Kind, policy: Policy, node: NodePort, rule: str
+    ) -> None:
         self.ref = ref
-        self.rule = rule
         self.node = node
         self.machine = RULES[rule].machine(ref, kind, policy, node.alive)
+        self.core = RULES[rule].core(self.machine)
         self.app = Collection(ref, kind)
-        self.mailbox: list[tuple[Any, ...]] = []
+        self.news: list[Incoming] = []
         self.contest: AgentMachine | None = None
         self.round = 0
         self.merge: AgentMachine | None = None
@@ -96,55 +163,124 @@ class Instance:
         self.poll: Poll | None = None
         self.polls = 0
         self.asked = 0
-        self.answers: dict[str, Any] = {}
         self.leads = False
+        self.unsure = False
         self.yields = 0
-        self.calls: dict[str, int] = {}
+        self.calls: dict[str, None] = {}
+        self.casts: dict[str, None] = {}
+        self.cancelled: dict[str, None] = {}
+        self.answers: dict[str, Any] = {}
 
     @property
     def agents(self) -> list[AgentMachine]:
         """Its agents that live."""
         return [agent for agent in (self.contest, self.merge) if agent is not None]
 
+    # --- What is taken
+
+    def put(self, event: Incoming) -> None:
+        """Something comes in."""
+        self.core.put(event)
+
+    def notify(self, event: Incoming) -> None:
+        """An agent or the node has news. As in the mailbox, one look is enough."""
+        if "news" in self.node.eager:
+            self.put(event)
+        elif not (type(event) is Noticed and self.news and type(self.news[-1]) is Noticed):
+            self.news.append(event)
+
+    def hear_news(self) -> None:
+        """The first of the news gets to the mailbox."""
+        self.core.put(self.news.pop(0))
+
+    def take(self) -> None:
+        """Take the first of what has come in."""
+        self.core.carry_out(self.core.take(), self._do)
+
+    def take_all(self) -> None:
+        """Take all of it."""
+        self.core.drive(self._do)
+
     # --- What comes in
 
-    def start(self) -> None:
-        """Begin."""
-        self._perform(self.machine.start())
+    def receive(self, sender: MemberId, message: ToInstance) -> None:
+        """A message of another instance arrives."""
+        match message:
+            case MemberDown():
+                self.lost(sender)
+            case State():
+                self._answered(sender, message)
+            case Ask():
+                self.put(Called(message, sender))
+            case Unsure():
+                self.put(Resync(sender))
+            case _:
+                self.put(Received(sender, sender.node, message))
 
-    def call(self, key: str) -> None:
-        """Somebody here calls the leader, to write a key."""
-        self._perform(self.machine.leader_call(key, key))
+    def lost(self, member: MemberId) -> None:
+        """A member that it monitors is down."""
+        if member in self.monitored:
+            del self.monitored[member]
+            self.put(MemberDown(member))
+            if self.poll is not None and member in self.poll.waits:
+                self.poll.waits.remove(member)
+
+    def sees(self, node: str, there: bool) -> None:
+        """Its node sees another one, or no more."""
+        for agent in self.agents:
+            self._obey(agent, (agent.node_up if there else agent.node_down)(node))
+        self.notify(Noticed() if there else NodeLost(node))
 
     def die(self) -> None:
         """It ends, and its agents do."""
         for agent in self.agents:
             self._obey(agent, agent.end())
 
-    def receive(self, sender: MemberId, message: Any) -> None:
-        """A message of another instance arrives."""
-        if isinstance(message, Down):
-            self.lost(message.member)
-        elif isinstance(message, State):
-            self._answered(sender, message)
+    # --- What its users do
+
+    def call(self, key: str) -> None:
+        """Somebody calls the leader through it, to write a key."""
+        self.calls[key] = None
+        self.put(LeaderCalled(key, key))
+
+    def cast(self, key: str) -> None:
+        """Somebody sends the leader a message through it, to write a key."""
+        self.casts[key] = None
+        self.put(CastMade(key))
+
+    def cancel(self, key: str) -> None:
+        """Whoever has made a call gives up."""
+        self.cancelled[key] = None
+        self.put(CallCancelled(key))
+
+    def doubt(self) -> None:
+        """It is not sure any more who leads it, and asks its leader."""
+        leader: Any = self.machine.leader
+        self.unsure = True
+        self.node.send(self.ref, leader, Unsure())
+
+    def broadcast(self, to: To) -> None:
+        """It tells others something, as only a leader may."""
+        if to == "all":
+            self._tell_followers(("all", self.app.keys))
         else:
-            self.queue("message", sender, type(message).__name__, message)
+            candidates = self.machine.membership.those("candidate")
+            self._tell_followers(("hint", "x"), candidates)
 
-    def lost(self, member: MemberId) -> None:
-        """A member that it monitors is down."""
-        if member in self.monitored:
-            del self.monitored[member]
-            self.queue("down", member)
-            if self.poll is not None and member in self.poll.waits:
-                self.poll.waits.remove(member)
-                self._go_on()
+    def _tell_followers(self, payload: Any, to: list[Any] | None = None) -> None:
+        try:
+            effects = self.machine.broadcast(payload, to)
+        except NotLeader as error:
+            if self.leads:
+                raise Violation(f"{self.ref} leads, and must not broadcast: {error}") from error
+            return
+        if not self.leads:
+            raise Violation(f"{self.ref} broadcasts, and does not lead")
+        self.core.carry_out(effects, self._do)
 
-    def queue(self, *entry: Any) -> None:
-        """Put something into the mailbox; that it is to look need not be there twice in a row."""
-        if entry != ("look",) or self.mailbox[-1:] != [entry]:
-            self.mailbox.append(entry)
+    # --- Its agents
 
-    def hears(self, message: Any, agent: AgentId) -> None:
+    def hears(self, message: AgentMessage, agent: AgentId) -> None:
         """A message to one of its agents arrives."""
         for each in self.agents:
             if each.id == agent:
@@ -156,155 +292,145 @@ class Instance:
             if each.id == agent:
                 self._obey(each, each.settle())
 
-    def sees(self, node: str, there: bool) -> None:
-        """Its node sees another one, or no more."""
-        for agent in self.agents:
-            self._obey(agent, (agent.node_up if there else agent.node_down)(node))
-        self.queue("look")
+    def lose(self, agent: AgentId) -> None:
+        """One of its agents ends by itself."""
+        for each in self.agents:
+            if each.id == agent:
+                self._obey(each, each.end(AgentEnded("stopped")))
 
-    # --- What is taken
-
-    @property
-    def ready(self) -> bool:
-        """Whether it can take something from its mailbox."""
-        return bool(self.mailbox) and self.poll is None
-
-    def take(self) -> None:
-        """Take the first of what has come in."""
-        what, *args = self.mailbox.pop(0)
-        getattr(self, "_take_" + what)(*args)
-
-    def _take_look(self) -> None:
-        self._perform(self.machine.nodes(self.node.alive))
-        agent = self.contest
-        if agent is not None and agent.asks_for(CONTEST):
-            (info,) = agent.lock_info()
-            grants = frozenset(zip(info.granted, info.versions, strict=True))
-            held = agent.tell_status().status == "have_all_locks"
-            self._perform(self.machine.contest(self.round, ContestStanding(grants, held)))
-
-    def _take_message(self, sender: MemberId, _: str, message: Any) -> None:
-        if isinstance(message, Ask):
-            self.node.send(self.ref, sender, State(message.number, self.app.keys))
-        else:
-            self._perform(self.machine.receive(sender, sender.node, message))
-
-    def _take_down(self, member: MemberId) -> None:
-        self._perform(self.machine.down(member))
-
-    def _take_joined(self, member: MemberId, kind: Kind) -> None:
-        self._perform(self.machine.joined(member, member.node, kind))
-
-    def _take_token(self, round: int, token: int | None) -> None:
-        if RULES[self.rule].looks:
-            self._take_look()  # what it was asked for may be lost with a node
-        self._perform(self.machine.token(round, token))
-
-    def _take_merge(self, number: int, held: bool) -> None:
-        self._perform(self.machine.merge(number, held))
-
-    # --- What its agents want done
-
-    def _obey(self, agent: AgentMachine, effects: list[Any]) -> None:
+    def _obey(self, agent: AgentMachine, effects: list[AgentEffect]) -> None:
+        """Do what an agent wants done."""
         for effect in effects:
-            if isinstance(effect, ToServer):
-                self.node.send(agent.id, effect.node, effect.message)
-            elif isinstance(effect, ToAgent):
-                self.node.send(agent.id, effect.agent, effect.message)
-            elif isinstance(effect, Notify):
-                self.queue("look")
-            elif isinstance(effect, AnswerWait):
-                self._answer(effect)
-            elif isinstance(effect, Ended):
-                self._ended(agent, effect.reason)
-            elif not isinstance(effect, LostLocks):
-                raise Violation(f"{self.ref}: nobody asked for {effect}")
+            match effect:
+                case ToServer():
+                    self.node.send(agent.id, effect.node, effect.message)
+                case ToAgent():
+                    self.node.send(agent.id, effect.agent, effect.message)
+                case Notify():
+                    self._notified(agent, effect.notification.kind)
+                case AnswerWait(wait=(int(round), _), result=result):
+                    self.notify(TokenTold(round, result if isinstance(result, int) else None))
+                case Ended():
+                    if effect.reason is not None:
+                        self._ended(agent)
+                case AnswerWait():
+                    raise Violation(f"{self.ref}: nobody asked for {effect}")
+                case Lost():
+                    pass  # it is notified, too
+                case _:
+                    assert_never(effect)
 
-    def _answer(self, effect: AnswerWait) -> None:
-        what, number = effect.wait[:2]  # type: ignore[index]
-        if what == "token":
-            found = None if isinstance(effect.result, Exception) else effect.result
-            self.queue("token", number, found)
-        elif not isinstance(effect.result, Exception):
-            self.queue("merge", number, True)
+    def _notified(self, agent: AgentMachine, kind: str) -> None:
+        if agent is self.contest:
+            self.notify(Noticed())
+        elif agent is self.merge and kind == "have_all_locks":
+            self.notify(MergeTold(self.merge_number, held=True))
 
-    def _ended(self, agent: AgentMachine, reason: Exception | None) -> None:
-        if reason is None:
-            return
-        if agent is not self.merge:
-            raise Violation(f"the contest's agent of {self.ref} has ended: {reason}")
-        self.merge = None
-        self.queue("merge", self.merge_number, False)
+    def _ended(self, agent: AgentMachine) -> None:
+        if agent is self.contest:
+            self.contest = None
+            self.notify(ContestGone(self.round))
+        elif agent is self.merge:
+            self.merge = None
+            self.notify(MergeTold(self.merge_number, held=False))
 
-    # --- What the machine wants done
+    # --- What the core wants done
 
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            getattr(self, "_do_" + type(effect).__name__)(effect)
+    def _do(self, effect: Effect) -> Answer | None:
+        member: Any
+        match effect:
+            case AskNodes():
+                return NodesTold(self.node.alive)
+            case AskStanding():
+                return ContestTold(effect.round, self._standing())
+            case BeginContest():
+                self.round = effect.round
+                self.contest = self.node.new_agent(self.ref, CONTEST_OPTIONS)
+                self._ask(self.contest, CONTEST, effect.nodes)
+            case IncludeNodes():
+                self._ask(self.contest, CONTEST, effect.nodes)
+            case EndContest():
+                agent, self.contest = self.contest, None
+                self._end(agent)
+            case AskToken():
+                self._ask_token(effect.round)
+            case BeginMerge():
+                self.merge_number = effect.number
+                self.merge = self.node.new_agent(self.ref, MERGE_OPTIONS)
+                self._ask(self.merge, MERGE, effect.nodes)
+            case EndMerge():
+                agent, self.merge = self.merge, None
+                self._end(agent)
+            case MonitorMember():
+                member = effect.member
+                self.monitored[member] = None
+                if not self.node.monitor(self.ref, member):
+                    self.lost(member)
+            case SendToMember():
+                return self._send(effect)
+            case Elect():
+                return self._elect(effect)
+            case CallBack():
+                self._call_back(effect)
+            case Reply():
+                self._reply(effect)
+            case CastLost():
+                pass
+            case _:
+                assert_never(effect)
+        return None
 
-    def _do_Contend(self, effect: Contend) -> None:
-        self.round = effect.round
-        self.contest = self.node.new_agent(self.ref, notify=True, await_nodes=True)
-        self._ask(tuple(sorted(effect.nodes)))
+    def _ask(self, agent: AgentMachine | None, lock_id: LockId, nodes: frozenset[str]) -> None:
+        if agent is not None:
+            mode, require = LOCK
+            self._obey(agent, agent.ask(lock_id, mode, tuple(sorted(nodes)), require))
 
-    def _do_Include(self, effect: Include) -> None:
-        self._ask((effect.node,))
-
-    def _ask(self, nodes: tuple[str, ...]) -> None:
-        assert self.contest is not None
-        self._obey(self.contest, self.contest.ask(CONTEST, "write", nodes, "all_alive"))
-
-    def _do_Withdraw(self, effect: Withdraw) -> None:
-        agent, self.contest = self.contest, None
+    def _end(self, agent: AgentMachine | None) -> None:
         if agent is not None:
             self._obey(agent, agent.end())
 
-    def _do_AskTerm(self, effect: AskTerm) -> None:
+    def _standing(self) -> ContestStanding | None:
         agent = self.contest
-        assert agent is not None
-        try:
-            token = agent.token(CONTEST)
-            if token is None:
-                self.asked += 1
-                wait = ("token", effect.round, self.asked)
-                self._obey(agent, agent.establish_token(CONTEST, wait))
-                return
-        except (NotHeld, LockLost):
-            token = None
-        self.queue("token", effect.round, token)
+        if agent is None:
+            return None
+        (info,) = agent.lock_info()
+        held = agent.tell_status().status == "have_all_locks"
+        return standing_of(info.granted, info.versions, held)
 
-    def _do_TakeMerge(self, effect: TakeMerge) -> None:
-        self.merge_number = effect.number
-        agent = self.merge = self.node.new_agent(self.ref, abort_on_deadlock=True)
-        nodes = tuple(sorted(effect.nodes))
-        wait = ("merge", effect.number)
-        self._obey(agent, agent.ask(MERGE, "write", nodes, "all_alive", wait))
-
-    def _do_DropMerge(self, effect: DropMerge) -> None:
-        agent, self.merge = self.merge, None
+    def _ask_token(self, round: int) -> None:
+        agent = self.contest
+        token = None
         if agent is not None:
-            self._obey(agent, agent.end())
+            try:
+                token = agent.token(CONTEST)
+                if token is None:
+                    self.asked += 1
+                    self._obey(agent, agent.establish_token(CONTEST, (round, self.asked)))
+                    return
+            except (NotHeld, LockLost):
+                pass
+        self.notify(TokenTold(round, token))
 
-    def _do_Monitor(self, effect: Monitor) -> None:
-        member: Any = effect.member
-        self.monitored[member] = None
-        self.node.monitor(self, member)
+    def _send(self, effect: SendToMember) -> NotSent | None:
+        member: Any
+        member, message = effect
+        if isinstance(message, Forward) and message.request in self.answers:
+            raise Violation(f"{self.ref} passes on the call for {message.request}: it was answered")
+        if member.node != self.ref.node and not can_be_sent(message):
+            return NotSent(member, message, Unsendable("no term"))
+        self.node.send(self.ref, member, message)
+        return None
 
-    def _do_Send(self, effect: Send) -> None:
-        member: Any = effect.member
-        self.node.send(self.ref, member, effect.message)
-
-    def _do_Reply(self, effect: Reply) -> None:
+    def _reply(self, effect: Reply) -> None:
         call: Any = effect.call
         if call in self.answers:
             raise Violation(f"{self.ref} answers the call for {call} twice")
         value = effect.value
         self.answers[call] = type(value).__name__ if isinstance(value, Exception) else value
 
-    def _do_CallBack(self, effect: CallBack) -> None:
-        getattr(self, "_" + effect.name)(*effect.args)
+    # --- The callbacks
 
-    def _do_Elect(self, effect: Elect) -> None:
+    def _elect(self, effect: Elect) -> Elected | None:
         machine = self.machine
         asked: list[Any] = machine.askable()
         newcomer: Any = effect.newcomer
@@ -313,57 +439,76 @@ class Instance:
         elif self.leads:
             raise Violation(f"{self.ref} is elected, and leads already")
         self.leads = True
+        self.unsure = False
         self.polls += 1
-        gone = [entry[1] for entry in self.mailbox if entry[0] == "down"]
+        gone = [event.member for event in self.core.mailbox if isinstance(event, MemberDown)]
         self.poll = Poll(self.polls, [member for member in asked if member not in gone])
         self.node.elections.append((self.ref, machine.term, machine.ground, newcomer))
         for member in self.poll.waits:
             self.node.send(self.ref, member, Ask(self.polls))
-        self._go_on()
-
-    # --- The callbacks
+        return self._elected()
 
     def _answered(self, sender: MemberId, state: State) -> None:
         poll = self.poll
         if poll is not None and poll.number == state.number and sender in poll.waits:
             poll.waits.remove(sender)
             poll.states.append(state.data)
-            self._go_on()
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Return from `elected`, if that waits for nobody any more."""
+        elected = self._elected()
+        if elected is not None:
+            self.core.carry_out(self.core.answer(elected), self._do)
+
+    def _elected(self) -> Elected | None:
+        """The outcome of `elected`, if it waits for nobody any more."""
         poll = self.poll
         if poll is None or poll.waits:
-            return
+            return None
         self.poll = None
         heirs = self.machine.askable()
         if self.yields and heirs:
             self.yields -= 1
-            self._perform(self.machine.elected(SurrenderLeadership(heirs[0])))
-        else:
-            self._perform(self.machine.elected(self.app.elected(poll.states)))
+            return Elected(SurrenderLeadership(heirs[0]))
+        return Elected(self.app.elected(poll.states))
 
-    def _stepped_down(self) -> None:
-        if not self.leads:
-            raise Violation(f"{self.ref} steps down, and did not lead")
-        self.leads = False
+    def _call_back(self, effect: CallBack) -> None:
+        what, whom = (*effect.args, None, None)[:2]
+        match effect.name:
+            case "surrendered":
+                self._follows(effect.name)
+                self.unsure = False
+                self.app.surrendered(what)
+            case "from_leader":
+                self._follows(effect.name)
+                self.app.from_leader(what)
+            case "stepped_down":
+                if not self.leads:
+                    raise Violation(f"{self.ref} steps down, and did not lead")
+                self.leads = False
+            case "handle_down":
+                pass
+            case "handle_leader_call":
+                self._serve(what, whom)
+            case "handle_leader_cast":
+                self._serve(what)
+            case "handle_call":
+                self.node.send(self.ref, whom, State(what.number, self.app.keys))
+            case _:
+                assert_never(effect.name)
 
-    def _surrendered(self, payload: Any) -> None:
+    def _follows(self, told: str) -> None:
         if self.leads:
-            raise Violation(f"{self.ref} is told to follow, and leads")
-        self.app.surrendered(payload)
+            raise Violation(f"{self.ref} is told {told}, and leads")
 
-    def _from_leader(self, payload: Any) -> None:
-        if self.leads:
-            raise Violation(f"{self.ref} is told something by a leader, and leads")
-        self.app.from_leader(payload)
-
-    def _handle_down(self, member: MemberId) -> None:
-        pass
-
-    def _handle_leader_call(self, key: str, origin: Any) -> None:
+    def _serve(self, key: str, origin: Origin | None = None) -> None:
+        """Write a key, tell the others, and answer a call."""
         if not self.leads:
             raise Violation(f"{self.ref} is to carry out a call, and does not lead")
+        if origin is not None and origin.member is None and key in self.answers:
+            raise Violation(f"{self.ref} carries out the call for {key}: it was answered")
         self.app.write(key)
         self.node.written.append((key, self.ref, self.machine.term))
-        self._perform(self.machine.broadcast(("add", key)))
-        self._perform(self.machine.reply(origin, "done"))
+        self._tell_followers(("add", key))
+        if origin is not None:
+            self.core.carry_out(self.machine.reply(origin, answer_to(key)), self._do)

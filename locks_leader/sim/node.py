@@ -7,6 +7,7 @@ notices of its connections. So the explorer can run each step once (`locks_leade
     local   messages between parties of the node arrive at once, as they do in a program: agents
             and lock servers of one node share one turn (`locks.runtime.inline`)
     settle  agents look at what they know when nothing local is on its way
+    news    what agents notify gets to the mailbox of their instance
     take    instances take all that is in their mailboxes
     wire    messages from one node to another keep their order, whoever sends them to whom: they go
             over one connection
@@ -14,27 +15,68 @@ notices of its connections. So the explorer can run each step once (`locks_leade
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Remove, ToAgent
+from locks.core.messages import AgentMessage, Remove, ServerMessage, ToAgent, ToWatcher
+from locks.errors import assert_never
 from locks.model import AgentId
 from locks.sim.host import Violation
-from locks.sim.network import Link, Pair, Party, home_of
+from locks.sim.network import Link, Party, home_of
 from locks.sim.schedule import AnyChoice as Choice
-from locks_leader.core.membership import Kind
+from locks_leader.core.events import MemberDown, MemberJoined, Received, Started
+from locks_leader.core.messages import Kind
 from locks_leader.policy import Policy
-from locks_leader.sim.member import Instance
-from locks_leader.sim.parties import Down, Here, MemberId, Watch, member_id
+from locks_leader.sim.member import SimulatedInstance
+from locks_leader.sim.parties import (
+    Here,
+    MemberId,
+    Said,
+    ToInstance,
+    ToNode,
+    WatchRequest,
+    member_id,
+)
 from locks_leader.sim.rules import RULES
 
-__all__ = ["EAGER", "Node", "Pair"]
+__all__ = ["EAGER", "ONE_WIRE", "NodeChoiceKind", "OwnKind", "SimulatedNode", "UseKind", "Uses"]
 
-EAGER = frozenset({"local", "settle", "take"})
+EAGER = frozenset({"local", "settle", "news", "take"})
 ONE_WIRE = EAGER | {"wire"}
 RESTLESS = 10_000  # more than happens at a node by itself at one time
 LIVES = 1000  # the number of a node's first instance is its life times this, and 1
+
+OwnKind = Literal["local", "settle", "news", "take"]  # what a node does by itself
+# What users do at an instance. None of it needs to happen.
+UseKind = Literal["call", "cast", "odd", "cancel", "resync", "broadcast", "lose"]
+NodeChoiceKind = OwnKind | UseKind
+
+
+class Uses(NamedTuple):
+    """How often users may still do what.
+
+    Attributes:
+        call: Call the leader.
+        cast: Send the leader a message.
+        odd: One of both, where request or answer can't be sent to another node.
+        cancel: Give up waiting for the answer to a call.
+        resync: A follower asks its leader to be told again.
+        broadcast: Tell others something, as only a leader may.
+        lose: An agent ends by itself.
+    """
+
+    call: int = 0
+    cast: int = 0
+    odd: int = 0
+    cancel: int = 0
+    resync: int = 0
+    broadcast: int = 0
+    lose: int = 0
+
+    def after(self, choice: Choice) -> Uses:
+        """What is left after a choice, if that is a use."""
+        kind = choice[0]
+        return self._replace(**{kind: getattr(self, kind) - 1}) if kind in self._fields else self
 
 
 class Parcel(NamedTuple):
@@ -50,10 +92,10 @@ class Parcel(NamedTuple):
     sender: Party
     receiver: Party
     kind: str
-    message: Any
+    message: Said
 
 
-class Node:
+class SimulatedNode:
     """A node that runs.
 
     Args:
@@ -89,7 +131,7 @@ class Node:
         self.downs_first = downs_first
         self.server = RULES[rule].server(name, life << 32)
         self.up: dict[str, None] = {}
-        self.instances: dict[MemberId, Instance] = {}
+        self.instances: dict[MemberId, SimulatedInstance] = {}
         self.known: dict[str, dict[MemberId, Kind]] = {}  # of other nodes
         self.watchers: dict[MemberId, tuple[MemberId, ...]] = {}
         self.local: dict[Link, list[Any]] = {}
@@ -105,13 +147,46 @@ class Node:
         """The nodes whose lock servers are up."""
         return frozenset((self.name, *self.up))
 
+    @property
+    def kinds(self) -> tuple[tuple[str, ...], ...]:
+        """Of what kind all is that waits at instances; different kinds of tuples may be equal."""
+        return tuple(
+            tuple(
+                type(event.message if isinstance(event, Received) else event).__name__
+                for event in (*each.news, *each.core.mailbox)
+            )
+            for each in self.instances.values()
+        )
+
     # --- What can happen here
 
     def choices(self) -> list[Choice]:
         """All that can happen here by itself."""
         found: list[Choice] = [("local", link) for link in self.local]
         found += [("settle", agent) for agent in self.unsettled]
-        found += [("take", each.ref) for each in self.instances.values() if each.ready]
+        found += [("news", each.ref) for each in self.instances.values() if each.news]
+        found += [("take", each.ref) for each in self.instances.values() if each.core.ready]
+        return found
+
+    def uses(self, left: Uses) -> list[Choice]:
+        """All that users can do here, as far as they still may."""
+        found: list[Choice] = []
+        for ref, each in self.instances.items():
+            if left.call:
+                found.append(("call", (ref, f"w{left.call}")))
+            if left.cast:
+                found.append(("cast", (ref, f"c{left.cast}")))
+            if left.odd:
+                found += [("odd", (ref, f"{how}{left.odd}")) for how in "ram"]
+            if left.cancel:
+                waiting = each.calls.keys() - each.answers.keys() - each.cancelled.keys()
+                found += [("cancel", (ref, key)) for key in sorted(waiting)]
+            if left.resync and each.machine.leader not in (None, ref) and not each.unsure:
+                found.append(("resync", ref))
+            if left.broadcast and each.poll is None:
+                found += [("broadcast", (ref, to)) for to in ("all", "candidates")]
+            if left.lose:
+                found += [("lose", agent.id) for agent in each.agents]
         return found
 
     def do(self, choice: Choice) -> None:
@@ -120,36 +195,71 @@ class Node:
         self._hurry()
 
     def _do(self, choice: Choice) -> None:
-        kind, what = choice
-        if kind == "local":
-            queue = self.local[what]
-            _, message = queue.pop(0)
-            if not queue:
-                del self.local[what]
-            self._arrives(what, message)
-        elif kind == "settle":
-            instance = self.instances[self.unsettled.pop(what)]
-            instance.settle(what)
-        else:
-            instance = self.instances[what]
-            instance.take()
-            self._note(instance)
+        kind, what = cast(NodeChoiceKind, choice[0]), choice[1]
+        match kind:
+            case "local":
+                queue = self.local[what]
+                _, message = queue.pop(0)
+                if not queue:
+                    del self.local[what]
+                self._arrives(what, message)
+                return
+            case "settle":  # it may have to wait for something: then it looks again after that
+                self.instances[self.unsettled.pop(what)].settle(what)
+                return
+            case "news":
+                self.instances[what].hear_news()
+                return
+            case "take":
+                instance = self.instances[what]
+                instance.take()
+            case "call":
+                instance = self.instances[what[0]]
+                instance.call(what[1])
+            case "cast":
+                instance = self.instances[what[0]]
+                instance.cast(what[1])
+            case "odd":
+                instance = self.instances[what[0]]
+                (instance.cast if what[1][0] == "m" else instance.call)(what[1])
+            case "cancel":
+                instance = self.instances[what[0]]
+                instance.cancel(what[1])
+            case "resync":
+                instance = self.instances[what]
+                instance.doubt()
+            case "broadcast":
+                instance = self.instances[what[0]]
+                instance.broadcast(what[1])
+            case "lose":
+                owner = self._owner(what)
+                assert owner is not None
+                instance = owner
+                instance.lose(what)
+            case _:
+                assert_never(kind)
+        self._note(instance)
 
     def _hurry(self) -> None:
         """Do what is done as soon as it can be."""
         for _ in range(RESTLESS):
-            if "local" in self.eager and self.local:
-                self._do(("local", next(iter(self.local))))
-            elif "settle" in self.eager and self.unsettled:
-                self._do(("settle", next(iter(self.unsettled))))
-            elif "take" in self.eager:
-                ready = next((each for each in self.instances.values() if each.ready), None)
-                if ready is None:
-                    return
-                self._do(("take", ready.ref))
-            else:
+            choice = self._eager_choice()
+            if choice is None:
                 return
+            self._do(choice)
         raise Violation(f"{self.name} does not come to rest")
+
+    def _eager_choice(self) -> Choice | None:
+        eager = self.eager
+        if self.local and "local" in eager:
+            return ("local", next(iter(self.local)))
+        if self.unsettled and "settle" in eager:
+            return ("settle", next(iter(self.unsettled)))
+        if "take" in eager:
+            for each in self.instances.values():
+                if each.core.ready:
+                    return ("take", each.ref)
+        return None  # news does not wait if it is eager
 
     def arrives(self, link: Link, message: Any) -> None:
         """A message from another node arrives."""
@@ -162,18 +272,19 @@ class Node:
         """Start an instance."""
         self.number += 1
         ref = member_id(self.name, self.number)
-        instance = Instance(ref, kind, self.policy, self, self.rule)
+        instance = SimulatedInstance(ref, kind, self.policy, self, self.rule)
         others = list(self.instances.values())
         self.instances[ref] = instance
         for other in others:
-            other.queue("joined", ref, kind)
-            instance.queue("joined", other.ref, other.machine.kind)
+            other.put(MemberJoined(ref, self.name, kind))
+            instance.put(MemberJoined(other.ref, self.name, other.machine.kind))
         for members in self.known.values():
             for member, its in members.items():
-                instance.queue("joined", member, its)
+                instance.put(MemberJoined(member, member.node, its))
         for node in self.up:
             self.send(self.name, node, Here(((ref, kind),)))
-        instance.start()
+        instance.put(Started())
+        instance.take_all()
         self._note(instance)
         self._hurry()
         return ref
@@ -185,13 +296,7 @@ class Node:
         for agent in instance.agents:
             self.unsettled.pop(agent.id, None)
         for watcher in self.watchers.pop(ref, ()):
-            self.send(ref, watcher, Down(ref))
-        self._hurry()
-
-    def call(self, ref: MemberId, key: str) -> None:
-        """Somebody calls the leader through an instance."""
-        self.instances[ref].call(key)
-        self._note(self.instances[ref])
+            self.send(ref, watcher, MemberDown(ref))
         self._hurry()
 
     def notices(self, other: str, version: int | None) -> None:
@@ -203,7 +308,8 @@ class Node:
             here = tuple((each.ref, each.machine.kind) for each in instances)
             if here:
                 self.send(self.name, other, Here(here))
-            self._sees(instances, other, True)
+            for instance in instances:
+                instance.sees(other, True)
         else:
             del self.up[other]
             self.known.pop(other, None)
@@ -211,26 +317,24 @@ class Node:
                 self.watchers[ref] = tuple(w for w in watchers if w.node != other)
             if self.downs_first:
                 self._downs(instances, other)
-            self._sees(instances, other, False)
+            for instance in instances:
+                instance.sees(other, False)
             if not self.downs_first:
                 self._downs(instances, other)
             for agent in [agent for agent in self.server.table.owners if agent.node == other]:
                 self._serve(Remove(agent))
+        for instance in instances:
+            self._note(instance)
         self._hurry()
 
-    def _downs(self, instances: list[Instance], other: str) -> None:
+    def _downs(self, instances: list[SimulatedInstance], other: str) -> None:
         for instance in instances:
             for member in [each for each in instance.monitored if each.node == other]:
                 instance.lost(member)
 
-    def _sees(self, instances: list[Instance], other: str, there: bool) -> None:
-        for instance in instances:
-            instance.sees(other, there)
-            self._note(instance)
-
     # --- What instances want
 
-    def send(self, sender: Party, receiver: Party, message: Any) -> None:
+    def send(self, sender: Party, receiver: Party, message: Said) -> None:
         """Send a message to a party on any node."""
         if home_of(receiver) == self.name:
             self.local.setdefault((sender, receiver), []).append((type(message).__name__, message))
@@ -240,74 +344,93 @@ class Node:
         else:
             self.out.append((sender, receiver, message))
 
-    def new_agent(self, owner: MemberId, **options: bool) -> AgentMachine:
+    def new_agent(self, owner: MemberId, options: dict[str, bool]) -> AgentMachine:
         """A new agent, younger than all on this node."""
         self.now += 1
         ref = AgentId(self.now, self.name, owner.serial)
         return RULES[self.rule].agent(ref, str(owner), self.alive, **options)
 
-    def monitor(self, instance: Instance, member: MemberId) -> None:
-        """An instance monitors a member; if that is gone it is told at once."""
+    def monitor(self, watcher: MemberId, member: MemberId) -> bool:
+        """An instance monitors a member; returns whether that is there still."""
         if member.node == self.name:
-            if member in self.instances:
-                self._watch(Watch(instance.ref, member))
-            else:
-                instance.lost(member)
+            if member not in self.instances:
+                return False
+            self._watch(WatchRequest(watcher, member))
         elif member.node in self.up:
-            self.send(self.name, member.node, Watch(instance.ref, member))
+            self.send(self.name, member.node, WatchRequest(watcher, member))
         else:
-            instance.lost(member)
+            return False
+        return True
 
-    def _watch(self, message: Watch) -> None:
+    def _watch(self, message: WatchRequest) -> None:
         watcher, member = message
         if member in self.instances:
             watchers = self.watchers.get(member, ())
             if watcher not in watchers:
                 self.watchers[member] = (*watchers, watcher)
         else:
-            self.send(member, watcher, Down(member))
+            self.send(member, watcher, MemberDown(member))
 
     # --- Messages
 
     def _arrives(self, link: Link, message: Any) -> None:
         sender, receiver = link
         if isinstance(receiver, MemberId):
-            instance = self.instances.get(receiver)
-            if instance is not None:
-                assert isinstance(sender, MemberId)
-                instance.receive(sender, message)
-                self._note(instance)
+            assert isinstance(sender, MemberId)
+            self._tell(sender, receiver, message)
         elif isinstance(receiver, AgentId):
-            for instance in self.instances.values():
-                if any(agent.id == receiver for agent in instance.agents):
-                    instance.hears(message, receiver)
-                    self._note(instance)
-        elif isinstance(message, Here):
-            known = self.known.setdefault(home_of(sender), {})
-            for member, kind in message.members:
-                known[member] = kind
-                for instance in self.instances.values():
-                    instance.queue("joined", member, kind)
-        elif isinstance(message, Watch):
-            self._watch(message)
+            self._tell_agent(receiver, message)
         else:
-            self._serve(message)
+            self._take_in(sender, message)
 
-    def _serve(self, message: Any) -> None:
+    def _tell(self, sender: MemberId, receiver: MemberId, message: ToInstance) -> None:
+        instance = self.instances.get(receiver)
+        if instance is not None:
+            instance.receive(sender, message)
+            self._note(instance)
+
+    def _tell_agent(self, agent: AgentId, message: AgentMessage) -> None:
+        instance = self._owner(agent)
+        if instance is not None:
+            instance.hears(message, agent)
+            self._note(instance)
+
+    def _take_in(self, sender: Party, message: ToNode) -> None:
+        match message:
+            case Here():
+                known = self.known.setdefault(home_of(sender), {})
+                for member, kind in message.members:
+                    known[member] = kind
+                    for instance in self.instances.values():
+                        instance.put(MemberJoined(member, member.node, kind))
+            case WatchRequest():
+                self._watch(message)
+            case _:
+                self._serve(message)
+
+    def _serve(self, message: ServerMessage) -> None:
         for effect in self.server.handle(message):
-            assert isinstance(effect, ToAgent)
-            self.send(self.name, effect.agent, effect.message)
+            match effect:
+                case ToAgent():
+                    self.send(self.name, effect.agent, effect.message)
+                case ToWatcher():
+                    raise Violation(f"{self.name}: nobody watches, and {effect} is told")
+                case _:
+                    assert_never(effect)
 
-    def _note(self, instance: Instance) -> None:
-        """Something has happened to an instance: which of its agents have something to look at."""
+    def _owner(self, agent: AgentId) -> SimulatedInstance | None:
+        """The instance of an agent that lives."""
+        for instance in self.instances.values():
+            if any(each.id == agent for each in instance.agents):
+                return instance
+        return None
+
+    def _note(self, instance: SimulatedInstance) -> None:
+        """Something has happened to an instance: it goes on, and its agents may have to look."""
+        instance.go_on()
         for agent in instance.agents:
             if agent.unsettled and agent.id not in self.unsettled:
                 self.unsettled[agent.id] = instance.ref
         for agent_id, ref in list(self.unsettled.items()):
             if ref == instance.ref and all(agent.id != agent_id for agent in instance.agents):
                 del self.unsettled[agent_id]
-
-
-def names(nodes: int) -> Sequence[str]:
-    """Names of nodes."""
-    return tuple(f"n{number}" for number in range(1, nodes + 1))

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from locks.core.messages import AgentMessage, ServerMessage
 from locks.model import AgentId
-from locks_leader.core.membership import Kind
+from locks_leader.core.events import MemberDown
+from locks_leader.core.messages import Kind, Message
 
-__all__ = ["Ask", "Down", "Here", "MemberId", "State", "Watch", "member_id"]
+__all__ = [
+    "Ask",
+    "Here",
+    "MemberId",
+    "Said",
+    "State",
+    "ToInstance",
+    "ToNode",
+    "Unsure",
+    "WatchRequest",
+    "member_id",
+]
 
 
 class MemberId(AgentId):
@@ -32,16 +45,10 @@ class Here(NamedTuple):
     members: tuple[tuple[MemberId, Kind], ...]
 
 
-class Watch(NamedTuple):
-    """An instance monitors another one, on another node."""
+class WatchRequest(NamedTuple):
+    """An instance monitors another one, on another node. It is answered by `MemberDown`."""
 
     watcher: MemberId
-    member: MemberId
-
-
-class Down(NamedTuple):
-    """An instance is told that one that it monitors has ended."""
-
     member: MemberId
 
 
@@ -56,3 +63,12 @@ class State(NamedTuple):
 
     number: int
     data: Any
+
+
+class Unsure(NamedTuple):
+    """A follower asks its leader to be told again; the original's do that."""
+
+
+ToInstance = Message | MemberDown | Ask | State | Unsure
+ToNode = ServerMessage | Here | WatchRequest
+Said = ToInstance | ToNode | AgentMessage

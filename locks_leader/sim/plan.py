@@ -8,11 +8,11 @@ from __future__ import annotations
 import random
 from typing import Literal, NamedTuple, get_args
 
-from locks_leader.core.membership import Kind
+from locks_leader.core.messages import Kind
 from locks_leader.policy import Policy, quorum
-from locks_leader.sim.node import EAGER
+from locks_leader.sim.node import EAGER, Uses
 from locks_leader.sim.schedule import ORDERS, Order
-from locks_leader.sim.world import Plan
+from locks_leader.sim.world import ElectionPlan
 
 __all__ = ["GRAINS", "Drawn", "Grain", "PolicyName", "draw", "node_names", "policy_for"]
 
@@ -25,7 +25,7 @@ GRAINS: dict[Grain, frozenset[str]] = {
     "mailboxes": EAGER - {"take"},
     "parties": frozenset(),
 }
-SEATS: tuple[tuple[tuple[Kind, ...], ...], ...] = (
+INSTANCES: tuple[tuple[tuple[Kind, ...], ...], ...] = (
     (("candidate",),),
     (("candidate",),),
     (("candidate", "candidate"), ("candidate",)),
@@ -43,7 +43,7 @@ class Drawn(NamedTuple):
         rate: How likely each next event is one that never needs to happen.
     """
 
-    plan: Plan
+    plan: ElectionPlan
     order: Order
     rate: float
 
@@ -86,15 +86,23 @@ def draw(
     later: tuple[tuple[str, Kind], ...] = tuple(
         (rng.choice(names), "candidate") for _ in range(rng.choice((0, 0, 2)))
     )
-    plan = Plan(
+    plan = ElectionPlan(
         names,
-        entries=rng.choice(SEATS),
+        instances=rng.choice(INSTANCES),
         later=later,
         policy=policy_for(policy or drawn_policy, names),
         rule=rule,
         eager=GRAINS[grain or drawn_grain],
         downs_first=rng.random() < 0.5,
-        calls=rng.choice((0, 3, 10)),
+        uses=Uses(
+            call=rng.choice((0, 3, 10)),
+            cast=rng.choice((0, 3)),
+            odd=rng.choice((0, 3)),
+            cancel=rng.choice((0, 3)),
+            resync=rng.choice((0, 2)),
+            broadcast=rng.choice((0, 2)),
+            lose=rng.choice((0, 0, 3)),
+        ),
         cuts=rng.randint(0, 8),
         crashes=rng.choice((0, 0, 1, 2)),
         kills=rng.choice((0, 0, 1)),

@@ -9,34 +9,44 @@ from typing import Any, ClassVar, NamedTuple
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.server.machine import ServerMachine
-from locks_leader.core.calls import Calls
+from locks_leader.core.calls import Calls, Kept
 from locks_leader.core.contest import Contest
+from locks_leader.core.events import (
+    CallBack,
+    Called,
+    Effect,
+    Elected,
+    Grants,
+    NotSent,
+    Reply,
+    TokenTold,
+)
+from locks_leader.core.instance_core import InstanceCore
 from locks_leader.core.machine import Machine
-from locks_leader.core.membership import Kind
 from locks_leader.core.merge import Merge
-from locks_leader.core.messages import Announce, Grants, Member, Resign
+from locks_leader.core.messages import Announce, Kind, Member, Resign
 
-__all__ = ["OURS", "RULES", "Rule"]
+__all__ = ["OURS", "RULES", "MachineRule"]
 
 
-class Rule(NamedTuple):
+class MachineRule(NamedTuple):
     """Which machines there are.
 
     Attributes:
         name: Its name.
         about: What is special about it.
-        machine: The instances.
+        machine: Decides on the roles of instances.
+        core: All that instances do.
         agent: The agents.
         server: The lock servers.
-        looks: Whether an instance that gets a fencing token looks at its contest first.
     """
 
     name: str
     about: str
     machine: type[Machine] = Machine
+    core: type[InstanceCore] = InstanceCore
     agent: type[AgentMachine] = AgentMachine
     server: type[ServerMachine] = ServerMachine
-    looks: bool = True
 
 
 # --- Wrong in one point -------------------------------------------------------------------------
@@ -152,24 +162,194 @@ class _Deaf(Machine):
         pass
 
 
-OURS = Rule("ours", "the rules of locks_leader")
+# --- Wrong about what is taken when, and what is looked at before
 
-RULES: dict[str, Rule] = {
+
+class _BlindCore(InstanceCore):
+    """A fencing token is taken in without looking first."""
+
+    def take(self) -> list[Effect]:
+        event = self.mailbox[0]
+        if isinstance(event, TokenTold):
+            del self.mailbox[0]
+            return self.machine.token(event.round, event.token)
+        return super().take()
+
+
+class _TrustingCore(InstanceCore):
+    """A leader answers a call without looking whether it still leads."""
+
+    def take(self) -> list[Effect]:
+        event = self.mailbox[0]
+        if isinstance(event, Called):
+            del self.mailbox[0]
+            return [CallBack("handle_call", event)]
+        return super().take()
+
+
+class _RashCore(InstanceCore):
+    """When `elected` has returned, it does not look at what was lost meanwhile."""
+
+    def answer(self, answer: Any) -> list[Effect]:
+        if isinstance(answer, Elected):
+            return self.machine.elected(answer.outcome)
+        return super().answer(answer)
+
+
+class _ImpatientCore(InstanceCore):
+    """It takes what comes in while `elected` runs."""
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.mailbox)
+
+
+class _MuteCore(InstanceCore):
+    """It does not notice that something can't be sent."""
+
+    def answer(self, answer: Any) -> list[Effect]:
+        return [] if isinstance(answer, NotSent) else super().answer(answer)
+
+
+# --- Wrong about transactions, followers and calls
+
+
+class _Unaware(Machine):
+    """It does not notice that the contest's agent has ended by itself."""
+
+    def agent_gone(self, round: int) -> list[Effect]:
+        return []
+
+
+class _Stuck(Machine):
+    """It does not notice that the merge lock's transaction was aborted, or its agent has ended."""
+
+    def merge(self, number: int, held: bool) -> list[Effect]:
+        return super().merge(number, held) if held else []
+
+
+class _Unmoved(Machine):
+    """A follower that is not sure any more is told nothing."""
+
+    def resync(self, member: Member) -> list[Effect]:
+        return []
+
+
+class _Boastful(Machine):
+    """It broadcasts, whether it leads or not."""
+
+    def check_leads(self, what: str) -> None:
+        pass
+
+
+class _Indiscreet(Machine):
+    """What is for some of its followers it tells all of them."""
+
+    def broadcast(self, payload: Any, to: Any = None) -> list[Effect]:
+        return super().broadcast(payload)
+
+
+class _Indifferent(Machine):
+    """It takes no notice of callers that give up."""
+
+    def cancel(self, call: Any) -> list[Effect]:
+        return []
+
+
+class _ObstinateCalls(Calls):
+    """A call whose caller has given up is carried out none the less."""
+
+    def cancel(self, call: Any) -> None:
+        kept, forwarded = self.kept, self.forwarded
+        super().cancel(call)
+        self.kept, self.forwarded = kept, forwarded
+
+
+class _TalkativeCalls(Calls):
+    """A call is answered each time that there is an answer, after its caller has given up, too."""
+
+    def reply(self, call: Any, value: Any) -> list[Effect]:
+        self.open.pop(call, None)
+        return [Reply(call, value)]
+
+
+class _StutteringCalls(Calls):
+    """A call that can't be passed on is answered twice."""
+
+    def not_sent(self, number: int, error: Exception) -> None:
+        super().not_sent(number, error)
+        self._out.append(self._out[-1])
+
+
+class _ForgetfulCalls(Calls):
+    """A cast is lost if there is no leader."""
+
+    def take_kept(self) -> list[Kept]:
+        return [kept for kept in super().take_kept() if kept.call is not None]
+
+
+class _EchoingCalls(Calls):
+    """A cast that was passed on is passed on to the next leader, too."""
+
+    def forward(self, leader: Member, kept: Kept) -> None:
+        super().forward(leader, kept)
+        if kept.call is None:
+            self.kept.append(kept)
+
+
+class _Obstinate(_Patched):
+    calls_class = _ObstinateCalls
+
+
+class _Talkative(_Patched):
+    calls_class = _TalkativeCalls
+
+
+class _Stuttering(_Patched):
+    calls_class = _StutteringCalls
+
+
+class _Forgetful(_Patched):
+    calls_class = _ForgetfulCalls
+
+
+class _Echoing(_Patched):
+    calls_class = _EchoingCalls
+
+
+OURS = MachineRule("ours", "the rules of locks_leader")
+
+RULES: dict[str, MachineRule] = {
     rule.name: rule
     for rule in (
         OURS,
-        Rule("hasty", "terms are not confirmed by lock servers", _Hasty),
-        Rule(
-            "blind", "a term is taken for nodes that are lost since it was asked for", looks=False
+        MachineRule("hasty", "terms are not confirmed by lock servers", _Hasty),
+        MachineRule("eager", "states are asked for without the merge lock", _Eager),
+        MachineRule("retrying", "a call whose leader has died is made again", _Retrying),
+        MachineRule("loud", "a leader announces itself to all, not only on its ground", _Loud),
+        MachineRule("clinging", "a leader that loses the lock does not step down", _Clinging),
+        MachineRule("credulous", "announcements with smaller terms are followed", _Credulous),
+        MachineRule("quiet", "a leader that steps down tells nobody", _Quiet),
+        MachineRule("closed", "who comes later is not led", _Closed),
+        MachineRule("greedy", "a leader does not need a quorum", _Greedy),
+        MachineRule("deaf", "whose leader is gone goes on following it", _Deaf),
+        MachineRule("unaware", "the end of the contest's agent is not noticed", _Unaware),
+        MachineRule("stuck", "the end of the merge lock's agent is not noticed", _Stuck),
+        MachineRule("unmoved", "a follower that is not sure any more is told nothing", _Unmoved),
+        MachineRule("boastful", "one who does not lead broadcasts", _Boastful),
+        MachineRule("indiscreet", "what is for candidates is told to workers", _Indiscreet),
+        MachineRule("indifferent", "a caller that gives up is not heard", _Indifferent),
+        MachineRule("obstinate", "a call is carried out after its caller gave up", _Obstinate),
+        MachineRule("talkative", "a call is answered after its caller gave up", _Talkative),
+        MachineRule("stuttering", "a call that can't be sent is answered twice", _Stuttering),
+        MachineRule("forgetful", "a cast that waits for a leader is lost", _Forgetful),
+        MachineRule("echoing", "a cast is passed on to one leader after the other", _Echoing),
+        MachineRule("blind", "a term is taken for nodes that are lost since", core=_BlindCore),
+        MachineRule("trusting", "a leader answers a call without looking", core=_TrustingCore),
+        MachineRule("rash", "what is lost during `elected` is not looked at", core=_RashCore),
+        MachineRule(
+            "impatient", "what comes in is taken while `elected` runs", core=_ImpatientCore
         ),
-        Rule("eager", "states are asked for without the merge lock", _Eager),
-        Rule("retrying", "a call whose leader has died is made again", _Retrying),
-        Rule("loud", "a leader announces itself to all, not only on its ground", _Loud),
-        Rule("clinging", "a leader that loses the lock does not step down", _Clinging),
-        Rule("credulous", "announcements with smaller terms are followed", _Credulous),
-        Rule("quiet", "a leader that steps down tells nobody", _Quiet),
-        Rule("closed", "who comes later is not led", _Closed),
-        Rule("greedy", "a leader does not need a quorum", _Greedy),
-        Rule("deaf", "whose leader is gone goes on following it", _Deaf),
+        MachineRule("mute", "what can't be sent is not noticed", core=_MuteCore),
     )
 }

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from locks.sim.schedule import AnyChoice as Choice
 from locks_leader.sim.plan import GRAINS, Drawn, PolicyName, draw, node_names, policy_for
 from locks_leader.sim.schedule import ORDERS, chooser, run, settle
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 __all__ = ["Failure", "replay", "run_seed", "run_seeds", "storm"]
 
@@ -33,7 +33,7 @@ class Failure(NamedTuple):
         return f"seed {self.seed}, after {len(self.schedule)} events: {self.error}\n{self.drawn}"
 
 
-def run_seed(seed: int, **shape: Any) -> Failure | World:
+def run_seed(seed: int, **shape: Any) -> Failure | ElectionWorld:
     """Run the world of a seed.
 
     Args:
@@ -63,7 +63,7 @@ def run_seeds(seeds: Iterable[int], **shape: Any) -> Failure | None:
     return None
 
 
-def replay(plan: Plan, schedule: Iterable[Choice]) -> World:
+def replay(plan: ElectionPlan, schedule: Iterable[Choice]) -> ElectionWorld:
     """Let happen in a world what a schedule says; if all is quiet then, that is checked, too.
 
     Raises:
@@ -83,7 +83,7 @@ def storm(
     rounds: int = 8,
     policy: PolicyName | None = None,
     rule: str = "ours",
-) -> World:
+) -> ElectionWorld:
     """Random splits, joins and checks: the case of the original that it does not pass itself.
 
     Half of the nodes have a candidate at the beginning; the others get theirs, or a worker, on the
@@ -104,9 +104,9 @@ def storm(
     rng = random.Random(seed)
     names = node_names(nodes)
     drawn = policy or rng.choice(("island", "majority", "quorum"))
-    plan = Plan(
+    plan = ElectionPlan(
         names,
-        entries=((),),
+        instances=((),),
         policy=policy_for(drawn, names),  # type: ignore[arg-type]
         rule=rule,
         eager=GRAINS[rng.choice(("nodes", "mailboxes"))],
@@ -138,7 +138,7 @@ def storm(
     return world
 
 
-def _shake(world: World, rng: random.Random, waiting: list[str]) -> None:
+def _shake(world: ElectionWorld, rng: random.Random, waiting: list[str]) -> None:
     """Something happens to the network, or somebody comes or goes."""
     names = list(world.nodes)
     what = rng.random()

@@ -13,14 +13,14 @@ from typing import Literal, get_args
 
 from locks.sim.schedule import AnyChoice as Choice
 from locks.sim.schedule import Chooser, carry_on, now_and_then
-from locks_leader.sim.world import World
+from locks_leader.sim.world import ElectionWorld
 
 __all__ = ["ORDERS", "Order", "chooser", "in_order", "run", "settle"]
 
 Order = Literal["any", "skewed", "oldest"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 FAULT_RATE = 0.02  # how likely the next event is one that never needs to happen
-LOCAL = ("local", "settle", "take")
+LOCAL = ("local", "settle", "news", "take")
 
 
 def chooser(rng: random.Random, order: Order) -> Chooser:
@@ -28,7 +28,7 @@ def chooser(rng: random.Random, order: Order) -> Chooser:
     return Chooser(rng, order, in_order)
 
 
-def in_order(world: World, choices: list[Choice]) -> Choice:
+def in_order(world: ElectionWorld, choices: list[Choice]) -> Choice:
     """What happens within nodes first, then the oldest message, then the rest."""
     for choice in choices:
         if choice[0] in LOCAL:
@@ -38,8 +38,8 @@ def in_order(world: World, choices: list[Choice]) -> Choice:
 
 
 def settle(
-    world: World,
-    choose: Callable[[World, list[Choice]], Choice] = in_order,
+    world: ElectionWorld,
+    choose: Callable[[ElectionWorld, list[Choice]], Choice] = in_order,
     limit: int = 100_000,
     schedule: list[Choice] | None = None,
 ) -> int:
@@ -55,7 +55,7 @@ def settle(
 
 
 def run(
-    world: World,
+    world: ElectionWorld,
     rng: random.Random,
     order: Order = "any",
     limit: int = 100_000,

@@ -29,7 +29,10 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from locks import Atom, View
+from locks.errors import assert_never
 from locks_leader.core import messages as ours
+from locks_leader.core.events import Resync
+from locks_leader.core.messages import Kind
 from locks_leader.errors import LeaderDied
 from locks_leader.wire.original_messages import (
     AffirmLeader,
@@ -37,25 +40,24 @@ from locks_leader.wire.original_messages import (
     AmWorker,
     ElectionRef,
     EnsureSync,
-    FromLeader,
-    Kind,
     LeaderCall,
-    LeaderCast,
     LeaderGone,
     LeaderReply,
     LeaderUncertain,
-    Message,
+    OriginalFromLeader,
+    OriginalLeaderCast,
+    PeerMessage,
     Process,
     Vector,
     pack,
 )
 
-__all__ = ["Command", "Hear", "Holder", "Meet", "Originals", "Resync", "Tell", "holder_in"]
+__all__ = ["Command", "Hear", "Holder", "Meet", "Originals", "TellOriginal", "holder_in"]
 
 FORWARDED = Atom("$locks_leader")  # marks a call that our machine has passed on
 
 
-class Tell(NamedTuple):
+class TellOriginal(NamedTuple):
     """Send a term to a process of the original."""
 
     member: Process
@@ -76,13 +78,7 @@ class Meet(NamedTuple):
     kind: Kind
 
 
-class Resync(NamedTuple):
-    """A follower is not sure any more: if it is led by us, it is to be announced to again."""
-
-    member: Process
-
-
-Command = Tell | Hear | Meet | Resync
+Command = TellOriginal | Hear | Meet | Resync
 
 MOST_KEPT = 1000  # messages of a leader that has not got the lock here yet
 
@@ -119,7 +115,7 @@ class _Led:
 
     def __init__(self, ref: ElectionRef) -> None:
         self.ref = ref
-        self.unsaid: list[AmLeader | FromLeader] | None = []
+        self.unsaid: list[AmLeader | OriginalFromLeader] | None = []
 
 
 class Originals:
@@ -140,7 +136,7 @@ class Originals:
         self._elections = 0
         self._led: dict[Process, _Led] = {}
         self._holder: Holder | None = None
-        self._kept: dict[Process, list[AmLeader | FromLeader]] = {}  # announcement first
+        self._kept: dict[Process, list[AmLeader | OriginalFromLeader]] = {}  # announcement first
         self._followed: tuple[Process, ElectionRef, int] | None = None  # with its term here
 
     # --- What ours says -------------------------------------------------------------------------
@@ -152,62 +148,68 @@ class Originals:
         `NotTheLeader`, since calls from there are taken in like those that are made here.
         """
         led = self._led.get(member)
-        if isinstance(message, ours.Announce):
-            self._elections += 1
-            ref = ElectionRef(self._me, self._elections, Vector(None, ()))
-            led = self._led[member] = _Led(ref)
-            led.unsaid = [AmLeader(self._me, ref, message.payload)]
-            return [Tell(member, pack(AffirmLeader(self._me, ref)))]
-        if isinstance(message, ours.FromLeader):
-            if led is None:
+        match message:
+            case ours.Announce():
+                self._elections += 1
+                ref = ElectionRef(self._me, self._elections, Vector(None, ()))
+                led = self._led[member] = _Led(ref)
+                led.unsaid = [AmLeader(self._me, ref, message.payload)]
+                return [TellOriginal(member, pack(AffirmLeader(self._me, ref)))]
+            case ours.FromLeader():
+                if led is None:
+                    return []
+                told = OriginalFromLeader(self._me, led.ref, message.payload)
+                if led.unsaid is None:
+                    return [TellOriginal(member, pack(told))]
+                led.unsaid.append(told)
                 return []
-            told = FromLeader(self._me, led.ref, message.payload)
-            if led.unsaid is None:
-                return [Tell(member, pack(told))]
-            led.unsaid.append(told)
-            return []
-        if isinstance(message, ours.Resign):
-            self._led.pop(member, None)
-            return [Tell(member, pack(LeaderUncertain(self._me)))]
-        if isinstance(message, ours.Forward):
-            tag = (FORWARDED, message.number, member)
-            return [Tell(member, pack(LeaderCall(self._me, tag, message.request)))]
-        if isinstance(message, ours.LeaderCast):
-            return [Tell(member, pack(LeaderCast(message.request)))]
-        return []
+            case ours.Resign():
+                self._led.pop(member, None)
+                return [TellOriginal(member, pack(LeaderUncertain(self._me)))]
+            case ours.Forward():
+                tag = (FORWARDED, message.number, member)
+                return [TellOriginal(member, pack(LeaderCall(self._me, tag, message.request)))]
+            case ours.LeaderCast():
+                return [TellOriginal(member, pack(OriginalLeaderCast(message.request)))]
+            case ours.Affirm() | ours.YieldTo() | ours.ForwardAnswer() | ours.NotTheLeader():
+                return []
+            case _:
+                return assert_never(message)
 
     def met(self, member: Process) -> list[Command]:
         """A candidate of the original is met: a worker of ours says that it is one."""
-        return [Tell(member, pack(AmWorker(self._me)))] if self._kind == "worker" else []
+        return [TellOriginal(member, pack(AmWorker(self._me)))] if self._kind == "worker" else []
 
     # --- What theirs say ------------------------------------------------------------------------
 
-    def receive(self, message: Message) -> list[Command]:
-        """An instance of the original has said something; calls, casts and infos are not for this."""
-        if isinstance(message, AmLeader):
-            self._kept[message.leader] = [message]
-            return self._take_kept()
-        if isinstance(message, FromLeader):
-            return self._from_leader(message)
-        if isinstance(message, AffirmLeader):
-            kept = self._kept.get(message.leader)
-            known = kept[0].ref if kept else self._ref_of(message.leader)
-            return [] if known == message.ref else self._ensure_sync(message)
-        if isinstance(message, EnsureSync):
-            return self._asked(message)
-        if isinstance(message, LeaderUncertain):
-            return self._uncertain(message)
-        if isinstance(message, AmWorker):
-            return [Meet(message.worker, "worker")]
-        if isinstance(message, LeaderReply):
-            return self._answered(message.tag, message.value)
-        if isinstance(message, LeaderGone):
-            died = LeaderDied(
-                "a leader died before it answered a call that one of the original's candidates had "
-                "passed on to it: it may have carried it out or not"
-            )
-            return self._answered(message.tag, died)
-        return []
+    def receive(self, message: PeerMessage) -> list[Command]:
+        """An instance of the original has said something."""
+        match message:
+            case AmLeader():
+                self._kept[message.leader] = [message]
+                return self._take_kept()
+            case OriginalFromLeader():
+                return self._from_leader(message)
+            case AffirmLeader():
+                kept = self._kept.get(message.leader)
+                known = kept[0].ref if kept else self._ref_of(message.leader)
+                return [] if known == message.ref else self._ensure_sync(message)
+            case EnsureSync():
+                return self._asked(message)
+            case LeaderUncertain():
+                return self._uncertain(message)
+            case AmWorker():
+                return [Meet(message.worker, "worker")]
+            case LeaderReply():
+                return self._answered(message.tag, message.value)
+            case LeaderGone():
+                died = LeaderDied(
+                    "a leader died before it answered a call that one of the original's candidates "
+                    "had passed on to it: it may have carried it out or not"
+                )
+                return self._answered(message.tag, died)
+            case _:
+                return assert_never(message)
 
     def granted(self, holder: Holder | None) -> list[Command]:
         """Who has the lock on this node now; to be told each change, and who has it at first."""
@@ -223,7 +225,7 @@ class Originals:
         if self._followed is not None and self._followed[0] == member:
             self._followed = None
 
-    def _from_leader(self, message: FromLeader) -> list[Command]:
+    def _from_leader(self, message: OriginalFromLeader) -> list[Command]:
         kept = self._kept.get(message.leader)
         if kept is not None:
             kept.append(message)
@@ -236,9 +238,9 @@ class Originals:
         self._followed = (message.leader, message.ref, term)
         return [Hear(message.leader, ours.FromLeader(term, message.payload))]
 
-    def _ensure_sync(self, message: FromLeader | AffirmLeader) -> list[Command]:
+    def _ensure_sync(self, message: OriginalFromLeader | AffirmLeader) -> list[Command]:
         asked = EnsureSync(self._me, self._kind, message.ref)
-        return [Tell(message.leader, pack(asked))]
+        return [TellOriginal(message.leader, pack(asked))]
 
     def _asked(self, message: EnsureSync) -> list[Command]:
         """A follower wants to be told that we lead."""
@@ -250,7 +252,7 @@ class Originals:
         if led.ref != message.ref:
             return []  # it will ask again, with the reference that it was sent last
         unsaid, led.unsaid = led.unsaid, None
-        return [Tell(message.sender, pack(each)) for each in unsaid]
+        return [TellOriginal(message.sender, pack(each)) for each in unsaid]
 
     def _uncertain(self, message: LeaderUncertain) -> list[Command]:
         sender, synced, workers = message

@@ -8,31 +8,34 @@ Source: `locks_leader.erl` of the original.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Hashable, Mapping
+from typing import Any, NamedTuple
 
 from locks import Atom, LockId, OperatingError
+from locks.errors import assert_never
 from locks.otp import ImproperList, Reference, Term
+from locks_leader.core.messages import Kind
 
 __all__ = [
+    "LOCKS_LEADER",
     "AffirmLeader",
     "AmLeader",
     "AmWorker",
-    "BadMessage",
-    "Call",
-    "Cast",
+    "BadOriginalMessage",
     "ElectionRef",
     "EnsureSync",
-    "FromLeader",
-    "Info",
     "InfoCall",
-    "Kind",
     "LeaderCall",
-    "LeaderCast",
     "LeaderGone",
     "LeaderReply",
     "LeaderUncertain",
     "Message",
+    "OriginalCall",
+    "OriginalCast",
+    "OriginalFromLeader",
+    "OriginalInfo",
+    "OriginalLeaderCast",
+    "PeerMessage",
     "Process",
     "Vector",
     "group_term",
@@ -43,10 +46,9 @@ __all__ = [
 ]
 
 Process = Hashable
-Kind = Literal["candidate", "worker"]
 
 
-class BadMessage(OperatingError):
+class BadOriginalMessage(OperatingError):
     """A process has sent something that only looks like a message of the original's candidates."""
 
 
@@ -84,7 +86,7 @@ class AmLeader(NamedTuple):
     payload: Any
 
 
-class FromLeader(NamedTuple):
+class OriginalFromLeader(NamedTuple):
     """A leader broadcasts something."""
 
     leader: Process
@@ -129,7 +131,7 @@ class LeaderCall(NamedTuple):
     request: Any
 
 
-class LeaderCast(NamedTuple):
+class OriginalLeaderCast(NamedTuple):
     """A message for the leader, which nobody waits for."""
 
     request: Any
@@ -156,7 +158,7 @@ class InfoCall(NamedTuple):
     item: str | None
 
 
-class Call(NamedTuple):
+class OriginalCall(NamedTuple):
     """Any other call, `ask_candidates` among them: for `handle_call`. Answered by its value."""
 
     caller: Process
@@ -164,34 +166,34 @@ class Call(NamedTuple):
     request: Any
 
 
-class Cast(NamedTuple):
+class OriginalCast(NamedTuple):
     """Any other cast: for `handle_cast`."""
 
     request: Any
 
 
-class Info(NamedTuple):
+class OriginalInfo(NamedTuple):
     """Anything else: for `handle_info`."""
 
     term: Any
 
 
-Message = (
+# What candidates and workers say to each other, and what a leader answers.
+PeerMessage = (
     AmLeader
-    | FromLeader
+    | OriginalFromLeader
     | AffirmLeader
     | EnsureSync
     | LeaderUncertain
     | AmWorker
-    | LeaderCall
-    | LeaderCast
     | LeaderReply
     | LeaderGone
-    | InfoCall
-    | Call
-    | Cast
-    | Info
 )
+# What anybody may say to an instance.
+ClientMessage = (
+    LeaderCall | OriginalLeaderCast | InfoCall | OriginalCall | OriginalCast | OriginalInfo
+)
+Message = PeerMessage | ClientMessage
 
 LOCKS_LEADER = Atom("locks_leader")
 AM_LEADER = Atom("am_leader")
@@ -232,34 +234,38 @@ def vector(rows: Mapping[str, tuple[int, Process | None]]) -> Vector:
 
 def pack(message: Message) -> Any:
     """A message as the original writes it."""
-    return _PACKERS[type(message)](message)
-
-
-_PACKERS: dict[type[Any], Callable[[Any], Any]] = {
-    AmLeader: lambda m: (LOCKS_LEADER, AM_LEADER, m.leader, _ref_term(m.ref), m.payload),
-    FromLeader: lambda m: (LOCKS_LEADER, FROM_LEADER, m.leader, _ref_term(m.ref), m.payload),
-    AffirmLeader: lambda m: (LOCKS_LEADER, AFFIRM_LEADER, m.leader, _ref_term(m.ref)),
-    EnsureSync: lambda m: (
-        *(LOCKS_LEADER, ENSURE_SYNC, m.sender, Atom(m.kind)),
-        _ref_term(m.ref),
-    ),
-    LeaderUncertain: lambda m: (
-        *(LOCKS_LEADER, LEADER_UNCERTAIN, m.sender),
-        *(list(m.synced), list(m.synced_workers)),
-    ),
-    AmWorker: lambda m: (LOCKS_LEADER, AM_WORKER, m.worker),
-    LeaderCall: lambda m: (CALL, (m.caller, m.tag), (LEADER_CALL, m.request)),
-    LeaderCast: lambda m: (CAST, (LEADER_CAST, m.request)),
-    LeaderReply: lambda m: (m.tag, (LEADER_REPLY, m.value)),
-    LeaderGone: lambda m: (m.tag, LEADER_DIED),
-    InfoCall: lambda m: (
-        *(CALL, (m.caller, m.tag)),
-        LEADER_INFO if m.item is None else (LEADER_INFO, Atom(m.item)),
-    ),
-    Call: lambda m: (CALL, (m.caller, m.tag), m.request),
-    Cast: lambda m: (CAST, m.request),
-    Info: lambda m: m.term,
-}
+    match message:
+        case AmLeader(leader, ref, payload):
+            return (LOCKS_LEADER, AM_LEADER, leader, _ref_term(ref), payload)
+        case OriginalFromLeader(leader, ref, payload):
+            return (LOCKS_LEADER, FROM_LEADER, leader, _ref_term(ref), payload)
+        case AffirmLeader(leader, ref):
+            return (LOCKS_LEADER, AFFIRM_LEADER, leader, _ref_term(ref))
+        case EnsureSync(sender, kind, ref):
+            return (LOCKS_LEADER, ENSURE_SYNC, sender, Atom(kind), _ref_term(ref))
+        case LeaderUncertain(sender, synced, workers):
+            return (LOCKS_LEADER, LEADER_UNCERTAIN, sender, [*synced], [*workers])
+        case AmWorker(worker):
+            return (LOCKS_LEADER, AM_WORKER, worker)
+        case LeaderReply(tag, value):
+            return (tag, (LEADER_REPLY, value))
+        case LeaderGone(tag):
+            return (tag, LEADER_DIED)
+        case LeaderCall(caller, tag, request):
+            return (CALL, (caller, tag), (LEADER_CALL, request))
+        case OriginalLeaderCast(request):
+            return (CAST, (LEADER_CAST, request))
+        case InfoCall(caller, tag, item):
+            asked = LEADER_INFO if item is None else (LEADER_INFO, Atom(item))
+            return (CALL, (caller, tag), asked)
+        case OriginalCall(caller, tag, request):
+            return (CALL, (caller, tag), request)
+        case OriginalCast(request):
+            return (CAST, request)
+        case OriginalInfo(term):
+            return term
+        case _:
+            return assert_never(message)
 
 
 def _ref_term(ref: ElectionRef) -> Any:
@@ -281,28 +287,30 @@ def parse(term: Any) -> Message:
         term: What it has sent.
 
     Raises:
-        BadMessage: It looks like a message of a candidate, or a call, and is none.
+        BadOriginalMessage: It looks like a message of a candidate, or a call, and is none.
     """
     if type(term) is not tuple or not term:
-        return Info(term)
+        return OriginalInfo(term)
     if term[0] == LOCKS_LEADER:
         return _parse_peer(term)
     if term[0] == CALL:
         if len(term) != 3 or type(term[1]) is not tuple or len(term[1]) != 2:
-            raise BadMessage(f"{term!r} should be a call: a caller with a tag, and a request")
+            raise BadOriginalMessage(
+                f"{term!r} should be a call: a caller with a tag, and a request"
+            )
         return parse_request(_process(term[1][0]), term[1][1], term[2])
     if len(term) != 2:
-        return Info(term)
+        return OriginalInfo(term)
     if term[0] == CAST:
         inner = _tagged(term[1], LEADER_CAST)
-        return Cast(term[1]) if inner is None else LeaderCast(inner[1])
+        return OriginalCast(term[1]) if inner is None else OriginalLeaderCast(inner[1])
     if term[1] == LEADER_DIED:
         return LeaderGone(term[0])
     answer = _tagged(term[1], LEADER_REPLY)
-    return Info(term) if answer is None else LeaderReply(term[0], answer[1])
+    return OriginalInfo(term) if answer is None else LeaderReply(term[0], answer[1])
 
 
-def parse_request(caller: Process, tag: Any, request: Any) -> LeaderCall | InfoCall | Call:
+def parse_request(caller: Process, tag: Any, request: Any) -> LeaderCall | InfoCall | OriginalCall:
     """What a process of the original wants to know: a call that was taken apart already."""
     inner = _tagged(request, LEADER_CALL)
     if inner is not None:
@@ -312,38 +320,38 @@ def parse_request(caller: Process, tag: Any, request: Any) -> LeaderCall | InfoC
     item = _tagged(request, LEADER_INFO)
     if item is not None and type(item[1]) is Atom:
         return InfoCall(caller, tag, item[1].name)
-    return Call(caller, tag, request)
+    return OriginalCall(caller, tag, request)
 
 
 def _parse_peer(term: tuple[Any, ...]) -> Message:
     tag = term[1] if len(term) > 1 else None
     if tag in (AM_LEADER, FROM_LEADER) and len(term) == 5:
         leader, ref = _process(term[2]), _parse_ref(term[3])
-        return (AmLeader if tag == AM_LEADER else FromLeader)(leader, ref, term[4])
+        return (AmLeader if tag == AM_LEADER else OriginalFromLeader)(leader, ref, term[4])
     if tag == AFFIRM_LEADER and len(term) == 4:
         return AffirmLeader(_process(term[2]), _parse_ref(term[3]))
     if tag == ENSURE_SYNC and len(term) == 5:
         kind = KINDS.get(term[3]) if type(term[3]) is Atom else None
         if kind is None:
-            raise BadMessage(f"{term[3]!r} should be the atom candidate or worker")
+            raise BadOriginalMessage(f"{term[3]!r} should be the atom candidate or worker")
         return EnsureSync(_process(term[2]), kind, _parse_ref(term[4]))
     if tag == LEADER_UNCERTAIN and len(term) == 5:
         return LeaderUncertain(_process(term[2]), _processes(term[3]), _processes(term[4]))
     if tag == AM_WORKER and len(term) == 3:
         return AmWorker(_process(term[2]))
-    raise BadMessage(f"{term!r} is nothing that a candidate of the original says")
+    raise BadOriginalMessage(f"{term!r} is nothing that a candidate of the original says")
 
 
 def _parse_ref(term: Any) -> ElectionRef:
     if type(term) is not tuple or len(term) != 3 or type(term[1]) is not int:
-        raise BadMessage(f"{term!r} should be an election: a leader, a time and a vector")
+        raise BadOriginalMessage(f"{term!r} should be an election: a leader, a time and a vector")
     leader, time, seen = term
     if type(seen) is not dict or set(seen) != {LEADER, VECTOR} or type(seen[VECTOR]) is not list:
-        raise BadMessage(f"{seen!r} should be a vector: a map of leader and vector")
+        raise BadOriginalMessage(f"{seen!r} should be a vector: a map of leader and vector")
     versions = []
     for each in seen[VECTOR]:
         if type(each) is not tuple or [type(part) for part in each] != [Atom, int]:
-            raise BadMessage(f"{each!r} should be a node and a version")
+            raise BadOriginalMessage(f"{each!r} should be a node and a version")
         versions.append((each[0].name, each[1]))
     holder = None if seen[LEADER] == NONE else _process(seen[LEADER])
     return ElectionRef(_process(leader), time, Vector(holder, tuple(versions)))
@@ -358,14 +366,14 @@ _OTHER_TERMS = (
 def _process(term: Any) -> Process:
     """What stands for a process: a pid, which is a named tuple, or a reference to an actor."""
     if type(term) is tuple or isinstance(term, _OTHER_TERMS):
-        raise BadMessage(f"{term!r} should be a process")
+        raise BadOriginalMessage(f"{term!r} should be a process")
     process: Process = term
     return process
 
 
 def _processes(term: Any) -> tuple[Process, ...]:
     if type(term) is not list:
-        raise BadMessage(f"{term!r} should be a list of processes")
+        raise BadOriginalMessage(f"{term!r} should be a list of processes")
     return tuple([_process(each) for each in term])
 
 

@@ -294,6 +294,8 @@ class Notes(Behaviour):
             election.ask_candidates("notes")
         if request == "unanswered":
             return len(self.later)
+        if request == "followers":
+            return election.alive
         return list(self.log if request == "log" else self.notes)
 
     def handle_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
@@ -440,6 +442,34 @@ def test_messages_to_one_instance() -> None:
         locks_leader.cast(three[1], "a")
         three[1].tell(("some", "thing"))
         assert locks_leader.call(three[1], "notes") == ["cast a", "info ('some', 'thing')"]
+
+
+class Hints(Notes):
+    """The leader passes on what it is cast, to candidates alone."""
+
+    def handle_leader_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
+        election.broadcast_to_candidates(message)
+
+    def handle_cast(self, message: Any, election: locks_leader.ElectionState) -> None:
+        try:
+            election.broadcast_to_candidates(message)
+        except locks_leader.NotLeader:
+            self.log.append("not the leader")
+
+
+def test_broadcast_to_candidates() -> None:
+    """Candidates that follow get it in `from_leader`; workers and the leader do not. Only a leader may."""
+    leader, follower = (locks_leader.start(Hints, name, resource="r") for name in ("one", "two"))
+    worker = locks_leader.start(Hints, "worker", resource="r", role="worker")
+    assert settled([leader, follower, worker]) == leader
+    eventually(lambda: {follower, worker} <= {*locks_leader.call(leader, "followers")})
+    locks_leader.leader_cast(worker, "hint")
+    eventually(lambda: locks_leader.call(follower, "notes") == ["hint"])
+    assert locks_leader.call(worker, "notes") == locks_leader.call(leader, "notes") == []
+    locks_leader.cast(follower, "no")
+    assert "not the leader" in locks_leader.call(follower, "log")
+    for ref in (leader, follower, worker):
+        ref.stop()
 
 
 class Broken(Notes):

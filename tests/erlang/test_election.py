@@ -17,23 +17,24 @@ import locks
 from locks import groups
 from locks.otp import Atom, Pid, encode
 from locks_leader.core import messages as ours
+from locks_leader.core.events import Resync
 from locks_leader.wire.original_bridge import (
     Command,
     Hear,
     Meet,
     Originals,
-    Resync,
-    Tell,
+    TellOriginal,
     holder_in,
 )
 from locks_leader.wire.original_messages import (
     AmLeader,
     AmWorker,
-    Call,
-    Info,
     LeaderCall,
-    LeaderCast,
     LeaderUncertain,
+    OriginalCall,
+    OriginalInfo,
+    OriginalLeaderCast,
+    PeerMessage,
     group_term,
     pack,
     parse,
@@ -151,21 +152,21 @@ class Candidate:
     def _deliver(self, term: Any, sender: Pid | None) -> None:
         self.received.append(term)
         message = parse(term)
-        if isinstance(message, Call):
+        if isinstance(message, OriginalCall):
             self._processes.answer(message.caller, message.tag, self.state)
         elif isinstance(message, LeaderCall):
             self.requests.append(message.request)
             self._processes.answer(
                 message.caller, message.tag, (Atom("$locks_leader_reply"), ("done", 1))
             )
-        elif isinstance(message, LeaderCast):
+        elif isinstance(message, OriginalLeaderCast):
             self.requests.append(message.request)
-        else:
+        elif isinstance(message, PeerMessage):
             self._perform(self._originals.receive(message))
 
     def _perform(self, commands: list[Command]) -> None:
         for command in commands:
-            if isinstance(command, Tell):
+            if isinstance(command, TellOriginal):
                 assert isinstance(command.member, Pid)
                 self._processes.send(command.member, encode(command.term))
                 continue
@@ -439,4 +440,4 @@ def test_nothing_is_said_that_is_not_understood(
     eventually(lambda: mine.leader == theirs.pid)
     theirs.die()
     eventually(lambda: mine.leads)
-    assert not [term for term in mine.received if isinstance(parse(term), Info)]
+    assert not [term for term in mine.received if isinstance(parse(term), OriginalInfo)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -25,13 +24,8 @@ INPUTS = {"skewed": skewed(SIZE, 1), "all different": all_different(SIZE)}
 
 @pytest.fixture(autouse=True)
 def node() -> Iterator[locks.Node]:
-    """The node whose lock server counts the agreements.
-
-    It has a hub of its own, though other tests may have left one in this thread, which then waits for
-    threads.
-    """
-    with ThreadPoolExecutor(1) as thread:
-        yield thread.submit(locks.start, "three-ways@localhost").result()
+    """The node whose lock server counts the agreements."""
+    yield locks.start("three-ways@localhost")
     locks.stop()
 
 

@@ -9,7 +9,7 @@ import pytest
 from locks_leader.sim.parties import MemberId
 from locks_leader.sim.plan import PolicyName, node_names, policy_for
 from locks_leader.sim.schedule import ORDERS, Order, chooser, settle
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 
 @pytest.fixture(params=ORDERS)
@@ -33,13 +33,13 @@ class Cluster:
         self,
         nodes: int,
         order: Order,
-        entries: tuple[str, ...] = ("candidate",),
+        instances: tuple[str, ...] = ("candidate",),
         policy: PolicyName = "island",
     ) -> None:
         names = node_names(nodes)
-        plan = Plan(names, (entries,), policy=policy_for(policy, names))  # type: ignore[arg-type]
+        plan = ElectionPlan(names, (instances,), policy=policy_for(policy, names))  # type: ignore[arg-type]
         self.names = names
-        self.world: World = plan.world()
+        self.world: ElectionWorld = plan.world()
         self.choose = chooser(random.Random(nodes), order)
         self.settle()
 
@@ -213,3 +213,15 @@ def test_workers_follow(order: Order) -> None:
     cluster.world.start("n2")
     cluster.settle()
     assert [ref.node for ref in cluster.leaders()] == ["n2"]
+
+
+def test_what_is_told_to_candidates_alone(order: Order) -> None:
+    """`broadcast_to_candidates`: all candidates that follow have it then, workers have not."""
+    cluster = Cluster(3, order, ("candidate", "worker"))
+    (leader,) = cluster.leaders()
+    cluster.world.do(("broadcast", (leader, "candidates")))
+    cluster.settle()
+    told = {each.ref: each.app.hints for each in cluster.world.instances}
+    for each in cluster.world.instances:
+        follows = each.machine.kind == "candidate" and each.ref != leader
+        assert told[each.ref] == ({"x"} if follows else set())

@@ -11,16 +11,34 @@ import os
 import pytest
 
 from locks_leader.sim.explore import TooManyStates, explore
-from locks_leader.sim.node import EAGER, ONE_WIRE
+from locks_leader.sim.node import EAGER, ONE_WIRE, Uses
 from locks_leader.sim.plan import PolicyName, policy_for
 from locks_leader.sim.schedule import settle
-from locks_leader.sim.world import Plan
+from locks_leader.sim.world import ElectionPlan
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")
 NODES = ("n1", "n2")
 POLICIES: tuple[PolicyName, ...] = ("island", "majority", "quorum")
 MAILBOXES = ONE_WIRE - {"take"}  # and instances take what has come in at any moment
+NEWS = ONE_WIRE - {"news"}  # and what agents notify comes in at any moment
+LINKS = EAGER  # and each pair of parties has a link
+ALL = frozenset({"wire", "news"})  # all parties take their time, on one connection
+# What users do; each at any moment.
+USES = [
+    Uses(call=1, cancel=1),
+    Uses(odd=1),
+    Uses(cast=1),
+    Uses(broadcast=1),
+    Uses(resync=1),
+    Uses(lose=1),
+    Uses(resync=1, lose=1),
+]
+
+
+def named(uses: Uses) -> list[str]:
+    """What users do there."""
+    return [kind for kind, often in uses._asdict().items() if often]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -30,7 +48,9 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
 
     Whatever the order, what must always be true is, it comes to an end, and both agree then.
     """
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, calls=calls)
+    plan = ElectionPlan(
+        NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls)
+    )
     outcome = explore(plan.world())
     print(f"{policy}, {calls} calls: {outcome}")
     assert outcome.quiet > 3
@@ -41,7 +61,9 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
 @pytest.mark.parametrize("calls", [0, 2])
 def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int) -> None:
     """The same when both have agreed before anything happens."""
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, calls=calls)
+    plan = ElectionPlan(
+        NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=Uses(call=calls)
+    )
     world = plan.world()
     settle(world)
     outcome = explore(world)
@@ -49,10 +71,30 @@ def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int
     assert outcome.quiet >= 3
 
 
+@pytest.mark.parametrize("policy", ["island", "majority"])
+@pytest.mark.parametrize("uses", USES, ids=lambda uses: "+".join(named(uses)))
+def test_what_users_do_around_a_split(policy: PolicyName, uses: Uses) -> None:
+    """A caller gives up, a cast is made, an agent ends by itself, ... at any moment around a split."""
+    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=1, uses=uses)
+    world = plan.world()
+    settle(world)
+    outcome = explore(world)
+    print(f"{policy}, {named(uses)}: {outcome}")
+    assert outcome.quiet > 3
+
+
+def test_nothing_is_lost_without_a_split() -> None:
+    """Two candidates start; casts are made, and an agent ends, at any moment: each cast is carried out."""
+    plan = ElectionPlan(NODES, eager=ONE_WIRE, uses=Uses(cast=2, lose=1))
+    outcome = explore(plan.world())
+    print(outcome)
+    assert outcome.elections == 2
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_two_splits(policy: PolicyName) -> None:
     """The connection is cut twice."""
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=2)
+    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=2)
     world = plan.world()
     settle(world)
     print(f"{policy}: {explore(world)}")
@@ -60,21 +102,21 @@ def test_two_splits(policy: PolicyName) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
-    "eager", [MAILBOXES, EAGER, ONE_WIRE - EAGER], ids=["take", "links", "all"]
+    "eager", [MAILBOXES, NEWS, LINKS, ALL], ids=["take", "news", "links", "all"]
 )
 def test_start_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
     """Two candidates start, in finer steps: mailboxes, links or parties take their time, too."""
-    plan = Plan(NODES, policy=policy_for(policy, NODES), eager=eager)
+    plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=eager)
     outcome = explore(plan.world())
     print(f"{policy}, {sorted(eager)}: {outcome}")
     assert outcome.ends
     assert outcome.elections == 1
 
 
-@pytest.mark.parametrize("seats", [(("candidate", "candidate"),), (("candidate", "worker"),)])
-def test_several_on_a_node(entries: tuple[tuple[str, ...], ...]) -> None:
+@pytest.mark.parametrize("instances", [(("candidate", "candidate"),), (("candidate", "worker"),)])
+def test_several_on_a_node(instances: tuple[tuple[str, ...], ...]) -> None:
     """Two instances on each node, a cut and a mend at any moment."""
-    world = Plan(NODES, entries=entries, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
+    world = ElectionPlan(NODES, instances=instances, eager=ONE_WIRE, cuts=1).world()  # type: ignore[arg-type]
     settle(world)
     print(explore(world))
 
@@ -82,12 +124,12 @@ def test_several_on_a_node(entries: tuple[tuple[str, ...], ...]) -> None:
 @pytest.mark.parametrize("policy", [pytest.param("island", marks=explored), "majority", "quorum"])
 @pytest.mark.parametrize(
     "eager",
-    [pytest.param(MAILBOXES, marks=pytest.mark.explore), EAGER],
+    [pytest.param(MAILBOXES, marks=pytest.mark.explore), LINKS],
     ids=["take", "links"],
 )
 def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
     """Settled candidates are cut off, and connected again at any moment, in finer steps."""
-    world = Plan(NODES, policy=policy_for(policy, NODES), eager=eager).world()
+    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=eager).world()
     settle(world)
     world.split(["n1"])
     print(f"{policy}, {sorted(eager)}: {explore(world)}")
@@ -96,7 +138,7 @@ def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
     """Candidates that have been parted are connected again, and instances take their time."""
-    world = Plan(NODES, policy=policy_for(policy, NODES), eager=MAILBOXES).world()
+    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=MAILBOXES).world()
     world.split(["n1"])
     settle(world)
     world.heal()
@@ -107,7 +149,7 @@ def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
 @pytest.mark.parametrize("policy", ["majority", "quorum"])
 def test_a_split_and_a_heal_while_all_take_their_time(policy: PolicyName) -> None:
     """The same in the finest steps, with one connection for each pair of nodes."""
-    world = Plan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE - EAGER).world()
+    world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ALL).world()
     settle(world)
     world.split(["n1"])
     print(f"{policy}: {explore(world, limit=3_000_000)}")
@@ -116,4 +158,4 @@ def test_a_split_and_a_heal_while_all_take_their_time(policy: PolicyName) -> Non
 def test_too_many_states() -> None:
     """A world with more states than allowed proves nothing, and says so."""
     with pytest.raises(TooManyStates, match="nothing is proven"):
-        explore(Plan(NODES, eager=ONE_WIRE, cuts=1).world(), limit=100)
+        explore(ElectionPlan(NODES, eager=ONE_WIRE, cuts=1).world(), limit=100)

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from locks_leader.core.contest import Contest
-from locks_leader.core.messages import Contend
+from locks_leader.core.events import BeginContest
 from locks_leader.policy import Policy
 from locks_leader.sim.schedule import ORDERS, chooser, in_order, settle
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
-FINDING = ("Here", "Watch")  # by these candidates find each other, and monitor each other
+FINDING = ("Here", "WatchRequest")  # by these candidates find each other, and monitor each other
 
 
-def world(nodes: int, **more: Any) -> World:
+def world(nodes: int, **more: Any) -> ElectionWorld:
     """Nodes with a candidate on each."""
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
-    return Plan(nodes=names, **more).world()
+    return ElectionPlan(nodes=names, **more).world()
 
 
-def sent(world: World) -> int:
+def sent(world: ElectionWorld) -> int:
     """Messages of the election between nodes so far."""
     return sum(count for kind, count in world.sent.items() if kind not in FINDING)
 
@@ -52,7 +52,7 @@ def test_without_a_gate_it_takes_many(monkeypatch: pytest.MonkeyPatch) -> None:
         self.contending = self._passed = True
         self.round += 1
         self._asked = set(self._alive)
-        self._out.append(Contend(self.round, frozenset(self._asked)))
+        self._out.append(BeginContest(self.round, frozenset(self._asked)))
 
     monkeypatch.setattr(Contest, "contend", contend)
     assert cost(5, chooser(random.Random(1), "any")) > 10 * 40

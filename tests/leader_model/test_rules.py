@@ -11,18 +11,19 @@ from locks.core.messages import RaiseVersion
 from locks.sim.host import Violation
 from locks.sim.network import Link
 from locks_leader.sim.explore import explore
-from locks_leader.sim.node import ONE_WIRE
+from locks_leader.sim.node import EAGER, ONE_WIRE
+from locks_leader.sim.parties import MemberId
 from locks_leader.sim.rules import RULES
 from locks_leader.sim.runs import replay, run_seeds
 from locks_leader.sim.schedule import in_order, settle
-from locks_leader.sim.world import Plan, World
+from locks_leader.sim.world import ElectionPlan, ElectionWorld
 
 NODES = ("n1", "n2", "n3")
 
 
-def a_newcomer(rule: str) -> World:
+def a_newcomer(rule: str) -> ElectionWorld:
     """A second candidate has started when the first one leads."""
-    world = Plan(entries=((),), eager=ONE_WIRE, rule=rule).world()
+    world = ElectionPlan(instances=((),), eager=ONE_WIRE, rule=rule).world()
     world.start("n1")
     settle(world)
     world.start("n2")
@@ -41,8 +42,8 @@ def random_worlds(rule: str) -> None:
         raise failure.error
 
 
-def without(world: World, *links: Link) -> None:
-    """Carry on with all but the messages on some links."""
+def without(world: ElectionWorld, *links: Link | MemberId) -> None:
+    """Carry on with all but the messages on some links, or the news of some instances."""
     while choices := [c for c in world.choices(free=False) if c[1] not in links]:
         world.do(in_order(world, choices))
 
@@ -54,7 +55,7 @@ def a_question_that_takes_long(rule: str) -> None:
     deadlocks are resolved to the debit of n1.1, whose agents are the youngest, and then of n3.1.
     So n2.1 gets the lock everywhere, and asks the others.
     """
-    world = Plan(NODES, entries=((),), rule=rule).world()
+    world = ElectionPlan(NODES, instances=((),), rule=rule).world()
     world.nodes["n1"].now, world.nodes["n3"].now = 2 << 40, 1 << 40
     world.split(["n3"])
     settle(world)
@@ -75,7 +76,7 @@ def a_question_that_takes_long(rule: str) -> None:
 
 def an_announcement_that_takes_long(rule: str) -> None:
     """n1.1 is elected, and dies; n3.1 hears of that long after n2.1 was elected."""
-    world = Plan(NODES, rule=rule).world()
+    world = ElectionPlan(NODES, rule=rule).world()
     old, _, follower = (each.ref for each in world.instances)
     while world.instance(old).machine.role != "leader":
         world.do(in_order(world, world.choices(free=False)))
@@ -89,7 +90,7 @@ def a_token_of_fewer_nodes(rule: str) -> None:
 
     n3 is to confirm the new term, and is cut off before. Then a candidate starts there.
     """
-    world = Plan(NODES, entries=((),), rule=rule).world()
+    world = ElectionPlan(NODES, instances=((),), rule=rule).world()
     world.split(["n1"], ["n2"])
     settle(world)
     leader = world.start("n1")
@@ -112,25 +113,86 @@ def a_token_of_fewer_nodes(rule: str) -> None:
     settle(world)
 
 
+def a_call_after_the_answer(rule: str) -> None:
+    """n2.1 has surrendered the lock, and does not know yet; n1.1 asks it for its state.
+
+    When it has answered that, it is called.
+    """
+    world = ElectionPlan(eager=EAGER - {"news"}, rule=rule).world()
+    world.split(["n1"])
+    settle(world)
+    world.heal()
+    new, old = world.instances
+    while old.contest is not None and "n2" in old.contest.lock_info()[0].granted:
+        world.do(in_order(world, world.choices(free=False)))
+    without(world, old.ref, (old.ref, new.ref))
+    world.call(old.ref)
+    settle(world)
+
+
+def a_connection_lost_while_states_are_asked_for(rule: str) -> None:
+    """n2.1 is about to lead; n3.1 is lost before it was asked, and back when n4.1 answers.
+
+    What the last leader wrote only n3.1 has.
+    """
+    world = ElectionPlan((*NODES, "n4"), rule=rule).world()
+    settle(world)
+    last, new, lost, slow = (each.ref for each in world.instances)
+    world.call(last)
+    world.do(("deliver", (last, lost)))
+    world.do(("crash", "n1"))
+    without(world, (last, new), (last, slow), (new, lost), (slow, new))
+    poll = world.instance(new).poll
+    assert poll is not None
+    assert poll.waits == [lost, slow]
+    pair, riap = ("n2", "n3"), ("n3", "n2")
+    for kind, which in (
+        *(("cut", pair), ("notice", pair), ("notice", riap)),
+        *(("mend", pair), ("connect", pair), ("notice", pair), ("notice", riap)),
+    ):
+        world.do((kind, which))
+    settle(world)
+
+
 class Example(NamedTuple):
-    """A world in which a rule goes wrong, and what is said of it."""
+    """A world in which a rule goes wrong, what is said of it, and by which error."""
 
     world: Callable[[str], None]
-    violation: str
+    says: str
+    error: type[Exception] = Violation
 
 
 EXAMPLES = {
     "hasty": Example(random_worlds, "terms fall"),
-    "blind": Example(a_token_of_fewer_nodes, "terms fall"),
     "eager": Example(a_question_that_takes_long, "these wait for each other's state"),
     "retrying": Example(random_worlds, "carried out twice|carries out the call"),
     "loud": Example(random_worlds, "loses|follows None"),
-    "clinging": Example(random_worlds, "loses"),
+    "clinging": Example(random_worlds, "loses|leads, and must not broadcast"),
     "credulous": Example(an_announcement_that_takes_long, "n3.1 follows"),
     "quiet": Example(random_worlds, "follows"),
     "closed": Example(a_late_start, "n2.1 follows None"),
     "greedy": Example(random_worlds, "leaders in"),
     "deaf": Example(random_worlds, "follows"),
+    # Agents that end by themselves.
+    "unaware": Example(random_worlds, "loses|leaders in"),
+    "stuck": Example(random_worlds, "follows None"),
+    # Followers that are not sure any more; broadcasts.
+    "unmoved": Example(random_worlds, "is not told again"),
+    "boastful": Example(random_worlds, "broadcasts, and does not lead"),
+    "indiscreet": Example(random_worlds, "is told what is for candidates"),
+    # Calls and casts.
+    "indifferent": Example(random_worlds, "have given up in vain"),
+    "obstinate": Example(random_worlds, "it was answered"),
+    "talkative": Example(random_worlds, "answers the call for .* twice"),
+    "stuttering": Example(random_worlds, "answers the call for r. twice"),
+    "mute": Example(random_worlds, "are not answered"),
+    "forgetful": Example(random_worlds, "casts through .* are lost"),
+    "echoing": Example(random_worlds, "carries out the call for c. twice|carried out twice"),
+    # What is taken when, and what is looked at before.
+    "blind": Example(a_token_of_fewer_nodes, "terms fall"),
+    "trusting": Example(a_call_after_the_answer, "n2.1 loses"),
+    "rash": Example(a_connection_lost_while_states_are_asked_for, "n3.1 loses"),
+    "impatient": Example(random_worlds, "'candidate', 'elected'", KeyError),
 }
 
 RANDOM = [name for name, example in EXAMPLES.items() if example.world is random_worlds]
@@ -149,7 +211,7 @@ def test_each_wrong_rule_has_a_counter_example() -> None:
 def test_a_wrong_rule_is_caught(name: str) -> None:
     """Its world goes wrong, in the way that is expected."""
     example = EXAMPLES[name]
-    with pytest.raises(Violation, match=example.violation):
+    with pytest.raises(example.error, match=example.says):
         example.world(name)
 
 

@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -101,10 +100,8 @@ def load(name: str) -> ModuleType:
 
 @pytest.fixture
 def node() -> Iterator[locks.Node]:
-    """This program's node, with a cookie: it can have named actors. It has a hub of its own."""
-    with ThreadPoolExecutor(1) as thread:
-        cookie = "cookie-of-the-examples"
-        yield thread.submit(locks.start, "examples@127.0.0.1", cookie=cookie).result()
+    """This program's node, with a cookie: it can have named actors."""
+    yield locks.start("examples@127.0.0.1", cookie="cookie-of-the-examples")
     locks.stop()
 
 

@@ -8,29 +8,34 @@ import pytest
 
 from locks import InvalidOption
 from locks_leader import LeaderDied, NotLeader, quorum
-from locks_leader.core.machine import NOTHING, TRANSITIONS, Machine, Outcome, SurrenderLeadership
+from locks_leader.core.events import (
+    NOTHING,
+    AskToken,
+    BeginContest,
+    BeginMerge,
+    CallBack,
+    ContestStanding,
+    Elect,
+    EndContest,
+    EndMerge,
+    HandOver,
+    IncludeNodes,
+    MonitorMember,
+    Origin,
+    Reply,
+    SendToMember,
+    SurrenderLeadership,
+)
+from locks_leader.core.machine import TRANSITIONS, Machine
 from locks_leader.core.messages import (
     Affirm,
     Announce,
-    AskTerm,
-    CallBack,
-    Contend,
-    ContestStanding,
-    DropMerge,
-    Elect,
     Forward,
     ForwardAnswer,
     FromLeader,
-    Include,
     LeaderCast,
-    Monitor,
     NotTheLeader,
-    Origin,
-    Reply,
     Resign,
-    Send,
-    TakeMerge,
-    Withdraw,
     YieldTo,
 )
 from locks_leader.policy import Policy, policy_of
@@ -61,7 +66,7 @@ def leader(*alive: str, policy: Policy | None = None, **versions: int) -> Machin
     """A machine that leads."""
     m = machine(*alive, policy=policy)
     win(m, **(versions or {"a": 3}))
-    m.elected(Outcome("state", "state"))
+    m.elected(HandOver("state", "state"))
     assert m.role == "leader"
     return m
 
@@ -72,27 +77,29 @@ def leader(*alive: str, policy: Policy | None = None, **versions: int) -> Machin
 def test_a_lone_candidate_is_elected() -> None:
     """It asks for the lock, then for merge lock and term, and with both it is elected."""
     m = machine(A)
-    assert m.start() == [Contend(1, frozenset({A}))]
+    assert m.start() == [BeginContest(1, frozenset({A}))]
     assert m.role == "candidate"
     held = m.contest(1, ContestStanding(grants(a=3), held=True))
-    assert held == [TakeMerge(1, frozenset({A})), AskTerm(1)]
+    assert held == [BeginMerge(1, frozenset({A})), AskToken(1)]
     assert m.role == "syncing"
     assert m.token(1, 3) == []
     assert m.merge(1, held=True) == [Elect(None)]
     assert (m.leader, m.term) == ("me", 3)
-    assert m.elected(Outcome("state")) == [DropMerge(1)]
+    assert m.elected(HandOver("state")) == [EndMerge(1)]
     assert m.role == "leader"
 
 
 def test_the_lock_is_asked_for_at_one_gate_first() -> None:
     """The first node by name is the gate; who has the lock there asks for it on all others."""
     m = machine(C, A, B)
-    assert m.start() == [Contend(1, frozenset({A}))]
-    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [Include(1, B), Include(1, C)]
+    assert m.start() == [BeginContest(1, frozenset({A}))]
+    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [
+        IncludeNodes(1, frozenset({B, C}))
+    ]
     assert m.role == "candidate", "it has not won yet"
     assert m.contest(1, ContestStanding(grants(a=3, b=1), held=False)) == []
     won = m.contest(1, ContestStanding(grants(a=3, b=1, c=1), held=True))
-    assert won == [TakeMerge(1, frozenset({A, B, C})), AskTerm(1)]
+    assert won == [BeginMerge(1, frozenset({A, B, C})), AskToken(1)]
 
 
 def test_when_the_gate_is_gone_the_next_node_is_the_gate() -> None:
@@ -103,14 +110,14 @@ def test_when_the_gate_is_gone_the_next_node_is_the_gate() -> None:
     """
     m = machine(A, B, C)
     m.start()
-    assert m.nodes([B, C]) == [Withdraw(1), Contend(2, frozenset({B}))]
+    assert m.nodes([B, C]) == [EndContest(1), BeginContest(2, frozenset({B}))]
     assert m.nodes([A, B, C]) == []
 
 
 def test_one_that_has_passed_asks_each_node_that_comes_up() -> None:
     """Also a leader: what it leads already it goes on leading."""
     m = leader(A)
-    assert m.nodes([A, B]) == [Include(1, B)]
+    assert m.nodes([A, B]) == [IncludeNodes(1, frozenset({B}))]
     assert m.contest(1, ContestStanding(grants(a=3), held=False)) == []
     assert m.role == "leader"
 
@@ -137,7 +144,7 @@ def test_an_answer_to_an_earlier_question_is_not_taken_for_the_last_one() -> Non
     m.nodes([A, B])
     m.contest(1, ContestStanding(grants(a=3), held=False))
     again = m.contest(1, ContestStanding(grants(a=3, b=7), held=True))
-    assert AskTerm(1) in again
+    assert AskToken(1) in again
     m.merge(2, held=True)
     assert m.token(1, 3) == []
     assert m.token(1, 8) == [Elect(None)]
@@ -151,7 +158,7 @@ def test_without_a_term_it_waits_for_news_of_the_contest() -> None:
     m.contest(1, ContestStanding(grants(a=3), held=True))
     m.merge(1, held=True)
     assert m.token(1, None) == []
-    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [AskTerm(1)]
+    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [AskToken(1)]
 
 
 def test_an_aborted_merge_is_begun_anew() -> None:
@@ -159,7 +166,7 @@ def test_an_aborted_merge_is_begun_anew() -> None:
     m = machine(A)
     m.start()
     m.contest(1, ContestStanding(grants(a=3), held=True))
-    assert m.merge(1, held=False) == [TakeMerge(2, frozenset({A}))]
+    assert m.merge(1, held=False) == [BeginMerge(2, frozenset({A}))]
     assert m.merge(1, held=True) == [], "an answer about the first one is stale"
 
 
@@ -169,7 +176,7 @@ def test_losing_while_syncing() -> None:
     m.start()
     m.contest(1, ContestStanding(grants(a=3), held=True))
     effects = m.contest(1, ContestStanding(grants(), held=False))
-    assert effects == [DropMerge(1), Withdraw(1), Contend(2, frozenset({A}))]
+    assert effects == [EndMerge(1), EndContest(1), BeginContest(2, frozenset({A}))]
     assert m.role == "candidate"
 
 
@@ -177,10 +184,12 @@ def test_giving_way_in_a_deadlock() -> None:
     """Who has passed the gate and gives a lock up waits there again, and on no other node."""
     m = machine(A, B)
     m.start()
-    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [Include(1, B)]
+    assert m.contest(1, ContestStanding(grants(a=3), held=True)) == [
+        IncludeNodes(1, frozenset({B}))
+    ]
     assert m.contest(1, ContestStanding(grants(a=3), held=False)) == []
     effects = m.contest(1, ContestStanding(grants(), held=False))
-    assert effects == [Withdraw(1), Contend(2, frozenset({A}))]
+    assert effects == [EndContest(1), BeginContest(2, frozenset({A}))]
     assert m.contest(1, ContestStanding(grants(b=4), held=False)) == [], "news of an earlier round"
 
 
@@ -191,8 +200,8 @@ def test_what_is_lost_while_it_is_elected() -> None:
     win(m, a=3, b=4)
     m.contest(1, ContestStanding(grants(a=3), held=True))
     m.leader_call("call", "request")
-    effects = m.elected(Outcome("state"))
-    assert [effect for effect in effects if isinstance(effect, Send)] == []
+    effects = m.elected(HandOver("state"))
+    assert [effect for effect in effects if isinstance(effect, SendToMember)] == []
     assert CallBack("stepped_down") in effects
     assert not any(type(e) is CallBack and e.name == "handle_leader_call" for e in effects)
     assert (m.role, m.leader) == ("candidate", None)
@@ -202,14 +211,17 @@ def test_all_on_its_ground_are_told() -> None:
     """Who is elected announces itself to candidates and workers on nodes where it has the lock."""
     m = machine(A, B)
     m.start()
-    assert m.joined("x", B, "candidate") == [Monitor("x")]
+    assert m.joined("x", B, "candidate") == [MonitorMember("x")]
     m.joined("w", A, "worker")
     m.joined("far", C, "candidate")
     win(m, a=3, b=4)
     assert m.unsynced() == ["x", "w"]
-    effects = m.elected(Outcome("state"))
-    assert effects[:2] == [Send("x", Announce(10, "state")), Send("w", Announce(10, "state"))]
-    assert len([e for e in effects if isinstance(e, Send)]) == 2
+    effects = m.elected(HandOver("state"))
+    assert effects[:2] == [
+        SendToMember("x", Announce(10, "state")),
+        SendToMember("w", Announce(10, "state")),
+    ]
+    assert len([e for e in effects if isinstance(e, SendToMember)]) == 2
 
 
 # --- Newcomers, and losing ----------------------------------------------------------------------
@@ -218,15 +230,18 @@ def test_all_on_its_ground_are_told() -> None:
 def test_a_newcomer_is_led_under_the_merge_lock() -> None:
     """It gets the message for new followers; who follows already gets the other one."""
     m = leader(A)
-    assert m.joined("x", A, "candidate") == [Monitor("x"), TakeMerge(2, frozenset({A}))]
+    assert m.joined("x", A, "candidate") == [MonitorMember("x"), BeginMerge(2, frozenset({A}))]
     assert m.merge(2, held=True) == [Elect("x")]
-    assert m.elected(Outcome("new", "old")) == [Send("x", Announce(10, "new")), DropMerge(2)]
+    assert m.elected(HandOver("new", "old")) == [
+        SendToMember("x", Announce(10, "new")),
+        EndMerge(2),
+    ]
     m.joined("y", A, "worker")
     m.merge(3, held=True)
-    assert m.elected(Outcome("new", "old")) == [
-        Send("x", FromLeader(10, "old")),
-        Send("y", Announce(10, "new")),
-        DropMerge(3),
+    assert m.elected(HandOver("new", "old")) == [
+        SendToMember("x", FromLeader(10, "old")),
+        SendToMember("y", Announce(10, "new")),
+        EndMerge(3),
     ]
 
 
@@ -236,8 +251,14 @@ def test_several_newcomers_are_led_under_one_merge_lock() -> None:
     m.joined("x", A, "candidate")
     m.joined("y", A, "candidate")
     assert m.merge(2, held=True) == [Elect("x")]
-    assert m.elected(Outcome("new", NOTHING)) == [Send("x", Announce(10, "new")), Elect("y")]
-    assert m.elected(Outcome("new", NOTHING)) == [Send("y", Announce(10, "new")), DropMerge(2)]
+    assert m.elected(HandOver("new", NOTHING)) == [
+        SendToMember("x", Announce(10, "new")),
+        Elect("y"),
+    ]
+    assert m.elected(HandOver("new", NOTHING)) == [
+        SendToMember("y", Announce(10, "new")),
+        EndMerge(2),
+    ]
 
 
 def test_a_newcomer_on_a_new_node_waits_until_the_leader_has_the_lock_there() -> None:
@@ -245,13 +266,13 @@ def test_a_newcomer_on_a_new_node_waits_until_the_leader_has_the_lock_there() ->
     m = leader(A)
     m.joined("x", A, "candidate")
     m.merge(2, held=True)
-    m.elected(Outcome("new", NOTHING))
+    m.elected(HandOver("new", NOTHING))
     m.nodes([A, B])
-    assert m.joined("y", B, "candidate") == [Monitor("y")]
+    assert m.joined("y", B, "candidate") == [MonitorMember("y")]
     granted = m.contest(1, ContestStanding(grants(a=3, b=20), held=True))
-    assert granted == [TakeMerge(3, frozenset({A, B})), AskTerm(1)]
+    assert granted == [BeginMerge(3, frozenset({A, B})), AskToken(1)]
     m.merge(3, held=True)
-    assert m.token(1, 21) == [Send("x", Affirm(21)), Elect("y")]
+    assert m.token(1, 21) == [SendToMember("x", Affirm(21)), Elect("y")]
     assert m.term == 21
 
 
@@ -260,12 +281,12 @@ def test_a_leader_that_loses_the_lock_on_a_node_steps_down() -> None:
     m = leader(A)
     m.joined("x", A, "candidate")
     m.merge(2, held=True)
-    m.elected(Outcome("new", NOTHING))
+    m.elected(HandOver("new", NOTHING))
     assert m.contest(1, ContestStanding(grants(), held=False)) == [
-        Send("x", Resign(10)),
+        SendToMember("x", Resign(10)),
         CallBack("stepped_down"),
-        Withdraw(1),
-        Contend(2, frozenset({A})),
+        EndContest(1),
+        BeginContest(2, frozenset({A})),
     ]
     assert (m.role, m.leader, m.term) == ("candidate", None, 10)
 
@@ -289,15 +310,15 @@ def test_without_a_quorum_a_leader_steps_down_before_it_gives_up_the_lock() -> N
     """And it does not contend until there are enough nodes again."""
     majority = policy_of("majority", [A, B, C])
     m = leader(A, B, policy=majority, a=3, b=4)
-    assert m.nodes([A]) == [CallBack("stepped_down"), Withdraw(1)]
-    assert m.nodes([A, C]) == [Contend(2, frozenset({A}))]
+    assert m.nodes([A]) == [CallBack("stepped_down"), EndContest(1)]
+    assert m.nodes([A, C]) == [BeginContest(2, frozenset({A}))]
 
 
 def test_without_a_quorum_nobody_contends() -> None:
     """No lock is asked for, so nothing is sent."""
     m = machine(A, policy=quorum(2))
     assert m.start() == []
-    assert m.joined("x", A, "candidate") == [Monitor("x")]
+    assert m.joined("x", A, "candidate") == [MonitorMember("x")]
 
 
 def test_surrender_to_another_candidate() -> None:
@@ -307,11 +328,11 @@ def test_surrender_to_another_candidate() -> None:
     m.joined("y", A, "candidate")
     m.merge(2, held=True)
     assert m.elected(SurrenderLeadership("y")) == [
-        Send("x", YieldTo(10, "y")),
-        Send("y", YieldTo(10, "y")),
-        DropMerge(2),
+        SendToMember("x", YieldTo(10, "y")),
+        SendToMember("y", YieldTo(10, "y")),
+        EndMerge(2),
         CallBack("stepped_down"),
-        Withdraw(1),
+        EndContest(1),
     ]
     other = leader(A)
     other.joined("w", A, "worker")
@@ -327,7 +348,7 @@ def test_asked_to_yield() -> None:
     m.receive("x", A, Announce(5, "s"))
     assert m.receive("x", A, YieldTo(4, "y")) == [], "of an earlier term"
     assert m.receive("z", A, YieldTo(5, "y")) == [], "not the leader"
-    assert m.receive("x", A, YieldTo(5, "y")) == [Withdraw(1), Contend(2, frozenset({A}))]
+    assert m.receive("x", A, YieldTo(5, "y")) == [EndContest(1), BeginContest(2, frozenset({A}))]
     assert m.contest(1, ContestStanding(grants(a=1), held=True)) == [], "the first round is over"
     assert leader(A).receive("x", A, YieldTo(99, "y")) == [], "it leads itself"
 
@@ -346,8 +367,8 @@ def test_whoever_surrenders_waits_for_the_heir() -> None:
         m.joined("y", A, "candidate")
         m.merge(2, held=True)
         m.elected(SurrenderLeadership("y"))
-        assert m.joined("z", A, "candidate") == [Monitor("z")]
-        assert Contend(2, frozenset({A})) in ends(m)
+        assert m.joined("z", A, "candidate") == [MonitorMember("z")]
+        assert BeginContest(2, frozenset({A})) in ends(m)
 
 
 def test_two_that_surrender_to_each_other_do_not_both_wait() -> None:
@@ -356,7 +377,7 @@ def test_two_that_surrender_to_each_other_do_not_both_wait() -> None:
     m.joined("y", A, "candidate")
     m.merge(2, held=True)
     m.elected(SurrenderLeadership("y"))
-    assert m.receive("y", A, YieldTo(11, "me")) == [Contend(2, frozenset({A}))]
+    assert m.receive("y", A, YieldTo(11, "me")) == [BeginContest(2, frozenset({A}))]
 
 
 def test_an_agent_that_ends_by_itself() -> None:
@@ -364,7 +385,7 @@ def test_an_agent_that_ends_by_itself() -> None:
     m = leader(A)
     assert m.agent_gone(7) == []
     effects = m.agent_gone(1)
-    assert effects == [CallBack("stepped_down"), Withdraw(1), Contend(2, frozenset({A}))]
+    assert effects == [CallBack("stepped_down"), EndContest(1), BeginContest(2, frozenset({A}))]
 
 
 # --- Following ----------------------------------------------------------------------------------
@@ -374,10 +395,16 @@ def test_following_the_larger_term() -> None:
     """An announcement counts if its term is larger than what was known; a smaller one is stale."""
     m = machine(A, kind="worker")
     assert m.start() == []
-    assert m.receive("x", B, Announce(5, "s")) == [Monitor("x"), CallBack("surrendered", ("s",))]
+    assert m.receive("x", B, Announce(5, "s")) == [
+        MonitorMember("x"),
+        CallBack("surrendered", ("s",)),
+    ]
     assert m.receive("old", B, Announce(4, "t")) == []
     assert (m.role, m.leader, m.term) == ("following", "x", 5)
-    assert m.receive("y", B, Announce(6, "u")) == [Monitor("y"), CallBack("surrendered", ("u",))]
+    assert m.receive("y", B, Announce(6, "u")) == [
+        MonitorMember("y"),
+        CallBack("surrendered", ("u",)),
+    ]
     assert m.receive("x", B, FromLeader(5, "v")) == [], "not the leader any more"
     assert m.receive("y", B, FromLeader(6, "v")) == [CallBack("from_leader", ("v",))]
 
@@ -426,7 +453,10 @@ def test_a_call_waits_for_a_leader() -> None:
     assert m.leader_call("c1", "first") == []
     assert m.leader_cast("second") == []
     effects = m.receive("x", B, Announce(5, "s"))
-    assert effects[2:] == [Send("x", Forward(1, "first")), Send("x", LeaderCast("second"))]
+    assert effects[2:] == [
+        SendToMember("x", Forward(1, "first")),
+        SendToMember("x", LeaderCast("second")),
+    ]
     assert m.receive("x", B, ForwardAnswer(1, "done")) == [Reply("c1", "done")]
     assert m.receive("x", B, ForwardAnswer(1, "done")) == [], "it was answered"
 
@@ -439,7 +469,7 @@ def test_the_leader_carries_calls_out() -> None:
     assert m.reply(Origin(None, "c1"), 7) == [Reply("c1", 7)]
     passed_on = CallBack("handle_leader_call", ("r", Origin("x", 3)))
     assert m.receive("x", A, Forward(3, "r")) == [passed_on]
-    assert m.reply(Origin("x", 3), 7) == [Send("x", ForwardAnswer(3, 7))]
+    assert m.reply(Origin("x", 3), 7) == [SendToMember("x", ForwardAnswer(3, 7))]
     assert m.receive("x", A, LeaderCast("m")) == [CallBack("handle_leader_cast", ("m",))]
 
 
@@ -451,9 +481,9 @@ def test_a_call_that_was_not_carried_out_waits_for_the_next_leader() -> None:
     m.leader_call("c1", "r")
     other = machine(A)
     other.start()
-    assert other.receive("w", A, Forward(1, "r")) == [Send("w", NotTheLeader(1))]
+    assert other.receive("w", A, Forward(1, "r")) == [SendToMember("w", NotTheLeader(1))]
     assert m.receive("x", B, NotTheLeader(1)) == []
-    assert m.receive("y", B, Announce(6, "s"))[-1] == Send("y", Forward(2, "r"))
+    assert m.receive("y", B, Announce(6, "s"))[-1] == SendToMember("y", Forward(2, "r"))
 
 
 def test_the_leader_dies_before_it_answers() -> None:
@@ -485,9 +515,9 @@ def test_only_a_leader_broadcasts() -> None:
     for number, each in enumerate(("x", "y"), 2):
         m.joined(each, A, "candidate")
         m.merge(number, held=True)
-        m.elected(Outcome("s", NOTHING))
+        m.elected(HandOver("s", NOTHING))
     assert [s.member for s in m.broadcast("b")] == ["x", "y"]  # type: ignore[union-attr]
-    assert m.broadcast("b", ["y", "unknown"]) == [Send("y", FromLeader(10, "b"))]
+    assert m.broadcast("b", ["y", "unknown"]) == [SendToMember("y", FromLeader(10, "b"))]
     with pytest.raises(NotLeader, match="only the leader"):
         machine(A).broadcast("b")
 

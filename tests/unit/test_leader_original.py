@@ -13,6 +13,7 @@ from locks import AgentId, Contender, View
 from locks.errors import LocksError
 from locks.otp import Atom, ImproperList, Pid, Reference, decode, encode
 from locks_leader.core import messages as ours
+from locks_leader.core.events import Resync
 from locks_leader.errors import LeaderDied
 from locks_leader.wire.original_bridge import (
     MOST_KEPT,
@@ -21,27 +22,26 @@ from locks_leader.wire.original_bridge import (
     Holder,
     Meet,
     Originals,
-    Resync,
-    Tell,
+    TellOriginal,
     holder_in,
 )
 from locks_leader.wire.original_messages import (
     AffirmLeader,
     AmLeader,
     AmWorker,
-    BadMessage,
-    Call,
-    Cast,
+    BadOriginalMessage,
     ElectionRef,
     EnsureSync,
-    FromLeader,
-    Info,
     InfoCall,
     LeaderCall,
-    LeaderCast,
     LeaderGone,
     LeaderReply,
     LeaderUncertain,
+    OriginalCall,
+    OriginalCast,
+    OriginalFromLeader,
+    OriginalInfo,
+    OriginalLeaderCast,
     Vector,
     group_term,
     pack,
@@ -69,7 +69,7 @@ SYNC = (Atom("sync"), {})
 
 RECEIVED = [
     ((LEADER, Atom("am_leader"), HER, REF_TERM, SYNC), AmLeader(HER, REF, SYNC)),
-    ((LEADER, Atom("from_leader"), HER, REF_TERM, SYNC), FromLeader(HER, REF, SYNC)),
+    ((LEADER, Atom("from_leader"), HER, REF_TERM, SYNC), OriginalFromLeader(HER, REF, SYNC)),
     ((LEADER, Atom("affirm_leader"), HER, REF_TERM), AffirmLeader(HER, REF)),
     ((LEADER, Atom("leader_uncertain"), HIM, [], []), LeaderUncertain(HIM)),
     ((LEADER, Atom("leader_uncertain"), HER, [HIM], []), LeaderUncertain(HER, (HIM,))),
@@ -80,7 +80,7 @@ RECEIVED = [
     ((LEADER, Atom("am_worker"), HIM), AmWorker(HIM)),
     (
         (Atom("$gen_call"), (HER, (LEADER, TAG)), Atom("merge")),
-        Call(HER, (LEADER, TAG), Atom("merge")),
+        OriginalCall(HER, (LEADER, TAG), Atom("merge")),
     ),
     (
         (Atom("$gen_call"), (HER, TAG), (Atom("$locks_leader_call"), "hello")),
@@ -91,12 +91,12 @@ RECEIVED = [
         InfoCall(HER, ALIAS, "leader"),
     ),
     ((Atom("$gen_call"), (HER, TAG), Atom("$locks_leader_info")), InfoCall(HER, TAG, None)),
-    ((Atom("$gen_cast"), (Atom("$locks_leader_cast"), "hello")), LeaderCast("hello")),
-    ((Atom("$gen_cast"), "hello"), Cast("hello")),
+    ((Atom("$gen_cast"), (Atom("$locks_leader_cast"), "hello")), OriginalLeaderCast("hello")),
+    ((Atom("$gen_cast"), "hello"), OriginalCast("hello")),
     ((TAG, (Atom("$locks_leader_reply"), Atom("ok"))), LeaderReply(TAG, Atom("ok"))),
     ((TAG, Atom("$leader_died")), LeaderGone(TAG)),
-    ((TAG, "an answer"), Info((TAG, "an answer"))),
-    (Atom("timeout"), Info(Atom("timeout"))),
+    ((TAG, "an answer"), OriginalInfo((TAG, "an answer"))),
+    (Atom("timeout"), OriginalInfo(Atom("timeout"))),
 ]
 
 
@@ -112,7 +112,7 @@ def test_terms_as_they_were_received(term: Any, message: Any) -> None:
 def test_a_call_that_was_taken_apart() -> None:
     """An actor gets the request alone; it means the same."""
     assert parse_request(HER, TAG, (Atom("$locks_leader_call"), 1)) == LeaderCall(HER, TAG, 1)
-    assert parse_request(HER, TAG, "anything") == Call(HER, TAG, "anything")
+    assert parse_request(HER, TAG, "anything") == OriginalCall(HER, TAG, "anything")
 
 
 def test_actors_stand_for_pids() -> None:
@@ -154,13 +154,13 @@ some = st.lists(processes, max_size=3).map(tuple)
 tags = st.sampled_from([TAG, ALIAS, (LEADER, TAG), 7])
 messages = st.one_of(
     st.builds(AmLeader, processes, refs, payloads),
-    st.builds(FromLeader, processes, refs, payloads),
+    st.builds(OriginalFromLeader, processes, refs, payloads),
     st.builds(AffirmLeader, processes, refs),
     st.builds(EnsureSync, processes, st.sampled_from(["candidate", "worker"]), refs),
     st.builds(LeaderUncertain, processes, some, some),
     st.builds(AmWorker, processes),
     st.builds(LeaderCall, processes, tags, payloads),
-    st.builds(LeaderCast, payloads),
+    st.builds(OriginalLeaderCast, payloads),
     st.builds(LeaderReply, tags, payloads),
     st.builds(LeaderGone, tags),
     st.builds(InfoCall, processes, tags, st.none() | st.sampled_from(["leader", "workers"])),
@@ -183,10 +183,10 @@ words = st.sampled_from([LEADER, *map(Atom, WORDS), Atom("$gen_call"), Atom("can
     | payloads
 )
 def test_garbage_is_refused(term: Any) -> None:
-    """Whatever comes is a message, or a `BadMessage`; what is a message is packed to what it was."""
+    """Whatever comes is a message, or a `BadOriginalMessage`; what is a message is packed to what it was."""
     try:
         message = parse(term)
-    except BadMessage:
+    except BadOriginalMessage:
         return
     assert encode(pack(message)) == encode(term)
 
@@ -215,7 +215,7 @@ def test_what_is_refused(term: Any) -> None:
     """What looks like a candidate's message, and is none, is said to be so."""
     with pytest.raises(LocksError, match=r"should be|nothing that") as caught:
         parse(term)
-    assert caught.type is BadMessage
+    assert caught.type is BadOriginalMessage
 
 
 # --- Vectors
@@ -247,8 +247,8 @@ def test_the_vector_without_one_holder(rows: Any) -> None:
 
 def told(commands: list[Command]) -> list[tuple[Any, Any]]:
     """What is said to whom; nothing else is to be done."""
-    assert all(isinstance(each, Tell) for each in commands)
-    return [(each.member, parse(each.term)) for each in commands if isinstance(each, Tell)]
+    assert all(isinstance(each, TellOriginal) for each in commands)
+    return [(each.member, parse(each.term)) for each in commands if isinstance(each, TellOriginal)]
 
 
 @pytest.fixture
@@ -280,11 +280,11 @@ def test_a_new_follower_is_affirmed_and_announced_to_when_it_asks(originals: Ori
     assert originals.send(HER, ours.FromLeader(5, "early")) == []
     assert told(originals.receive(EnsureSync(HER, "candidate", ref))) == [
         (HER, AmLeader(ME, ref, "state")),
-        (HER, FromLeader(ME, ref, "early")),
+        (HER, OriginalFromLeader(ME, ref, "early")),
     ]
     assert originals.send(HER, ours.Affirm(6)) == []  # a follower would forget us for another one
     assert told(originals.send(HER, ours.FromLeader(6, "late"))) == [
-        (HER, FromLeader(ME, ref, "late"))
+        (HER, OriginalFromLeader(ME, ref, "late"))
     ]
 
 
@@ -356,7 +356,7 @@ def test_a_leader_of_the_original_is_followed_once_it_has_the_lock_here(
 ) -> None:
     """The version of its grant on this node is its term; what it said before comes in its order."""
     assert originals.receive(AmLeader(HER, REF, "state")) == []
-    assert originals.receive(FromLeader(HER, REF, "one")) == []
+    assert originals.receive(OriginalFromLeader(HER, REF, "one")) == []
     assert originals.granted(Holder(str(HIM), 70)) == []
     assert originals.granted(None) == []
     assert originals.granted(Holder(str(HER), 77)) == [
@@ -364,7 +364,9 @@ def test_a_leader_of_the_original_is_followed_once_it_has_the_lock_here(
         Hear(HER, ours.FromLeader(77, "one")),
     ]
     assert originals.granted(Holder(str(HER), 77)) == []
-    assert originals.receive(FromLeader(HER, REF, "two")) == [Hear(HER, ours.FromLeader(77, "two"))]
+    assert originals.receive(OriginalFromLeader(HER, REF, "two")) == [
+        Hear(HER, ours.FromLeader(77, "two"))
+    ]
 
 
 def test_a_leader_that_has_the_lock_here_is_followed_at_once(originals: Originals) -> None:
@@ -378,7 +380,7 @@ def test_a_leader_that_has_the_lock_here_is_followed_at_once(originals: Original
 def test_who_was_not_announced_is_asked_to_do_so(originals: Originals) -> None:
     """By its broadcast or its word that it still leads, unless that is what is known."""
     asked = [(HER, EnsureSync(ME, "candidate", REF))]
-    assert told(originals.receive(FromLeader(HER, REF, "x"))) == asked
+    assert told(originals.receive(OriginalFromLeader(HER, REF, "x"))) == asked
     assert told(originals.receive(AffirmLeader(HER, REF))) == asked
     originals.receive(AmLeader(HER, REF, "state"))
     assert originals.receive(AffirmLeader(HER, REF)) == []
@@ -397,7 +399,7 @@ def test_a_leader_that_is_unsure_is_not_followed(originals: Originals) -> None:
     assert originals.granted(Holder(str(HER), 77)) == []
     originals.receive(AmLeader(HER, REF, "state"))
     originals.receive(LeaderUncertain(HER))
-    ((_, message),) = told(originals.receive(FromLeader(HER, REF, "x")))
+    ((_, message),) = told(originals.receive(OriginalFromLeader(HER, REF, "x")))
     assert isinstance(message, EnsureSync)
 
 
@@ -412,7 +414,7 @@ def test_a_leader_that_loses_the_lock_or_dies_is_not_followed(
         originals.granted(Holder(str(HIM), 78))
     else:
         originals.down(HER)
-    ((_, message),) = told(originals.receive(FromLeader(HER, REF, "x")))
+    ((_, message),) = told(originals.receive(OriginalFromLeader(HER, REF, "x")))
     assert isinstance(message, EnsureSync)
 
 
@@ -420,8 +422,8 @@ def test_what_is_kept_is_bounded(originals: Originals) -> None:
     """A leader that says much before it has the lock here is asked to begin anew."""
     originals.receive(AmLeader(HER, REF, "state"))
     for number in range(MOST_KEPT):
-        assert originals.receive(FromLeader(HER, REF, number)) == []
-    ((_, message),) = told(originals.receive(FromLeader(HER, REF, "x")))
+        assert originals.receive(OriginalFromLeader(HER, REF, number)) == []
+    ((_, message),) = told(originals.receive(OriginalFromLeader(HER, REF, "x")))
     assert isinstance(message, EnsureSync)
     assert originals.granted(Holder(str(HER), 77)) == []
 
@@ -456,7 +458,7 @@ def test_other_answers_are_none_of_ours(originals: Originals, tag: Any) -> None:
 
 def test_a_cast_for_a_leader_of_the_original(originals: Originals) -> None:
     """It is cast as the original does."""
-    assert told(originals.send(HER, ours.LeaderCast("what"))) == [(HER, LeaderCast("what"))]
+    assert told(originals.send(HER, ours.LeaderCast("what"))) == [(HER, OriginalLeaderCast("what"))]
 
 
 # --- Who has the lock on this node

@@ -167,3 +167,17 @@ def test_one_more_row_costs_the_same_beside_many_own_ones(awaited: bool) -> None
         return work(lambda: table.request(agent(0), "c", ("a", "more"), "write"))
 
     assert one_more(1000) == one_more(10)
+
+
+def test_an_upgrade_does_not_look_at_all_who_wait_behind_it() -> None:
+    """With 1,000 readers behind a writer that waits for it, beside a binary search as with 10."""
+
+    def upgrade(readers: int) -> int:
+        table = table_with((0, ("a",), "read"), (1, ("a",), "write"))
+        for n in range(readers):
+            table.request(agent(n + 2), "c", ("a",), "read")
+        cost = work(lambda: table.request(agent(0), "c", ("a",), "write"))
+        assert sum(entry.granted for entry in table.view(("a",))) == 2
+        return cost
+
+    assert upgrade(1000) <= upgrade(10) + 50

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from locks.errors import CannotServe, LockLost
+from locks.errors import CannotServe, LockLost, assert_never
 from locks.model import COVERING, AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
 
 __all__ = [
@@ -246,7 +246,11 @@ def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> 
     if require == "majority":
         return len(nodes) // 2 + 1
     up = sum(node in alive for node in nodes)
-    return max(up, 1) if require == "all_alive" else up // 2 + 1
+    if require == "all_alive":
+        return max(up, 1)
+    if require == "majority_alive":
+        return up // 2 + 1
+    return assert_never(require)
 
 
 def servable(require: Require, nodes: Collection[str], alive: Collection[str]) -> bool:

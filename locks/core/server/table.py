@@ -436,7 +436,7 @@ class LockTable:
                     if queue:
                         found = last_ahead(queue, place, owner)
                         if found is None and slot.granted[rank]:
-                            found = first_granted(queue, owner)
+                            found = first_granted(queue, slot.granted[rank], owner)
                         if found is not None:
                             return found
             slot = slot.parent

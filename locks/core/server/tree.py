@@ -293,11 +293,15 @@ def last_ahead(queue: list[Entry], place: Place, owner: EntryOwner | None) -> En
     return None
 
 
-def first_granted(queue: list[Entry], owner: EntryOwner) -> Entry | None:
-    """The first entry of `queue` that is granted and is not by `owner`."""
+def first_granted(queue: list[Entry], count: int, owner: EntryOwner) -> Entry | None:
+    """The first of the `count` granted entries of `queue` that is not by `owner`."""
     for entry in queue:
-        if entry.granted and entry.owner is not owner:
-            return entry
+        if entry.granted:
+            if entry.owner is not owner:
+                return entry
+            count -= 1
+            if not count:  # it stands mostly at the front, and thousands may wait behind it
+                return None
     return None
 
 
@@ -320,10 +324,11 @@ def first_waiting_for(owner: EntryOwner, slot: Slot, mode: Mode) -> Entry | None
     first: Entry | None = None
     for other in (*slot.path(), *slot.subtree(rivals)):
         if other.waiting(rivals) and next(owner.around(other), None) is not None:
-            for rival in rivals:
-                for waiter in other.queues[rival]:
-                    earlier = first is None or waiter.place < first.place
-                    if earlier and not waiter.granted and _waits_for(waiter, owner):
+            for rank in rivals:
+                for waiter in other.queues[rank]:
+                    if first is not None and waiter.place >= first.place:
+                        break
+                    if not waiter.granted and _waits_for(waiter, owner):
                         first = waiter
     return first
 

@@ -1,0 +1,266 @@
+"""All that an instance of an election does but carry things out: its mailbox, and what it looks at when.
+
+Theory of operation
+-------------------
+Around the `Machine`, which decides on roles, stands what every instance needs whoever runs it: the actor
+(`locks_leader.shell.instance`) and the simulator (`locks_leader.sim.member`) drive this very class. What
+comes in is put into the mailbox, and taken one at a time. Taking it returns effects; some of them have an
+answer, which is taken in at once:
+
+    core.put(event)
+    core.drive(do)      # do(effect) carries it out, and returns its answer, if it has one by then
+
+**Look before you answer.** The machine knows what it was told of nodes and of the contest. That may be
+out of date: notifications are on their way, and others are in the mailbox. So it is told anew at the
+moment where it would rely on it (`AskNodes`, then `AskStanding` if it takes part in the contest):
+
+* before it takes in a fencing token, which is good for what is granted now,
+* before a leader answers a call, or it might answer its successor, and take something in afterwards,
+* when the callback `elected` has returned, during which nothing was taken.
+
+**While `elected` runs, nothing is taken.** What comes in waits in the mailbox. `elected` may wait for
+others; the actor waits in it, the simulator goes on with other instances.
+
+**A node that was lost may be back** when its loss is taken, so looking would not show it. But what was
+locked there is gone. So the machine is told of the loss first, and looks then.
+
+There is no clock here, no thread and no actor; a member is whatever can be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from locks.errors import assert_never
+from locks_leader.core.contest import nodes_of
+from locks_leader.core.events import (
+    Answer,
+    AskNodes,
+    AskStanding,
+    CallBack,
+    CallCancelled,
+    Called,
+    CastLost,
+    CastMade,
+    ContestGone,
+    ContestTold,
+    Effect,
+    Elected,
+    Grants,
+    Incoming,
+    LeaderCalled,
+    MemberDown,
+    MemberJoined,
+    MergeTold,
+    NodeLost,
+    NodesTold,
+    Noticed,
+    NotSent,
+    Received,
+    Resync,
+    SendToMember,
+    Started,
+    TokenTold,
+)
+from locks_leader.core.machine import Machine
+from locks_leader.core.messages import (
+    Affirm,
+    Announce,
+    Forward,
+    ForwardAnswer,
+    FromLeader,
+    LeaderCast,
+    NotTheLeader,
+    Resign,
+    YieldTo,
+)
+
+__all__ = ["Do", "InstanceCore"]
+
+Do = Callable[[Effect], Answer | None]  # carries an effect out
+
+
+class InstanceCore:
+    """One instance, without what carries its effects out.
+
+    Args:
+        machine: Decides on its role.
+
+    Attributes:
+        machine: The same.
+        mailbox: What has come in and was not taken yet.
+    """
+
+    __slots__ = ("_at_hand", "machine", "mailbox")
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.mailbox: list[Incoming] = []
+        # What goes on when it has looked.
+        self._at_hand: Called | Elected | TokenTold | None = None
+
+    # --- The mailbox ----------------------------------------------------------------------------
+
+    def put(self, event: Incoming) -> None:
+        """Something comes in. That there is something to look at need not be there twice in a row."""
+        mailbox = self.mailbox
+        if type(event) is Noticed and mailbox and type(mailbox[-1]) is Noticed:
+            return
+        mailbox.append(event)
+
+    @property
+    def ready(self) -> bool:
+        """Whether something can be taken."""
+        return bool(self.mailbox) and self.machine.electing is None and self._at_hand is None
+
+    def take(self) -> list[Effect]:
+        """Take the first of what has come in; returns what is to be done."""
+        machine = self.machine
+        event = self.mailbox.pop(0)
+        match event:
+            case Received():
+                return machine.receive(event.sender, event.node, event.message)
+            case Noticed():
+                return [AskNodes()]
+            case Started():
+                return machine.start()
+            case MemberJoined():
+                return machine.joined(event.member, event.node, event.kind)
+            case MemberDown():
+                return machine.down(event.member)
+            case NodeLost():
+                return self._lost(event.node)
+            case TokenTold():
+                return self._look(event)
+            case ContestGone():
+                return machine.agent_gone(event.round)
+            case MergeTold():
+                return machine.merge(event.number, event.held)
+            case Resync():
+                return machine.resync(event.member)
+            case LeaderCalled():
+                return machine.leader_call(event.call, event.request)
+            case CallCancelled():
+                return machine.cancel(event.call)
+            case CastMade():
+                return machine.leader_cast(event.request)
+            case Called():
+                if machine.role == "leader":
+                    return self._look(event)
+                return [CallBack("handle_call", event)]
+            case _:
+                return assert_never(event)
+
+    # --- Answers to effects ---------------------------------------------------------------------
+
+    def answer(self, answer: Answer) -> list[Effect]:
+        """Take in the answer to an effect; returns what is to be done."""
+        match answer:
+            case NodesTold():
+                return self._sees(answer.alive)
+            case ContestTold():
+                return self._stands(answer)
+            case Elected():
+                return self._look(answer)
+            case NotSent():
+                return self._not_sent(answer)
+            case _:
+                return assert_never(answer)
+
+    def _lost(self, node: str) -> list[Effect]:
+        effects = self._told_nodes(self.machine.alive - {node})
+        return effects if self.machine.electing is not None else [*effects, AskNodes()]
+
+    def _look(self, then: Called | Elected | TokenTold) -> list[Effect]:
+        self._at_hand = then
+        return [AskNodes()]
+
+    def _sees(self, alive: frozenset[str]) -> list[Effect]:
+        """The first half of looking: the nodes."""
+        was_electing = self.machine.electing
+        effects = self._told_nodes(alive)
+        round = self.machine.round
+        if self.machine.electing is not was_electing:
+            return effects + self._go_on()  # it looks again when `elected` has returned
+        return [*effects, AskStanding(round)] if round is not None else effects + self._go_on()
+
+    def _told_nodes(self, alive: frozenset[str]) -> list[Effect]:
+        return [] if alive == self.machine.alive else self.machine.nodes(alive)
+
+    def _stands(self, told: ContestTold) -> list[Effect]:
+        """The second half: the contest."""
+        effects: list[Effect] = []
+        if told.standing is not None:
+            effects = self.machine.contest(told.round, told.standing)
+        return effects + self._go_on()
+
+    def _go_on(self) -> list[Effect]:
+        """It has looked: what that was for."""
+        event, self._at_hand = self._at_hand, None
+        match event:
+            case None:
+                return []
+            case Elected():
+                return self.machine.elected(event.outcome)
+            case Called() | TokenTold() if self.machine.electing is not None:
+                self.mailbox.insert(0, event)
+                return []
+            case Called():
+                return [CallBack("handle_call", event)]
+            case TokenTold():
+                return self.machine.token(event.round, event.token)
+            case _:
+                return assert_never(event)
+
+    def _not_sent(self, event: NotSent) -> list[Effect]:
+        """Whose fault it is gets the error: a caller, or the own callback, to which it is raised."""
+        member, message, error = event
+        match message:
+            case ForwardAnswer():
+                return [SendToMember(member, message._replace(value=error))]
+            case Forward():
+                return self.machine.not_sent(message.number, error)
+            case LeaderCast():
+                return [CastLost(message.request, error)]
+            case Announce() | FromLeader() | Affirm() | Resign() | YieldTo() | NotTheLeader():
+                raise error
+            case _:
+                return assert_never(message)
+
+    # --- Questions ------------------------------------------------------------------------------
+
+    def objection(self, grants: Grants | Exception | None) -> object | None:
+        """Why one must not rely on its leading; `None` if one may. From any thread.
+
+        Args:
+            grants: What the contest's agent vouches for now, which knows of a loss before the
+                machine does; an error if it does not; `None` if there is none.
+        """
+        machine = self.machine
+        if machine.leader != machine.me:
+            return f"it is {machine.role}"
+        if grants is None:
+            return "it takes no part in the contest now"
+        if isinstance(grants, Exception):
+            return grants
+        now = dict(grants)
+        if any(now.get(node, version) != version for node, version in machine.ground):
+            return "the lock was lost, and regained since"
+        if not machine.policy.enough(nodes_of(machine.ground) & now.keys()):
+            return f"only {len(now)} of the nodes that count can be reached"
+        return None
+
+    # --- Carrying out ---------------------------------------------------------------------------
+
+    def drive(self, do: Do) -> None:
+        """Take all that can be taken, and carry out what is to be done."""
+        while self.ready:
+            self.carry_out(self.take(), do)
+
+    def carry_out(self, effects: list[Effect], do: Do) -> None:
+        """Carry effects out; what is to be done after an answer comes before the rest of them."""
+        left = effects[::-1]
+        while left:
+            answer = do(left.pop())
+            if answer is not None:
+                left += reversed(self.answer(answer))
