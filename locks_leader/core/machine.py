@@ -251,14 +251,15 @@ class Machine:
         match message:
             case Announce():
                 self._announced(sender, node, message)
-            case FromLeader() | Affirm():
-                if sender == self.leader:
-                    self.term = max(self.term, message.term)
-                    if isinstance(message, FromLeader):
-                        self._out.append(CallBack("from_leader", (message.payload,)))
+            case FromLeader() | Affirm() | Resign() if sender != self.leader:
+                pass
+            case FromLeader():
+                self.term = max(self.term, message.term)
+                self._out.append(CallBack("from_leader", (message.payload,)))
+            case Affirm():
+                self.term = max(self.term, message.term)
             case Resign():
-                if sender == self.leader:
-                    self._orphaned()
+                self._orphaned()
             case YieldTo():
                 self._asked_to_yield(sender, message)
             case Forward():
@@ -342,11 +343,6 @@ class Machine:
     def round(self) -> int | None:
         """The round of the contest in which it takes part now; `None` if it takes no part."""
         return self._contest.round if self._contest.contending else None
-
-    @property
-    def open_calls(self) -> list[Hashable]:
-        """The calls of the leader that were made here and have no answer yet."""
-        return [*self._calls.open]
 
     def unsynced(self) -> list[Member]:
         """Those on its ground whom it has not told that it leads them."""

@@ -3,7 +3,7 @@
 It carries out what the `InstanceCore` wants done, as the actor does (`locks_leader.shell.instance`), and
 gives it what comes in. The core has the mailbox, and all that is decided.
 
-Of the world around it, it knows what it needs of its node: a `NodePort`.
+Of the world around it, it knows what it needs of its node: a `HomeNode`.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ from locks_leader.sim.application import Collection, Unsendable, answer_to, can_
 from locks_leader.sim.parties import Ask, MemberId, Said, State, ToInstance, Unsure
 from locks_leader.sim.rules import RULES
 
-__all__ = ["CONTEST", "MERGE", "NodePort", "Poll", "SimulatedInstance", "To"]
+__all__ = ["CONTEST", "MERGE", "HomeNode", "Poll", "SimulatedInstance", "To"]
 
 CONTEST: LockId = ("locks_leader", "x")
 MERGE: LockId = ("locks_leader", "sync", "x")
 To = Literal["all", "candidates"]  # whom a leader tells something
 
 
-class NodePort(Protocol):
+class HomeNode(Protocol):
     """What an instance needs of its node.
 
     Attributes:
@@ -147,7 +147,7 @@ class SimulatedInstance:
     """
 
     def __init__(
-        self, ref: MemberId, kind: Kind, policy: Policy, node: NodePort, rule: str
+        self, ref: MemberId, kind: Kind, policy: Policy, node: HomeNode, rule: str
     ) -> None:
         self.ref = ref
         self.node = node

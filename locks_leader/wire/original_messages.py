@@ -33,8 +33,8 @@ __all__ = [
     "OriginalCall",
     "OriginalCast",
     "OriginalFromLeader",
-    "OriginalInfo",
     "OriginalLeaderCast",
+    "OtherTerm",
     "PeerMessage",
     "Process",
     "Vector",
@@ -172,7 +172,7 @@ class OriginalCast(NamedTuple):
     request: Any
 
 
-class OriginalInfo(NamedTuple):
+class OtherTerm(NamedTuple):
     """Anything else: for `handle_info`."""
 
     term: Any
@@ -190,9 +190,7 @@ PeerMessage = (
     | LeaderGone
 )
 # What anybody may say to an instance.
-ClientMessage = (
-    LeaderCall | OriginalLeaderCast | InfoCall | OriginalCall | OriginalCast | OriginalInfo
-)
+ClientMessage = LeaderCall | OriginalLeaderCast | InfoCall | OriginalCall | OriginalCast | OtherTerm
 Message = PeerMessage | ClientMessage
 
 LOCKS_LEADER = Atom("locks_leader")
@@ -262,7 +260,7 @@ def pack(message: Message) -> Any:
             return (CALL, (caller, tag), request)
         case OriginalCast(request):
             return (CAST, request)
-        case OriginalInfo(term):
+        case OtherTerm(term):
             return term
         case _:
             return assert_never(message)
@@ -290,7 +288,7 @@ def parse(term: Any) -> Message:
         BadOriginalMessage: It looks like a message of a candidate, or a call, and is none.
     """
     if type(term) is not tuple or not term:
-        return OriginalInfo(term)
+        return OtherTerm(term)
     if term[0] == LOCKS_LEADER:
         return _parse_peer(term)
     if term[0] == CALL:
@@ -300,14 +298,14 @@ def parse(term: Any) -> Message:
             )
         return parse_request(_process(term[1][0]), term[1][1], term[2])
     if len(term) != 2:
-        return OriginalInfo(term)
+        return OtherTerm(term)
     if term[0] == CAST:
         inner = _tagged(term[1], LEADER_CAST)
         return OriginalCast(term[1]) if inner is None else OriginalLeaderCast(inner[1])
     if term[1] == LEADER_DIED:
         return LeaderGone(term[0])
     answer = _tagged(term[1], LEADER_REPLY)
-    return OriginalInfo(term) if answer is None else LeaderReply(term[0], answer[1])
+    return OtherTerm(term) if answer is None else LeaderReply(term[0], answer[1])
 
 
 def parse_request(caller: Process, tag: Any, request: Any) -> LeaderCall | InfoCall | OriginalCall:

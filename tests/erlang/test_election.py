@@ -32,8 +32,8 @@ from locks_leader.wire.original_messages import (
     LeaderCall,
     LeaderUncertain,
     OriginalCall,
-    OriginalInfo,
     OriginalLeaderCast,
+    OtherTerm,
     PeerMessage,
     group_term,
     pack,
@@ -440,4 +440,4 @@ def test_nothing_is_said_that_is_not_understood(
     eventually(lambda: mine.leader == theirs.pid)
     theirs.die()
     eventually(lambda: mine.leads)
-    assert not [term for term in mine.received if isinstance(parse(term), OriginalInfo)]
+    assert not [term for term in mine.received if isinstance(parse(term), OtherTerm)]

@@ -293,7 +293,6 @@ def test_a_call_that_cannot_be_sent_is_answered_by_the_error() -> None:
     assert forward == SendToMember("boss", Forward(1, "r"))
     error = ValueError("no term")
     assert world.answer(NotSent("boss", Forward(1, "r"), error)) == [Reply("call", error)]
-    assert world.core.machine.open_calls == []
     assert world.feed(MemberDown("boss")) == [CallBack("handle_down", ("boss",))]
 
 

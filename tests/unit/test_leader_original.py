@@ -40,8 +40,8 @@ from locks_leader.wire.original_messages import (
     OriginalCall,
     OriginalCast,
     OriginalFromLeader,
-    OriginalInfo,
     OriginalLeaderCast,
+    OtherTerm,
     Vector,
     group_term,
     pack,
@@ -95,8 +95,8 @@ RECEIVED = [
     ((Atom("$gen_cast"), "hello"), OriginalCast("hello")),
     ((TAG, (Atom("$locks_leader_reply"), Atom("ok"))), LeaderReply(TAG, Atom("ok"))),
     ((TAG, Atom("$leader_died")), LeaderGone(TAG)),
-    ((TAG, "an answer"), OriginalInfo((TAG, "an answer"))),
-    (Atom("timeout"), OriginalInfo(Atom("timeout"))),
+    ((TAG, "an answer"), OtherTerm((TAG, "an answer"))),
+    (Atom("timeout"), OtherTerm(Atom("timeout"))),
 ]
 
 
