@@ -1,15 +1,15 @@
 """A simulator and model checker for elections, on the network of `locks.sim`.
 
-It runs the very machines that the actors run: lock servers, agents, and `locks_leader.core.machine`. Its
-modules, from the bottom up:
+It runs what the actors run: lock servers, agents, and the core of instances
+(`locks_leader.core.instance_core`). Its modules, from the bottom up:
 
     A world       parties      who there is, and what they say besides the election's messages
                   rules        `RULES`: which machines a world is made of, ours and wrong ones
                   application  a set that only grows, as the instances' state
-                  member       a simulated instance, with its agents and its mailbox
-                  node         a simulated node; what is done there as soon as it can be
+                  member       a simulated instance: carries out what its core wants done
+                  node         a simulated node; what users do there, and what is done as soon as it can be
                   checks       what must always be true, and what when all is quiet
-                  world        `World`, `Plan`: all of that, under a schedule chosen from outside
+                  world        `ElectionWorld`, `ElectionPlan`: all of that, under a schedule chosen from outside
     At random     schedule     `run`: a schedule at random; `settle`: until all is quiet
                   plan         `draw`: the world of a seed
                   runs         the worlds of many seeds; `storm`: random splits, joins and checks
