@@ -156,7 +156,10 @@ class Peers(NamedTuple):
         return Party(run, os.getpid(), self.processes[:others])
 
     def count_bytes(self, operation: Callable[[], object]) -> list[int]:
-        """The bytes of each message to and from the first peer, largest first, both ways."""
+        """The bytes of the messages to (above 0) and from (below 0) the first peer: a request first.
+
+        An answer may be noted before its request, by another thread: so not the order counts.
+        """
         assert self.node.cluster is not None
         link: Any = self.node.cluster.distribution.links[self.names[0]]
         operation()
@@ -166,7 +169,9 @@ class Peers(NamedTuple):
             operation()
         finally:
             link._socket = bare
-        return counting.pieces
+        sent = [size for size in counting.pieces if size > 0]
+        received = [size for size in counting.pieces if size < 0]
+        return [sent[0], received[0], *sent[1:], *received[1:]]
 
 
 class Counting:

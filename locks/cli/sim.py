@@ -20,9 +20,10 @@ from locks.sim.rules import RULES
 
 if TYPE_CHECKING:
     from locks.sim.case import Case
+    from locks.sim.events import Choice, Event
     from locks.sim.plan import Plan
     from locks.sim.runs import FailedRun
-    from locks.sim.world import Choice, Event, World
+    from locks.sim.world import World
 
 __all__ = ["add_command"]
 

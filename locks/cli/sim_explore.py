@@ -13,10 +13,10 @@ from locks.sim.rules import RULES
 from locks.sim.script import write_script
 
 if TYPE_CHECKING:
+    from locks.sim.events import Choice
     from locks.sim.explore import Explored
     from locks.sim.plan import Plan
     from locks.sim.small_worlds import Kind
-    from locks.sim.world import Choice
 
 __all__ = ["EXPLORE", "Search", "Total", "add_arguments", "explore_all", "searches"]
 

@@ -21,7 +21,7 @@ from locks.model import LockId, View, check_timeout, show
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
-from locks.node.ports import Background, Guard, PendingCall
+from locks.node.ports import Background, OriginalGuard, PendingCall
 from locks.node.server import Server
 from locks.node.statistics import Counters, NodeStatistics
 from locks.otp.calls import BlockingCall
@@ -274,7 +274,7 @@ class Node:
     # --- What its actors need -------------------------------------------------------------------
 
     @property
-    def guard(self) -> Guard | None:
+    def guard(self) -> OriginalGuard | None:
         """What refuses calls, if nodes that run the original may be asked."""
         return None if self.cluster is None else self.cluster.original_peers
 

@@ -18,7 +18,7 @@ from locks.node.statistics import Counters
 from locks.runtime import Client, Waiter
 from locks.runtime.inline import Turn
 
-__all__ = ["Background", "Guard", "NodePort", "PendingCall"]
+__all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall"]
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Background(Protocol):
         """End it, after the work that it was given."""
 
 
-class Guard(Protocol):
+class OriginalGuard(Protocol):
     """Refuses what can't be promised for locks on nodes that run the original."""
 
     def check_unlock(self, agent: AgentMachine, lock_id: LockId) -> None:
@@ -82,7 +82,7 @@ class NodePort(Protocol):
         """The agents of each client that has transactions here."""
 
     @property
-    def guard(self) -> Guard | None:
+    def guard(self) -> OriginalGuard | None:
         """What refuses calls, if nodes that run the original may be asked."""
 
     @property

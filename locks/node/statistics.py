@@ -1,4 +1,4 @@
-"""What a node counts. A new counter is a field of both classes; who counts it adds to `Counters`."""
+"""What a node counts. A new counter is a field of both classes."""
 
 from __future__ import annotations
 
@@ -37,15 +37,16 @@ class Counters:
     __slots__ = ("aborted", "deadlocks", "knowledge", "transactions")
 
     def __init__(self) -> None:
-        for name in self.__slots__:
-            setattr(self, name, 0)
-
-    aborted: int
-    deadlocks: int
-    knowledge: int
-    transactions: int
+        self.transactions = self.aborted = self.deadlocks = self.knowledge = 0
 
     def statistics(self, name: str, agents: int, table: TableStatistics) -> NodeStatistics:
         """All counters, with what is not counted but looked up."""
-        counted = {each: getattr(self, each) for each in self.__slots__}
-        return NodeStatistics(name=name, agents=agents, table=table, **counted)
+        return NodeStatistics(
+            name=name,
+            transactions=self.transactions,
+            aborted=self.aborted,
+            deadlocks=self.deadlocks,
+            agents=agents,
+            knowledge=self.knowledge,
+            table=table,
+        )

@@ -7,8 +7,8 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
                   rules        `RULES`: which machines a world is made of, ours and others
                   host         simulated agents; `Violation`
                   client       their clients
+                  events       what can happen, and what has happened
                   checks       what must always be true
-                  by_hand      what can happen, and making it happen step by step
                   world        `World`, `Faults`: all of that, under a schedule chosen from outside
     At random     schedule     `run`: a schedule by a policy; `finish`: what is left, in order;
                                `carry_on`: the loop of both, for any world

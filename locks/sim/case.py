@@ -1,7 +1,7 @@
 """Cases: a world and what is to happen in it, written down so that it can be repeated.
 
 A seed says everything about a run, but only as long as worlds are drawn from seeds in the same way.
-A case stands for itself. What happens is a list of *moves*, the choices of `locks.sim.world` in
+A case stands for itself. What happens is a list of *moves*, the choices of `locks.sim.events` in
 terms of clients' numbers, so that it still makes sense when something else in the world is changed:
 
     1            client 1 takes its next step
@@ -29,12 +29,13 @@ from typing import Literal, NamedTuple, get_args
 
 from locks.errors import InvalidOption, assert_never
 from locks.sim.client import SERIALS, Fate
+from locks.sim.events import Choice
 from locks.sim.network import Link, NodeChange, PairChange, Party
 from locks.sim.plan import Plan, node_names
 from locks.sim.rules import OURS, RULES, Rule
 from locks.sim.schedule import endless, finish
 from locks.sim.script import Script, parse_script, write_script
-from locks.sim.world import Choice, Faults, World
+from locks.sim.world import Faults, World
 
 __all__ = [
     "OPTIONS",

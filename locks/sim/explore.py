@@ -21,10 +21,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from locks.sim.events import Choice
 from locks.sim.host import Violation
 from locks.sim.search import DepthFirst, TooManyStates, Visit
 from locks.sim.space import Space, State, Transition
-from locks.sim.world import Choice, World
+from locks.sim.world import World
 
 __all__ = ["Explored", "TooManyStates", "explore"]
 

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from locks.sim.events import Choice
 from locks.sim.plan import ANY, Plan, Shape, plan
 from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import POLICIES, run
-from locks.sim.world import Choice, World
+from locks.sim.world import World
 
 __all__ = ["FailedRun", "Tally", "run_plan", "run_seeds"]
 

@@ -22,9 +22,10 @@ from typing import Any, Literal, NoReturn, Protocol, TypeVar, get_args
 
 from locks.errors import InvalidOption, assert_never
 from locks.sim.client import SERIALS
+from locks.sim.events import Choice
 from locks.sim.host import Violation
 from locks.sim.network import Network
-from locks.sim.world import Choice, World
+from locks.sim.world import World
 
 __all__ = [
     "POLICIES",

@@ -27,10 +27,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from locks.errors import InvalidOption
+from locks.sim.events import Choice
 from locks.sim.host import Violation
 from locks.sim.search import Model, collector_off, too_many
 from locks.sim.space import Space, State, Transition
-from locks.sim.world import Choice, World
+from locks.sim.world import World
 
 __all__ = ["Found", "shortest", "shortest_schedule"]
 

@@ -15,10 +15,10 @@ from typing import Any, get_args
 
 from locks.model import LockId
 from locks.sim.case import Case, Move, case_of, kind_of, replay
+from locks.sim.events import Choice
 from locks.sim.plan import lock_name, node_names
 from locks.sim.schedule import POLICIES, run
 from locks.sim.script import Script, Step, StepKind
-from locks.sim.world import Choice
 
 __all__ = ["shrink", "weight"]
 

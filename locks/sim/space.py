@@ -42,10 +42,11 @@ from locks.sim.checks import (
     keys,
 )
 from locks.sim.client import ScriptedClient
+from locks.sim.events import FAULTS, Choice
 from locks.sim.network import Change, Network, Pair
 from locks.sim.outages import Outages
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
-from locks.sim.world import FAULTS, Choice, World
+from locks.sim.world import World
 
 __all__ = ["Space", "State", "Transition"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from locks.core.agent.wait_graph import Exploration
 from locks.errors import assert_never
 from locks.model import AgentId
+from locks.sim.events import Event
 from locks.sim.host import Message
 from locks.sim.network import Link, Party, home_of
-from locks.sim.world import Event
 
 __all__ = ["Post", "agents_of", "neighbours", "nodes_of"]
 

@@ -1,19 +1,7 @@
 """A world of lock servers, agents and clients, under a schedule that is chosen from outside.
 
 It runs the very machines that the actors run. `World.choices` says what can happen next, `World.do`
-makes it happen and checks what must always be true (`locks.sim.checks`). A choice is a pair:
-
-    ("deliver", link)   the first message on a link arrives
-    ("settle", number)  a client's agents look at what they know; at any time, for messages can be on
-                        their way for as long as they like
-    ("step", number)    a client takes its next step
-    ("time out", n)     a client gives up waiting
-    ("die", number)     a client dies, or its agent crashes
-    ("notice", pair)    a node notices that its connection to another one is gone, or is there
-    ("connect", pair)   two nodes are connected again
-    ("cut", pair), ("mend", pair), ("crash", node), ("restart", node)
-
-The last four are *faults*, and their ends. They never need to happen.
+makes it happen and checks what must always be true (`locks.sim.checks`).
 """
 
 from __future__ import annotations
@@ -27,7 +15,6 @@ from locks.core.messages import Remove, ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId
-from locks.sim.by_hand import Act, ByHand, Choice
 from locks.sim.checks import (
     check_clean,
     check_done,
@@ -45,51 +32,14 @@ from locks.sim.checks import (
     serve,
     to_agents,
 )
-from locks.sim.client import Fate, ScriptedClient
+from locks.sim.client import SERIALS, Fate, ScriptedClient
+from locks.sim.events import Act, Choice, Event
 from locks.sim.host import Host, Mail, Message, Violation
 from locks.sim.network import Change, Link, Network, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Step, script
 
-__all__ = ["FAULTS", "Act", "Choice", "Event", "Faults", "World"]
-
-FAULTS = ("cut", "mend", "crash", "restart")  # with their ends; none of them needs to happen
-
-
-class Event(NamedTuple):
-    """One thing that happened, for traces.
-
-    Attributes:
-        number: Its number, from 1.
-        time: Seconds of virtual time.
-        choice: What happened.
-        party: Where: a lock server, an agent, or nobody.
-        step: The step that a client takes; None if it ends.
-        message: The message that has arrived.
-        fate: How a client dies.
-        there: Whether a node that is noticed is there.
-        sent: The messages sent.
-        found: What an agent found when it looked at what it knows.
-        told: Whether the client was told that it has all its locks.
-        ended: The clients, by number, that have ended.
-        lost: The clients, by number, that have lost what they were told they have, and what.
-        token: The lock of which the client has got the fencing token, and the token.
-    """
-
-    number: int
-    time: float
-    choice: Choice
-    party: Party | None = None
-    step: Step | None = None
-    message: Message | None = None
-    fate: Fate | None = None
-    there: bool = False
-    sent: tuple[Mail, ...] = ()
-    found: Exploration | None = None
-    told: bool = False
-    ended: tuple[int, ...] = ()
-    lost: tuple[tuple[int, tuple[LockId, ...]], ...] = ()
-    token: tuple[LockId, int] | None = None
+__all__ = ["Faults", "World"]
 
 
 class Faults(NamedTuple):
@@ -113,7 +63,7 @@ class Faults(NamedTuple):
 NO_FAULTS = Faults()
 
 
-class World(ByHand):
+class World:
     """Lock servers, clients, and messages on their way.
 
     Args:
@@ -415,6 +365,50 @@ class World(ByHand):
             case _:
                 assert_never(change)
         self._note(change)
+
+    # --- By hand
+
+    def step(self, *numbers: int) -> None:
+        """Let clients take their next steps."""
+        for number in numbers:
+            self.do(("step", number))
+
+    def deliver(self, *parties: int | str) -> None:
+        """Deliver messages, the oldest first, as long as there are any to these parties.
+
+        Without any parties, to all; agents look at what they know when all has arrived. Parties
+        are nodes, or numbers of clients.
+        """
+        while True:
+            links = [link for link in self.network.deliverable() if self._is_one(link[1], parties)]
+            settling = [n for n in self.unsettled if not parties or n in parties]
+            if links:
+                self.do(("deliver", self.network.oldest(links)))
+            elif settling:
+                self.do(("settle", settling[0]))
+            else:
+                return
+
+    def deliver_one(self, sender: int | str, receiver: int | str) -> None:
+        """Deliver the next message of one party to another; parties as for `deliver`."""
+        (link,) = self._between(sender, receiver)
+        self.do(("deliver", link))
+
+    def deliver_between(self, sender: int | str, receiver: int | str) -> None:
+        """Deliver all that is on its way from one party to another; parties as for `deliver`."""
+        while self._between(sender, receiver):
+            self.deliver_one(sender, receiver)
+
+    def _between(self, sender: int | str, receiver: int | str) -> list[Link]:
+        return [
+            link
+            for link in self.network.deliverable()
+            if self._is_one(link[0], (sender,)) and self._is_one(link[1], (receiver,))
+        ]
+
+    def _is_one(self, party: Party, parties: tuple[int | str, ...]) -> bool:
+        number = party if isinstance(party, str) else party.serial % SERIALS
+        return not parties or number in parties
 
     # --- What must always be true
 

@@ -2,31 +2,31 @@
 
 Theory of operation
 -------------------
-Four planes are kept apart. The *membership* says who takes part (`locks_leader.core.membership`; process groups
-find them). The *contest* is for one write lock on all nodes that are up; its agent, an ordinary one of
-`locks`, tells how it stands. The *merge* lock, under which states are brought together, is taken by a
-second agent that aborts on a deadlock. The *role* is what this machine is about: candidate,
-following, syncing, leader; `TRANSITIONS` has all that can become of it.
+Four planes are kept apart. The *membership* says who takes part (process groups find them). The
+*contest* is for one write lock on all nodes that are up; its agent, an ordinary one of `locks`, tells
+how it stands. The *merge* lock, under which states are brought together, is taken by a second agent
+that aborts on a deadlock. The *role* is what this machine is about: candidate, following, syncing,
+leader; `TRANSITIONS` has all that can become of it.
 
-Who has won the contest, on nodes that are enough for the policy, takes the merge lock on these nodes and
-lets their lock servers confirm a fencing token of the contest's lock, at the same time. With
-both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
-the instances on its ground. Whoever comes later is led after the leader has taken the lock there as
+An instance that has won the contest, on nodes that are enough for the policy, takes the merge lock on
+these nodes and lets their lock servers confirm a fencing token of the contest's lock, at the same time.
+With both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
+the instances on its ground. One that comes later is led after the leader has taken the lock there as
 well, and the merge lock once more. A leader that loses the lock on any node of its ground, other
 than with the node, steps down and tells those whom it led.
 
 **Terms make announcements safe.** The lock server of each node of the ground has confirmed the term, so
-whoever gets the lock there next gets it with a larger version, and has a larger term. Therefore an
-instance follows whoever announces itself with a larger term than it has known; what comes
-with a smaller one is stale.
+the next one that gets the lock there gets it with a larger version, and has a larger term. So an
+instance follows a leader with a larger term than it has known; what comes with a smaller one is stale.
 
 **The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge
 lock, its own node among them. Two that asked each other would both have it on both nodes. So two
 leaders that meet never wait for each other, nor do several in a circle.
 
-A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before anything
-else happens; the core around the machine (`locks_leader.core.instance_core`) lets other events wait. The
-original's module is `locks_leader`; it writes down the planes in `LOCKS_LEADER_IDEAS.md`.
+A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before
+anything else happens; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or
+knows a clock or a network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the
+planes.
 """
 
 from __future__ import annotations

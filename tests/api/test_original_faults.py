@@ -138,11 +138,11 @@ def test_checker_finds_conflicts(run: Run) -> None:
     table = locks.start().server.machine.table
     entries = [entry for entry in table.view(("a",)) if entry.granted]
     for entry in entries:
-        entry.write = True
+        entry.mode = "write"
     with pytest.raises(AssertionError):
         replay.check()
     for entry in entries:
-        entry.write = False
+        entry.mode = "read"
     replay.finish()
 
 

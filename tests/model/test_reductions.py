@@ -97,7 +97,7 @@ def events(world: World, reduce: bool) -> set[Any]:
             new = space.after(state, move)
             if new is None:
                 continue
-            if not move.faults and move.what != SETTLE:
+            if not move.changes and move.what != SETTLE:
                 found.add((state[0][move.party], move.what))
             if new not in seen:
                 seen.add(new)
@@ -123,7 +123,7 @@ def test_a_fault_in_a_rare_state_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     told = AgentMachine.receive
 
     def receive(self: AgentMachine, message: Any) -> Any:
-        unlooked = self.unsettled and self._resolver.active and not self._resolver.surrendering
+        unlooked = self.unsettled and self.outlook() is not None and not self.study.giving_up
         if unlooked and isinstance(message, RequestStates):
             raise Violation("told before it has looked")
         return told(self, message)

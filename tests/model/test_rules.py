@@ -20,13 +20,14 @@ import pytest
 from locks.core.server import table as lock_table
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
+from locks.sim.events import Choice
 from locks.sim.explore import explore
 from locks.sim.host import Violation
 from locks.sim.plan import Plan, plan
 from locks.sim.rules import OURS, RULES, Rule
 from locks.sim.schedule import run
 from locks.sim.small_worlds import ring, rings, start
-from locks.sim.world import Choice, World
+from locks.sim.world import World
 
 OPPOSITE = ["write a; write b", "write b; write a"]
 

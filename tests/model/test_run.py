@@ -18,11 +18,12 @@ from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.errors import InvalidOption
 from locks.sim.case import Case, case_of, kind_of, parse_case, replay
+from locks.sim.events import Choice
 from locks.sim.plan import Plan, Shape, plan
 from locks.sim.rules import Rule
 from locks.sim.runs import Tally, run_plan, run_seeds
 from locks.sim.schedule import finish, run
-from locks.sim.world import Choice, Faults, World
+from locks.sim.world import Faults, World
 
 FAILED = Path(__file__).with_name("failed.txt")
 LINES = [line for line in FAILED.read_text().splitlines() if line and not line.startswith("#")]

@@ -1,8 +1,8 @@
 """The lock server as a pure state machine: messages in, effects out.
 
 It owns one node's lock table, notifies agents of what they need to know
-(`locks.core.server.notifier`), and tells watchers the views of the ids that they watch. It knows no clock, no actor and no network; the
-actor around it is `locks.node.server`.
+(`locks.core.server.notifier`), and tells watchers the views of the ids that they watch. It knows no
+clock, no actor and no network; the actor around it is `locks.node.server`.
 """
 
 from __future__ import annotations
