@@ -22,8 +22,6 @@ __all__ = [
     "MERGE_OPTIONS",
     "NOTHING",
     "Answer",
-    "AskNodes",
-    "AskStanding",
     "AskToken",
     "BeginContest",
     "BeginMerge",
@@ -34,7 +32,6 @@ __all__ = [
     "CastMade",
     "ContestGone",
     "ContestStanding",
-    "ContestTold",
     "Effect",
     "Elect",
     "Elected",
@@ -46,12 +43,13 @@ __all__ = [
     "IncludeNodes",
     "Incoming",
     "LeaderCalled",
+    "Look",
+    "Looked",
     "MemberDown",
     "MemberJoined",
     "MergeTold",
     "MonitorMember",
     "NodeLost",
-    "NodesTold",
     "NotSent",
     "Noticed",
     "Origin",
@@ -223,16 +221,18 @@ Incoming = (
 # --- What answers an effect ---------------------------------------------------------------------
 
 
-class NodesTold(NamedTuple):
-    """The answer to `AskNodes`: the nodes whose lock servers are up."""
+class Looked(NamedTuple):
+    """The answer to `Look`.
+
+    Attributes:
+        alive: The nodes whose lock servers are up.
+        round: The round that was asked for.
+        standing: How the contest stands; `None` without a round, or if its agent has ended, which
+            will be told.
+    """
 
     alive: frozenset[str]
-
-
-class ContestTold(NamedTuple):
-    """The answer to `AskStanding`; `None` if the agent has ended, which will be told."""
-
-    round: int
+    round: int | None
     standing: ContestStanding | None
 
 
@@ -250,20 +250,20 @@ class NotSent(NamedTuple):
     error: Exception
 
 
-Answer = NodesTold | ContestTold | Elected | NotSent
+Answer = Looked | Elected | NotSent
 Event = Incoming | Answer
 
 # --- What is to be done -------------------------------------------------------------------------
 
 
-class AskNodes(NamedTuple):
-    """Say now which nodes are up: `NodesTold`."""
+class Look(NamedTuple):
+    """Say now which nodes are up, and how the contest stands: `Looked`.
 
+    Attributes:
+        round: The round of the contest; `None` if it takes no part.
+    """
 
-class AskStanding(NamedTuple):
-    """Say now how the contest stands: `ContestTold`."""
-
-    round: int
+    round: int | None
 
 
 class BeginContest(NamedTuple):
@@ -362,8 +362,7 @@ class CastLost(NamedTuple):
 
 
 Effect = (
-    AskNodes
-    | AskStanding
+    Look
     | BeginContest
     | IncludeNodes
     | EndContest

@@ -7,12 +7,11 @@ Around the `Machine`, which decides on roles, stands what every instance needs w
 comes in is put into the mailbox, and taken one at a time. Taking it returns effects; some of them have an
 answer, which is taken in at once:
 
-    core.put(event)
-    core.drive(do)      # do(effect) carries it out, and returns its answer, if it has one by then
+    core.feed(event, do)    # do(effect) carries it out, and returns its answer, if it has one by then
 
 **Look before you answer.** The machine knows what it was told of nodes and of the contest. That may be
 out of date: notifications are on their way, and others are in the mailbox. So it is told anew at the
-moment where it would rely on it (`AskNodes`, then `AskStanding` if it takes part in the contest):
+moment where it would rely on it (`Look`):
 
 * before it takes in a fencing token, which is good for what is granted now,
 * before a leader answers a call, or it might answer its successor, and take something in afterwards,
@@ -35,25 +34,23 @@ from locks.errors import assert_never
 from locks_leader.core.contest import nodes_of
 from locks_leader.core.events import (
     Answer,
-    AskNodes,
-    AskStanding,
     CallBack,
     CallCancelled,
     Called,
     CastLost,
     CastMade,
     ContestGone,
-    ContestTold,
     Effect,
     Elected,
     Grants,
     Incoming,
     LeaderCalled,
+    Look,
+    Looked,
     MemberDown,
     MemberJoined,
     MergeTold,
     NodeLost,
-    NodesTold,
     Noticed,
     NotSent,
     Received,
@@ -111,43 +108,51 @@ class InstanceCore:
     @property
     def ready(self) -> bool:
         """Whether something can be taken."""
-        return bool(self.mailbox) and self.machine.electing is None and self._at_hand is None
+        return bool(self.mailbox) and self.idle
+
+    @property
+    def idle(self) -> bool:
+        """Whether it does nothing that must be finished before anything is taken."""
+        return self.machine.electing is None and self._at_hand is None
 
     def take(self) -> list[Effect]:
         """Take the first of what has come in; returns what is to be done."""
+        return self.taken(self.mailbox.pop(0))
+
+    def taken(self, event: Incoming) -> list[Effect]:
+        """Something is taken; returns what is to be done."""
         machine = self.machine
-        event = self.mailbox.pop(0)
         match event:
             case Received():
                 return machine.receive(event.sender, event.node, event.message)
+            case LeaderCalled():
+                return machine.leader_call(event.call, event.request)
+            case Called():
+                if machine.role == "leader":
+                    return self._look(event)
+                return [CallBack("handle_call", event)]
             case Noticed():
-                return [AskNodes()]
-            case Started():
-                return machine.start()
+                return [Look(machine.round)]
+            case TokenTold():
+                return self._look(event)
+            case MergeTold():
+                return machine.merge(event.number, event.held)
             case MemberJoined():
                 return machine.joined(event.member, event.node, event.kind)
             case MemberDown():
                 return machine.down(event.member)
             case NodeLost():
                 return self._lost(event.node)
-            case TokenTold():
-                return self._look(event)
             case ContestGone():
                 return machine.agent_gone(event.round)
-            case MergeTold():
-                return machine.merge(event.number, event.held)
-            case Resync():
-                return machine.resync(event.member)
-            case LeaderCalled():
-                return machine.leader_call(event.call, event.request)
-            case CallCancelled():
-                return machine.cancel(event.call)
             case CastMade():
                 return machine.leader_cast(event.request)
-            case Called():
-                if machine.role == "leader":
-                    return self._look(event)
-                return [CallBack("handle_call", event)]
+            case CallCancelled():
+                return machine.cancel(event.call)
+            case Resync():
+                return machine.resync(event.member)
+            case Started():
+                return machine.start()
             case _:
                 return assert_never(event)
 
@@ -156,10 +161,8 @@ class InstanceCore:
     def answer(self, answer: Answer) -> list[Effect]:
         """Take in the answer to an effect; returns what is to be done."""
         match answer:
-            case NodesTold():
-                return self._sees(answer.alive)
-            case ContestTold():
-                return self._stands(answer)
+            case Looked():
+                return self._looked(answer)
             case Elected():
                 return self._look(answer)
             case NotSent():
@@ -168,30 +171,24 @@ class InstanceCore:
                 return assert_never(answer)
 
     def _lost(self, node: str) -> list[Effect]:
-        effects = self._told_nodes(self.machine.alive - {node})
-        return effects if self.machine.electing is not None else [*effects, AskNodes()]
+        machine = self.machine
+        effects = machine.nodes(machine.alive - {node}) if node in machine.alive else []
+        return effects if machine.electing is not None else [*effects, Look(machine.round)]
 
     def _look(self, then: Called | Elected | TokenTold) -> list[Effect]:
         self._at_hand = then
-        return [AskNodes()]
+        return [Look(self.machine.round)]
 
-    def _sees(self, alive: frozenset[str]) -> list[Effect]:
-        """The first half of looking: the nodes."""
-        was_electing = self.machine.electing
-        effects = self._told_nodes(alive)
-        round = self.machine.round
-        if self.machine.electing is not was_electing:
-            return effects + self._go_on()  # it looks again when `elected` has returned
-        return [*effects, AskStanding(round)] if round is not None else effects + self._go_on()
-
-    def _told_nodes(self, alive: frozenset[str]) -> list[Effect]:
-        return [] if alive == self.machine.alive else self.machine.nodes(alive)
-
-    def _stands(self, told: ContestTold) -> list[Effect]:
-        """The second half: the contest."""
+    def _looked(self, seen: Looked) -> list[Effect]:
+        machine = self.machine
         effects: list[Effect] = []
-        if told.standing is not None:
-            effects = self.machine.contest(told.round, told.standing)
+        if seen.alive != machine.alive:
+            electing = machine.electing
+            effects = machine.nodes(seen.alive)
+            if machine.electing is electing:  # else it looks when `elected` has returned
+                return [*effects, Look(machine.round)]  # what is done now changes the contest
+        elif seen.round is not None and seen.standing is not None:
+            effects = machine.contest(seen.round, seen.standing)
         return effects + self._go_on()
 
     def _go_on(self) -> list[Effect]:
@@ -252,6 +249,15 @@ class InstanceCore:
 
     # --- Carrying out ---------------------------------------------------------------------------
 
+    def feed(self, event: Incoming, do: Do) -> None:
+        """Something comes in; all that can be taken is, and what is to be done is carried out."""
+        if self.mailbox or not self.idle:
+            self.put(event)
+        else:
+            self.carry_out(self.taken(event), do)
+        if self.mailbox:
+            self.drive(do)
+
     def drive(self, do: Do) -> None:
         """Take all that can be taken, and carry out what is to be done."""
         while self.ready:
@@ -263,4 +269,4 @@ class InstanceCore:
         while left:
             answer = do(left.pop())
             if answer is not None:
-                left += reversed(self.answer(answer))
+                left += self.answer(answer)[::-1]

@@ -24,8 +24,9 @@ lock, its own node among them. Two that asked each other would both have it on b
 leaders that meet never wait for each other, nor do several in a circle.
 
 A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before
-anything else happens; other messages wait meanwhile. Nothing here blocks, or knows a clock or a
-network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
+anything else happens; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or
+knows a clock or a network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the
+planes.
 """
 
 from __future__ import annotations
@@ -239,68 +240,63 @@ class Machine:
     # --- What others say ------------------------------------------------------------------------
 
     def receive(self, sender: Member, node: str, message: Message) -> list[Effect]:
-        """Take in a message of another instance.
-
-        Args:
-            sender: Who sent it.
-            node: The sender's node.
-            message: The message.
-        """
+        """Take in a message of another instance, which is on this node."""
         match message:
-            case Announce():
-                self._announced(sender, node, message)
-            case FromLeader() | Affirm() | Resign() if sender != self.leader:
-                pass
-            case FromLeader():
-                self.term = max(self.term, message.term)
-                self._out.append(CallBack("from_leader", (message.payload,)))
-            case Affirm():
-                self.term = max(self.term, message.term)
-            case Resign():
-                self._orphaned()
-            case YieldTo():
-                self._asked_to_yield(sender, message)
             case Forward():
                 if self.role == "leader":
                     self._serve(Kept(message.number, message.request), sender)
                 else:
                     self._out.append(SendToMember(sender, NotTheLeader(message.number)))
+                return self._flush()
             case ForwardAnswer():
                 self._calls.answered(sender, message.number, message.value)
+                return self._flush()
             case NotTheLeader():
                 self._calls.refused(sender, message.number)
                 if self.leader != sender:
                     self._serve_kept()
+                return self._flush()
             case LeaderCast():
-                self._calls.kept.append(Kept(None, message.request))
-                self._serve_kept()
+                return self.leader_cast(message.request)
+            case FromLeader() | Affirm() | Resign() if sender != self.leader:
+                pass
+            case FromLeader() | Affirm():
+                self.term = max(self.term, message.term)
+                if isinstance(message, FromLeader):
+                    self._out.append(CallBack("from_leader", (message.payload,)))
+            case Resign():
+                self._orphaned()
+            case Announce():
+                self._announced(sender, node, message)
+            case YieldTo():
+                self._asked_to_yield(sender, message)
             case _:
                 assert_never(message)
         return self._conclude()
 
-    # --- Calls ----------------------------------------------------------------------------------
+    # --- Calls, which change nothing about who leads --------------------------------------------
 
     def leader_call(self, call: Hashable, request: Any) -> list[Effect]:
         """Somebody calls the leader through this instance; `call` is answered by `Reply`."""
         self._calls.take_in(call, request)
         self._serve_kept()
-        return self._conclude()
+        return self._flush()
 
     def leader_cast(self, request: Any) -> list[Effect]:
         """Somebody sends the leader a message through this instance."""
         self._calls.kept.append(Kept(None, request))
         self._serve_kept()
-        return self._conclude()
+        return self._flush()
 
     def not_sent(self, number: int, error: Exception) -> list[Effect]:
         """A call can't be passed on, as there is something in it that can't be sent."""
         self._calls.not_sent(number, error)
-        return self._conclude()
+        return self._flush()
 
     def cancel(self, call: Hashable) -> list[Effect]:
         """Nobody waits for the answer to a call any more; if it waits here, it is not carried out."""
         self._calls.cancel(call)
-        return self._conclude()
+        return self._flush()
 
     def reply(self, origin: Origin, value: Any) -> list[Effect]:
         """The leader answers a call; from any thread."""
@@ -367,6 +363,9 @@ class Machine:
             if may != self._contest.contending:
                 self._contest.contend() if may else self._withdraw()
             self._strive()
+        return self._flush()
+
+    def _flush(self) -> list[Effect]:
         effects = self._out[:]
         self._out.clear()
         return effects

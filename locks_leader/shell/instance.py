@@ -36,8 +36,6 @@ from locks.runtime import tell
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of
 from locks_leader.core.events import (
     Answer,
-    AskNodes,
-    AskStanding,
     AskToken,
     BeginContest,
     BeginMerge,
@@ -55,12 +53,13 @@ from locks_leader.core.events import (
     IncludeNodes,
     Incoming,
     LeaderCalled,
+    Look,
+    Looked,
     MemberDown,
     MemberJoined,
     MergeTold,
     MonitorMember,
     NodeLost,
-    NodesTold,
     Noticed,
     NotSent,
     Origin,
@@ -184,6 +183,8 @@ class Instance(GeventActor):
 
     def _take(self, message: Any) -> Any:
         kind = type(message)
+        if kind is tuple and message and isinstance(message[0], Atom):
+            return self._term(message)
         if kind in INCOMING:
             if self.node.running or kind not in OF_AGENTS:  # else it is about to be stopped, too
                 self._feed(message)
@@ -194,8 +195,6 @@ class Instance(GeventActor):
                 self._original_candidates.viewed(message)
         elif kind is Begin:
             self._begin()
-        elif kind is tuple and message and isinstance(message[0], Atom):
-            return self._term(message)
         elif kind is tuple and message and self._original_candidates is not None and not self.asked:
             if not self._original_candidates.receive(message):  # an answer to what was passed on
                 return self._other(message)
@@ -270,8 +269,7 @@ class Instance(GeventActor):
         """Give the core an event, and do what it wants done."""
         if type(event) is MemberDown:
             self._forget(event.member)
-        self.core.put(event)
-        self.core.drive(self._do)
+        self.core.feed(event, self._do)
 
     def _forget(self, member: Any) -> None:
         watched = self._watched.pop(member, None)
@@ -289,15 +287,13 @@ class Instance(GeventActor):
                 return self._send(effect)
             case CallBack():
                 self._call_back(effect)
-            case AskNodes():
-                return NodesTold(self.node.alive)
-            case AskStanding():
-                return transactions.tell_standing(effect)
+            case Reply():
+                self._answers.pop(effect.call)(effect.value)
+            case Look():
+                return Looked(self.node.alive, effect.round, transactions.standing())
             case Elect():
                 newcomer: Any = effect.newcomer
                 return Elected(outcome_of(self._callbacks.elected(self.election, newcomer)))
-            case Reply():
-                self._answers.pop(effect.call)(effect.value)
             case BeginContest():
                 transactions.begin_contest(effect)
             case IncludeNodes():
@@ -337,6 +333,10 @@ class Instance(GeventActor):
         callbacks, election = self._callbacks, self.election
         what, whom = (*effect.args, None, None)[:2]
         match effect.name:
+            case "handle_leader_call":
+                self._serve(callbacks.handle_leader_call, what, partial(self._answer, whom))
+            case "handle_call":
+                self._serve(callbacks.handle_call, what, whom)
             case "surrendered":
                 callbacks.surrendered(what, election)
             case "stepped_down":
@@ -347,10 +347,6 @@ class Instance(GeventActor):
                 callbacks.handle_down(what, election)
             case "handle_leader_cast":
                 callbacks.handle_leader_cast(what, election)
-            case "handle_leader_call":
-                self._serve(callbacks.handle_leader_call, what, partial(self._answer, whom))
-            case "handle_call":
-                self._serve(callbacks.handle_call, what, whom)
             case _:
                 assert_never(effect.name)
 

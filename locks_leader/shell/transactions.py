@@ -21,13 +21,11 @@ from locks_leader.core.events import (
     CONTEST_OPTIONS,
     LOCK,
     MERGE_OPTIONS,
-    AskStanding,
     AskToken,
     BeginContest,
     BeginMerge,
     ContestGone,
     ContestStanding,
-    ContestTold,
     Grants,
     IncludeNodes,
     Incoming,
@@ -94,9 +92,17 @@ class Transactions:
         except LocksError:
             tell(self._client, TokenTold(wanted.round, None))
 
-    def tell_standing(self, wanted: AskStanding) -> ContestTold:
-        """How the contest stands now."""
-        return ContestTold(wanted.round, self._standing())
+    def standing(self) -> ContestStanding | None:
+        """How the contest stands now; `None` if it takes no part, or the agent has ended."""
+        agent = self._contest
+        if agent is None:
+            return None
+        try:
+            has_all = locks.transaction_status(agent).status == "have_all_locks"
+            (info,) = locks.lock_info(agent)
+        except LocksError:
+            return None  # that it has ended will be told
+        return standing_of(info.granted, info.versions, has_all and info.held)
 
     def vouched(self) -> Grants | Exception | None:
         """What the contest's agent vouches for; from any thread. An error if it does not."""
@@ -113,17 +119,6 @@ class Transactions:
     def _ask(self, nodes: frozenset[str]) -> None:
         assert self._contest is not None
         locks.lock_nowait(self._contest, self.lock_id, LOCK[0], sorted(nodes), LOCK[1])
-
-    def _standing(self) -> ContestStanding | None:
-        agent = self._contest
-        if agent is None:
-            return None
-        try:
-            has_all = locks.transaction_status(agent).status == "have_all_locks"
-            (info,) = locks.lock_info(agent)
-        except LocksError:
-            return None  # it has ended; that will be told
-        return standing_of(info.granted, info.versions, has_all and info.held)
 
     def _contest_news(self, round: int, news: Notification) -> None:
         event: Incoming = Noticed()

@@ -30,8 +30,6 @@ from locks_leader.core.events import (
     LOCK,
     MERGE_OPTIONS,
     Answer,
-    AskNodes,
-    AskStanding,
     AskToken,
     BeginContest,
     BeginMerge,
@@ -42,7 +40,6 @@ from locks_leader.core.events import (
     CastMade,
     ContestGone,
     ContestStanding,
-    ContestTold,
     Effect,
     Elect,
     Elected,
@@ -51,11 +48,12 @@ from locks_leader.core.events import (
     IncludeNodes,
     Incoming,
     LeaderCalled,
+    Look,
+    Looked,
     MemberDown,
     MergeTold,
     MonitorMember,
     NodeLost,
-    NodesTold,
     Noticed,
     NotSent,
     Origin,
@@ -339,10 +337,8 @@ class SimulatedInstance:
     def _do(self, effect: Effect) -> Answer | None:
         member: Any
         match effect:
-            case AskNodes():
-                return NodesTold(self.node.alive)
-            case AskStanding():
-                return ContestTold(effect.round, self._standing())
+            case Look():
+                return Looked(self.node.alive, effect.round, self._standing())
             case BeginContest():
                 self.round = effect.round
                 self.contest = self.node.new_agent(self.ref, CONTEST_OPTIONS)

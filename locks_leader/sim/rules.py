@@ -17,6 +17,7 @@ from locks_leader.core.events import (
     Effect,
     Elected,
     Grants,
+    Incoming,
     NotSent,
     Reply,
     TokenTold,
@@ -168,23 +169,19 @@ class _Deaf(Machine):
 class _BlindCore(InstanceCore):
     """A fencing token is taken in without looking first."""
 
-    def take(self) -> list[Effect]:
-        event = self.mailbox[0]
+    def taken(self, event: Incoming) -> list[Effect]:
         if isinstance(event, TokenTold):
-            del self.mailbox[0]
             return self.machine.token(event.round, event.token)
-        return super().take()
+        return super().taken(event)
 
 
 class _TrustingCore(InstanceCore):
     """A leader answers a call without looking whether it still leads."""
 
-    def take(self) -> list[Effect]:
-        event = self.mailbox[0]
+    def taken(self, event: Incoming) -> list[Effect]:
         if isinstance(event, Called):
-            del self.mailbox[0]
             return [CallBack("handle_call", event)]
-        return super().take()
+        return super().taken(event)
 
 
 class _RashCore(InstanceCore):
@@ -200,8 +197,8 @@ class _ImpatientCore(InstanceCore):
     """It takes what comes in while `elected` runs."""
 
     @property
-    def ready(self) -> bool:
-        return bool(self.mailbox)
+    def idle(self) -> bool:
+        return True
 
 
 class _MuteCore(InstanceCore):

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from locks_leader.core.events import Answer, CallBack, Effect, Event, Received
+from locks_leader.core.events import Answer, CallBack, Effect, Event, Incoming, Received
 from locks_leader.core.instance_core import Do, InstanceCore
 from locks_leader.core.machine import TRANSITIONS, Change, Machine
 from locks_leader.core.messages import Message
@@ -112,12 +112,11 @@ def noting() -> Iterator[set[Any]]:
     class Noting(InstanceCore):
         """Notes what comes in, and what is to be done."""
 
-        def take(self) -> list[Effect]:
-            event = self.mailbox[0]
+        def taken(self, event: Incoming) -> list[Effect]:
             seen.add(type(event).__name__)
             if isinstance(event, Received):
                 seen.add(type(event.message).__name__)
-            return super().take()
+            return super().taken(event)
 
         def answer(self, answer: Answer) -> list[Effect]:
             seen.add(type(answer).__name__)

@@ -10,8 +10,6 @@ from locks.errors import MisuseError
 from locks_leader.core.contest import NO_GRANTS
 from locks_leader.core.events import (
     Answer,
-    AskNodes,
-    AskStanding,
     AskToken,
     BeginContest,
     BeginMerge,
@@ -22,7 +20,6 @@ from locks_leader.core.events import (
     CastMade,
     ContestGone,
     ContestStanding,
-    ContestTold,
     Effect,
     Elect,
     Elected,
@@ -31,12 +28,13 @@ from locks_leader.core.events import (
     Grants,
     HandOver,
     LeaderCalled,
+    Look,
+    Looked,
     MemberDown,
     MemberJoined,
     MergeTold,
     MonitorMember,
     NodeLost,
-    NodesTold,
     Noticed,
     NotSent,
     Origin,
@@ -83,14 +81,9 @@ class World:
 
     def feed(self, *events: Any) -> list[Effect]:
         """Let events come in; returns what was to be done."""
-        for event in events:
-            self.core.put(event)
-        return self.drive()
-
-    def drive(self) -> list[Effect]:
-        """Let all that can be taken be taken."""
         self.done = []
-        self.core.drive(self.do)
+        for event in events:
+            self.core.feed(event, self.do)
         return self.done
 
     def answer(self, answer: Answer) -> list[Effect]:
@@ -102,10 +95,8 @@ class World:
 
     def do(self, effect: Effect) -> Answer | None:
         """Answer it, or note it."""
-        if isinstance(effect, AskNodes):
-            return NodesTold(self.alive)
-        if isinstance(effect, AskStanding):
-            return ContestTold(effect.round, self.standing)
+        if isinstance(effect, Look):
+            return Looked(self.alive, effect.round, self.standing)
         self.done.append(effect)
         return ELECTED if isinstance(effect, Elect) and self.elects else None
 
@@ -176,19 +167,20 @@ def test_what_follows_from_an_answer_comes_first() -> None:
 
     def do(effect: Effect) -> Answer | None:
         order.append(type(effect))
-        return NodesTold(frozenset({A})) if len(order) < 3000 and type(effect) is AskNodes else None
+        alive = frozenset({A, B} if len(order) == 1 else {A})
+        return Looked(alive, 1, HELD) if len(order) < 3000 and type(effect) is Look else None
 
-    it.carry_out([AskNodes(), CastLost("c", ValueError())], do)
-    assert order == [AskNodes, AskStanding, CastLost]
+    it.carry_out([Look(1), CastLost("c", ValueError())], do)
+    assert order == [Look, Look, Look, BeginMerge, AskToken, CastLost]
 
     class Again(InstanceCore):
         """Asks again and again."""
 
         def answer(self, answer: Answer) -> list[Effect]:
-            return [AskNodes()]
+            return [Look(1)]
 
     order.clear()
-    Again(it.machine).carry_out([AskNodes()], do)
+    Again(it.machine).carry_out([Look(1)], do)
     assert len(order) == 3000
 
 
