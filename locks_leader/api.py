@@ -35,6 +35,7 @@ __all__ = [
 
 Ref = pykka.ActorRef[Any]
 _tickets = itertools.count(1)
+_PROGRAM = os.urandom(8).hex()  # tickets of programs on different machines differ
 
 
 class Info(NamedTuple):
@@ -182,7 +183,7 @@ def leader_call(instance: Ref, request: Any, *, timeout: float | None = 5) -> An
     """
     check_timeout(timeout)
     _check_instance(instance)
-    ticket = f"{os.getpid()}-{next(_tickets)}"
+    ticket = f"{_PROGRAM}-{os.getpid()}-{next(_tickets)}"
     try:
         answer = instance.ask((wire.TAG, wire.CALL, ticket, request), block=False)
         with _withdrawn_if_abandoned(instance, ticket):
