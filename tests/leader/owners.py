@@ -12,7 +12,7 @@ import locks_leader
 from locks.ownership import NotOwner
 from locks_leader import Ownership
 from tests.cluster.nodes import Nodes, peer
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 __all__ = [
     "GROUPS",
@@ -128,15 +128,15 @@ class Hand:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, args=(worker, group), daemon=True)
         self._thread.start()
-        assert self._begun.wait(10)
+        assert self._begun.wait(LIMIT)
 
     def _work(self, worker: Ownership, group: int) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + LIMIT
         while time.monotonic() < deadline:
             try:
                 with worker.hold(group) as self.token:
                     self._begun.set()
-                    assert self._over.wait(20)
+                    assert self._over.wait(2 * LIMIT)
                     return
             except NotOwner:  # not yet
                 time.sleep(0.001)
@@ -144,5 +144,5 @@ class Hand:
     def put_down(self) -> None:
         """End the task."""
         self._over.set()
-        self._thread.join(10)
+        self._thread.join(LIMIT)
         assert not self._thread.is_alive()
