@@ -100,7 +100,7 @@ def begin_transaction(
         agent = _spawn_agent(kept.append, **options)
         if not wanted:
             return agent, LockResult("no_locks", ())
-        return agent, agent.lock_all(agent.node.new_call(), wanted, timeout)
+        return agent, agent.lock_all(wanted, timeout)
     except BaseException:
         for agent in kept:
             agent.let_go()
@@ -225,7 +225,7 @@ def lock(
     wanted = checked_object(user.node, lock_id, mode, nodes, require)
     call = user.node.new_call()
     try:
-        return user.lock_all(call, (wanted,), timeout)
+        return user.lock_by(call, (wanted,), timeout)
     except BaseException:
         user.give_up(call)
         raise

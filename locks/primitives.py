@@ -84,7 +84,7 @@ class Lock:
                     lock_id=self.lock_id,
                 )
             call = node.new_call()
-            agent.lock_all(call, ((self.lock_id, self.mode, (node.name,), "all"),), timeout)
+            agent.lock_by(call, ((self.lock_id, self.mode, (node.name,), "all"),), timeout)
             if hold is not None:
                 hold.held = agent
             return True

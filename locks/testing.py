@@ -294,6 +294,7 @@ class _Agent(Agent):
     def __init__(self, node: NodePort, agent: AgentId, client: AnyClient, **options: Any) -> None:
         super().__init__(node, agent, client, **options)
         self.host = self.node.application.host(self.machine, self._effect)
+        self.abandons = False  # a wait, just now
 
     def start_monitoring(self) -> None:
         """The node says when a client has ended."""
@@ -302,13 +303,8 @@ class _Agent(Agent):
         if event == self.machine.unlock:
             self.host.let_go(args[0])
         self.node.application.note(self.client.name, _in_words(event.__name__, args))
+        self.abandons = event == self.machine.abandon
         super().event(event, *args)
-
-    def put_down(self, event: Callable[..., T], *args: Any) -> T:
-        result = super().put_down(event, *args)
-        if event == self.machine.abandon:
-            self.host.withdrawn()
-        return result
 
     def status(self) -> LockResult:
         result = super().status()
@@ -347,6 +343,8 @@ class _Dispatch(Dispatch):
 
     def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
         if isinstance(sender, _Agent):
+            if sender.abandons:
+                sender.host.withdrawn()
             self.application.perform(sender.host, list(effects))
             return
         for effect in effects:

@@ -158,7 +158,7 @@ class Transaction:
         wanted = checked_object(agent.node, lock_id, mode, nodes, require)
         call = agent.node.new_call()
         try:
-            agent.lock_all(call, (wanted,), self._timeout if timeout is None else timeout)
+            agent.lock_by(call, (wanted,), self._timeout if timeout is None else timeout)
             return agent.token(wanted[0]) if nodes is None else None
         except BaseException:
             agent.give_up(call)
@@ -200,7 +200,7 @@ class Transaction:
         wanted += [checked_object(agent.node, i, "read", nodes, require) for i in read]
         call = agent.node.new_call()
         try:
-            agent.lock_all(call, wanted, self._timeout if timeout is None else timeout)
+            agent.lock_by(call, wanted, self._timeout if timeout is None else timeout)
         except BaseException:
             agent.give_up(call)
             raise

@@ -67,7 +67,7 @@ class _Journal:
         self._stop = stop
         self.torn = False
 
-    def conclude(self, work: Work | None) -> None:
+    def conclude(self, work: Work | None = None) -> None:
         self._finish()
         if work is not None:
             work.done = True
@@ -366,7 +366,6 @@ class LockTable(InlineActor):
                 value=repr(message),
             )
         operation: Callable[..., Any] = getattr(self._states, message[0])
-        self._journal.torn = True
         return operation(*message[1:])
 
     def failed(self, message: Any, error: Exception) -> None:
@@ -396,7 +395,6 @@ class LockTable(InlineActor):
     ) -> None:
         if self._stopped:
             raise TableStopped(f"{self} was stopped", table=str(self))
-        self._journal.torn = True
         answers.append(question(*args))
 
     def _finish(self) -> None:

@@ -18,7 +18,6 @@ import pykka
 from gevent import monkey
 
 from locks.core.agent.machine import AgentMachine, Flag, Object
-from locks.core.agent.saving import MadeAgent
 from locks.core.messages import AgentMessage, Ended, Lost
 from locks.errors import (
     AgentEnded,
@@ -118,7 +117,7 @@ class Agent(InlineActor):
         self.client = client
         self._link = link
         self._notified: Callable[[Notification], object] | None = None
-        made = MadeAgent(
+        made = (
             agent,
             name_of(client),
             node.alive,
@@ -127,15 +126,7 @@ class Agent(InlineActor):
             monitor_nodes,
             bool(notify),
         )
-        self.machine = AgentMachine(
-            agent,
-            made.client,
-            made.alive,
-            abort_on_deadlock=abort_on_deadlock,
-            await_nodes=await_nodes,
-            monitor_nodes=monitor_nodes,
-            notify=made.notify,
-        )
+        self.machine = AgentMachine(*made)
         self.history = History(self.machine, made, LONG)
         if notify or monitor_nodes:
             self._set_notified(notify)
@@ -170,19 +161,16 @@ class Agent(InlineActor):
         self.event(self.machine.settle)
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
-        """Run one event of the machine, which is put down first; in a turn."""
-        self.node.perform(self, self.put_down(event, *args))
-
-    def put_down(self, event: Callable[..., T], *args: Any) -> T:
-        """Run one event of the machine that has no effects; in a turn."""
+        """Put one event of the machine down, run it, and do what it wants done; in a turn."""
         node = self.node
-        steps = self.history.steps
+        history = self.history
+        steps = history.steps
         if self not in node.touched:
             node.touched[self] = len(steps)
         steps.append((event, args))
-        if len(steps) > self.history.limit:
+        if len(steps) > history.limit:
             node.outgrown(self)
-        return event(*args)
+        node.perform(self, event(*args))
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it."""
@@ -256,13 +244,19 @@ class Agent(InlineActor):
         self.check_client()
         self.turn.run(self.event, self.machine.ask_all, objects)
 
-    def lock_all(
+    def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
+        """Ask for locks, and wait for these and all that was asked for before."""
+        call = self.node.new_call()
+        try:
+            return self.lock_by(call, objects, timeout)
+        except BaseException:
+            self.give_up(call)
+            raise
+
+    def lock_by(
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
-        """Ask for locks, and wait for these and all that was asked for before.
-
-        Whoever calls gives the call up if this is interrupted, or what comes after it.
-        """
+        """The same; whoever calls gives the call up if this, or what comes after it, fails."""
         return self._wait(call, timeout, self.machine.ask_all, objects, call)
 
     def give_up(self, call: PendingCall) -> None:
@@ -312,7 +306,12 @@ class Agent(InlineActor):
         """Status and deadlocks so far."""
         if current_client() != self.client:
             return self._ask(self.machine.result)
-        return self._ask(lambda: self.put_down(self.machine.tell_status))
+        return self.turn.run(self._tell_status)
+
+    def _tell_status(self) -> LockResult:
+        self.machine.check_alive()
+        self.event(self.machine.told_status)
+        return self.machine.result()
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
@@ -395,7 +394,7 @@ class Agent(InlineActor):
     def end(self) -> None:
         """End the transaction."""
         self.check_client()
-        self.leave()
+        self.turn.run_surely(self._leave)
 
     def leave(self) -> None:
         """End the transaction as its block is left, in whatever thread that is.

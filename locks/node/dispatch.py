@@ -105,6 +105,7 @@ class Dispatch:
         self._on_broken = on_broken
         self._queue: deque[tuple[Actor, Any]] = deque()
         self._unsettled: dict[Agent, None] = {}
+        self.torn = False
         self.touched: dict[Actor, int] = {}
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._counted: list[Any] = []  # messages that are counted
@@ -154,24 +155,23 @@ class Dispatch:
         effect: AnswerWait | Notify | Lost | Ended | ToWatcher | ToServer | ToAgent,
     ) -> None:
         """Carry out an effect that is not a message to an actor of this node."""
-        if isinstance(effect, (ToServer, ToAgent)):
-            self._send(sender, effect)
-            return
-        if isinstance(effect, ToWatcher):
-            self._tell_watcher(effect)
-            return
-        assert isinstance(sender, Agent)
         if isinstance(effect, AnswerWait):
             wait: Any = effect.wait  # the shell's own: `PendingCall`, or one for another node
             wait.answer(effect.result)
         elif isinstance(effect, Ended):
+            assert isinstance(sender, Agent)
             self.agents.pop(sender.id, None)
-            self._unsettled.pop(sender, None)
             self._on_ended(sender)
             sender.has_ended(effect)
+        elif isinstance(effect, (ToServer, ToAgent)):
+            self._send(sender, effect)
+        elif isinstance(effect, ToWatcher):
+            self._tell_watcher(effect)
         elif isinstance(effect, Notify):
+            assert isinstance(sender, Agent)
             sender.notify(effect.notification)
         elif isinstance(effect, Lost):
+            assert isinstance(sender, Agent)
             sender.has_lost(effect)
         else:
             assert_never(effect)
@@ -199,19 +199,8 @@ class Dispatch:
 
     # --- The end of a turn ----------------------------------------------------------------------
 
-    def conclude(self, work: Work | None) -> None:
+    def conclude(self, work: Work | None = None) -> None:
         """Deliver all messages, let agents look for deadlocks, until all is quiet; then commit it."""
-        while True:
-            self._settle()
-            self._committed = True if work is None else work
-            self._publish()
-            if self.cluster is not None and self.cluster.flush():
-                continue
-            if not self._queue:
-                return
-
-    def _settle(self) -> None:
-        """Deliver all messages, and let agents look for deadlocks, until all is quiet."""
         queue = self._queue
         unsettled = self._unsettled
         while True:
@@ -225,12 +214,17 @@ class Dispatch:
                         self._counted.append(message)
                     if receiver.machine.unsettled:
                         unsettled[receiver] = None
-            if not unsettled:
+            if unsettled:
+                agent = next(iter(unsettled))
+                del unsettled[agent]
+                self._at = agent
+                agent.settle()
+                continue
+            self._committed = True if work is None else work
+            self._publish()
+            if not queue and (self.cluster is None or not self.cluster.flush()):
+                self.torn = False
                 return
-            agent = next(iter(unsettled))
-            del unsettled[agent]
-            self._at = agent
-            agent.settle()
 
     def _publish(self) -> None:
         """The turn is committed: carry out what is to be done outside of the machines."""
@@ -251,10 +245,9 @@ class Dispatch:
         if self._traced:
             self.news += self._traced
             self._traced.clear()
-        if self._queue:  # of what was carried out, something was for an actor here
+        # Of what was carried out, something may be for an actor here.
+        if self._queue or self._arrived:
             self._arrived = tuple(self._queue)
-        elif self._arrived:
-            self._arrived = ()
         self._at = None
         self.touched.clear()
         self._committed = False
@@ -290,14 +283,11 @@ class Dispatch:
 
     # --- Turns that were interrupted ------------------------------------------------------------
 
-    @property
-    def torn(self) -> bool:
-        """Whether a turn has begun and is not over."""
-        return bool(self.touched or self._committed or self._outbox or self._queue)
-
     def mend(self, error: BaseException | None = None) -> None:
         """Undo what was not committed, complete what was."""
-        if self._committed is False:
+        if self._committed is not False:
+            self._publish()
+        else:
             self._culprit = self._at
             refused = error is not None and self.refuses(error)
             for actor, length in self.touched.items():
@@ -309,13 +299,10 @@ class Dispatch:
             self._outgrown.clear()
             self._at = None
             self.touched.clear()
-            if self._arrived:
-                self._queue += self._arrived
-                self.conclude(None)
-            return
-        self._publish()
+            self._queue += self._arrived
         if self._queue:
-            self.conclude(None)
+            self.conclude()
+        self.torn = False
 
     def refuses(self, error: BaseException) -> bool:
         """Whether an error is the refusal of a call, raised by a machine that changed nothing.
@@ -340,12 +327,12 @@ class Dispatch:
             text = f"transaction {culprit.id} has crashed: {error!r}"
             try:
                 culprit.event(culprit.machine.end, AgentEnded(text, agent=culprit.id))
-                self.conclude(None)
+                self.conclude()
                 return True
             except Exception:
                 self.mend()
         self._on_broken()
-        self.conclude(None)
+        self.conclude()
         return False
 
     def can_tell_past(self, question: Callable[..., object]) -> bool:

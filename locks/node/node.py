@@ -365,7 +365,7 @@ class Node:
         if address is not None:
             distribution.options.check_address(address, "connects to")
         self.turn.run(distribution.connect, name, address)
-        waiter = self.turn.ask(partial(cluster.wait_for, name, server=False))
+        waiter = self.turn.run(partial(cluster.wait_for, name, server=False))
         return waiter is None or waiter.wait(timeout)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:
@@ -384,7 +384,7 @@ class Node:
         for name in names:
             waiter = None
             if name != self.name:
-                waiter = self.turn.ask(partial(cluster.wait_for, name, server=True))
+                waiter = self.turn.run(partial(cluster.wait_for, name, server=True))
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if waiter is not None and not waiter.wait(left):
                 return False
@@ -396,7 +396,7 @@ class Node:
         Returns:
             Whether it was connected.
         """
-        return self.turn.ask(self._needs_cluster().distribution.disconnect, name)
+        return self.turn.run(self._needs_cluster().distribution.disconnect, name)
 
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True

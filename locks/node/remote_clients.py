@@ -93,10 +93,10 @@ class RemoteAgent:
         """See `Agent.ask_for`."""
         self._call("ask", _objects(objects))
 
-    def lock_all(
+    def lock_by(
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
-        """See `Agent.lock_all`."""
+        """See `Agent.lock_by`."""
         return unpack_result(
             self._wait(timeout, [o[0] for o in objects], "lock", _objects(objects))
         )
@@ -301,7 +301,8 @@ class RemoteClients:
                 agent.event(machine.set_flag, flag, value)
             case "status":
                 _exactly(0, arguments)
-                return pack_result(agent.put_down(machine.tell_status))
+                agent.event(machine.told_status)
+                return pack_result(machine.result())
             case "info":
                 _exactly(0, arguments)
                 return [pack_info(info) for info in machine.lock_info()]

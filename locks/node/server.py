@@ -7,7 +7,7 @@ the node's executor, so that a slow watcher does not hold up others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import pykka
 
@@ -21,8 +21,6 @@ from locks.runtime import Down, Monitor, monitor
 from locks.runtime.inline import InlineActor
 
 __all__ = ["Server", "Watcher"]
-
-T = TypeVar("T")
 
 LONG = 200  # messages that are worth saving the lock table
 
@@ -58,9 +56,9 @@ class Server(InlineActor):
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
-        if self._fenced:
-            return
-        self.node.perform(self, self._event(self.machine.handle, message))
+        if not self._fenced:
+            self._put_down(self.machine.handle, message)
+            self.node.perform(self, self.machine.handle(message))
 
     def fence(self) -> None:
         """It is broken: from now on it takes nothing in, so nothing is granted."""
@@ -68,17 +66,17 @@ class Server(InlineActor):
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger; in a turn."""
-        self._event(self.machine.raise_to, version)
+        self._put_down(self.machine.raise_to, version)
+        self.machine.raise_to(version)
 
-    def _event(self, event: Callable[..., T], *args: Any) -> T:
-        """Run one event of the machine, which is put down first."""
+    def _put_down(self, event: Callable[..., object], *args: Any) -> None:
+        """Put down what is done next; in a turn."""
         steps = self.history.steps
         if self not in self.node.touched:
             self.node.touched[self] = len(steps)
         steps.append((event, args))
         if len(steps) > self.history.limit:
             self.node.outgrown(self)
-        return event(*args)
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""

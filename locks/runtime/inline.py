@@ -94,33 +94,30 @@ class Work:
     """Something that is done in a turn, once, whatever interrupts whoever does it.
 
     Attributes:
-        done: Whether the turn that did it was committed.
-        error: What it was refused with, if it was.
+        done: Whether the turn that did it was committed, or it was refused.
         tries: How often it has failed.
     """
 
-    __slots__ = ("args", "done", "error", "function", "tries")
+    __slots__ = ("args", "done", "function", "tries")
 
     def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
         self.function = function
         self.args = args
         self.done = False
-        self.error: BaseException | None = None
         self.tries = 0
 
 
 class Journal(Protocol):
     """What a turn works on, such that the turn can be undone or completed. For the turn alone."""
 
-    @property
-    def torn(self) -> bool:
-        """Whether a turn has begun and is not over: somebody was interrupted."""
+    torn: bool
+    """Whether a turn has begun and is not over. `Turn` sets it, the journal takes it back."""
 
     @property
     def news(self) -> Sized:
         """What is to be told outside of the turn."""
 
-    def conclude(self, work: Work | None) -> None:
+    def conclude(self, work: Work | None = None) -> None:
         """Do what follows from what was done; commit it, with the work that is done by it."""
 
     def mend(self, error: BaseException | None = None) -> None:
@@ -188,11 +185,12 @@ class Turn:
         try:
             journal = self._journal
             with lock:
-                if journal.torn:
-                    journal.mend()
                 try:
+                    if journal.torn:
+                        journal.mend()
+                    journal.torn = True
                     answer = function(*args)
-                    journal.conclude(None)
+                    journal.conclude()
                 except BaseException as error:
                     journal.mend(error)
                     raise
@@ -211,32 +209,57 @@ class Turn:
         Raises:
             ReentrantCall: From within a turn of this thread, if it can't be.
         """
-        if self._lock._is_owned():
+        lock = self._lock
+        if lock._is_owned():
             self._refuse(question, self._journal.can_tell_past(question))
-            if self._lock._is_owned():
+            if lock._is_owned():
                 return self._journal.tell_past(question, args)
-        return self.run(question, *args)
+        try:
+            with lock:
+                if self._journal.torn:
+                    self._journal.mend()
+                answer = question(*args)
+            if self._posted or shield.noted:
+                self._afterwards()
+            return answer
+        except BaseException:
+            self._interrupted()
+            raise
 
     def run_surely(self, function: Callable[..., object], *args: Any) -> None:
-        """Have `function(*args)` called in a turn, once, also if this call is interrupted.
+        """Have `function(*args)` called in a turn, also if this call is interrupted.
 
-        When it returns that is done; from within a turn of this thread, it is done at its end.
+        When it returns that is done; from within a turn of this thread, it is done at its end. To do it
+        twice must be as good as once: that comes about if the call was interrupted in the end.
 
         Raises:
             LocksError: The function has refused it.
         """
-        if self._lock._is_owned():
+        lock = self._lock
+        if lock._is_owned():
             self._posted.append(Work(function, args))
             return
+        due = True
         try:
-            work = Work(function, args)
-            self._posted.append(work)
-            with self._lock:
-                self._drain()
-            self._afterwards()
-            if work.error is not None:
-                raise work.error
+            journal = self._journal
+            with lock:
+                try:
+                    if journal.torn:
+                        journal.mend()
+                    journal.torn = True
+                    function(*args)
+                    journal.conclude()
+                    due = False
+                except BaseException as error:
+                    if journal.refuses(error):
+                        due = False
+                    journal.mend(error)
+                    raise
+            if self._posted or journal.news or shield.noted:
+                self._afterwards()
         except BaseException:
+            if due:
+                self._posted.append(Work(function, args))
             self._interrupted()
             raise
 
@@ -290,13 +313,14 @@ class Turn:
             work = posted[0]
             if not work.done:
                 try:
+                    journal.torn = True
                     work.function(*work.args)
                     journal.conclude(work)
                 except BaseException as error:
                     refused = journal.refuses(error)
                     journal.mend(error)
                     if refused:
-                        work.error = error
+                        work.done = True
                     elif work.done:
                         interruption = error
                     elif last:

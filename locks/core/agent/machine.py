@@ -107,7 +107,6 @@ class AgentMachine:
         agent: AgentId,
         client: str,
         alive: Iterable[str],
-        *,
         abort_on_deadlock: bool = False,
         await_nodes: bool = False,
         monitor_nodes: bool = False,
@@ -333,12 +332,11 @@ class AgentMachine:
         """Status and deadlocks so far."""
         return LockResult(self.status(), tuple(self.deadlocks))
 
-    def tell_status(self) -> LockResult:
-        """The same for the client; if that says that it has all locks, they are acknowledged."""
-        result = self.result()
-        if result.status == "have_all_locks":
+    def told_status(self) -> list[AgentEffect]:
+        """The client is told the status; if that is that it has all locks, they are acknowledged."""
+        if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
-        return result
+        return self._flush()
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""

@@ -11,7 +11,6 @@ others may have had it in between, even if it is held again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
-from typing import NamedTuple
 
 from locks.errors import CannotServe, LockLost, assert_never
 from locks.model import COVERING, AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
@@ -228,11 +227,14 @@ class LockRequest:
         )
 
 
-class ClientWait(NamedTuple):
+class ClientWait:
     """A client that waits for all lock requests up to `upto`; `undo` withdraws what only it wanted."""
 
-    upto: int
-    undo: list[Callable[[], None]]
+    __slots__ = ("undo", "upto")
+
+    def __init__(self, upto: int, undo: list[Callable[[], None]]) -> None:
+        self.upto = upto
+        self.undo = undo
 
 
 class ClientWaits:

@@ -8,25 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 from locks.model import AgentId
 
 __all__ = ["MadeAgent", "SavedAgent", "load_agent", "save_agent"]
 
 
-class MadeAgent(NamedTuple):
-    """What a machine is made with; see `AgentMachine`."""
-
-    agent: AgentId
-    client: str
-    alive: Iterable[str]
-    abort_on_deadlock: bool = False
-    await_nodes: bool = False
-    monitor_nodes: bool = False
-    notify: bool = False
-
-
+MadeAgent = tuple[AgentId, str, Iterable[str], bool, bool, bool, bool]
+"""What a machine is made with; see `AgentMachine`."""
 SavedAgent = MadeAgent | dict[str, Any]
 
 
@@ -41,8 +31,8 @@ def save_agent(machine: Any) -> tuple[dict[str, Any], int]:
 
 def load_agent(machine: Any, saved: SavedAgent) -> None:
     """Have an `AgentMachine` go back to a state; the state can be used again."""
-    if isinstance(saved, MadeAgent):
-        machine.__init__(*saved[:3], **dict(zip(saved._fields[3:], saved[3:], strict=True)))
+    if isinstance(saved, tuple):
+        machine.__init__(*saved)
         return
     waits: list[Hashable] = [*saved["_waits"].opaque, *saved["_tokens"].waits]
     for name, value in _copy(saved, {id(wait): wait for wait in waits}).items():
