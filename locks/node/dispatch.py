@@ -300,7 +300,7 @@ class Dispatch:
             self._at = None
             self.touched.clear()
             self._queue += self._arrived
-        if self._queue:
+        if self._queue or (self.cluster is not None and self.cluster.flush()):
             self.conclude()
         self.torn = False
 
