@@ -133,12 +133,12 @@ class Dispatch:
             receiver: Actor | None
             if isinstance(effect, ToServer):
                 if effect.node != self._name:
-                    self._outbox.append((sender, effect))
+                    self._put_out(sender, effect, effect.node)
                     continue
                 receiver = self.server
             elif isinstance(effect, ToAgent):
                 if effect.agent.node != self._name:
-                    self._outbox.append((sender, effect))
+                    self._put_out(sender, effect, effect.agent)
                     continue
                 receiver = self.agents.get(effect.agent)
             else:
@@ -148,6 +148,12 @@ class Dispatch:
                 self._queue.append((receiver, effect.message))
                 if self.trace is not None:
                     self._traced.append((sender, receiver, effect.message))
+
+    def _put_out(self, sender: Actor, effect: ToServer | ToAgent, receiver: str | AgentId) -> None:
+        """Put a message for an actor of another node into the outbox."""
+        self._outbox.append((sender, effect))
+        if self.trace is not None:
+            self._traced.append((sender, receiver, effect.message))
 
     def perform_here(
         self,
@@ -185,10 +191,6 @@ class Dispatch:
 
     def _send(self, sender: Actor, effect: ToServer | ToAgent) -> None:
         """Send a message to a lock server, or an agent, of another node."""
-        message = effect.message
-        receiver = effect.node if isinstance(effect, ToServer) else effect.agent
-        if self.trace is not None:
-            self.news.append((sender, receiver, message))
         if self.cluster is None:
             return  # an agent that has never been here: the simulator's
         if isinstance(effect, ToAgent):
