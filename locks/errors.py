@@ -151,11 +151,14 @@ class LockTimeout(OperatingError, TimeoutError):
         lock_ids: What was waited for.
         holders: Who held it, as `locks.Contender`s.
         timeout: The time that was waited, in seconds.
+        lost: Locks that the client was told before that it has, and must not rely on any more: they
+            were surrendered in a deadlock, or lost with a node. `locks.ensure_held` says so, too.
     """
 
     lock_ids: Any = ()
     holders: Any = ()
     timeout: Any = None
+    lost: Any = ()
 
 
 class AgentEnded(OperatingError):

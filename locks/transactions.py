@@ -260,6 +260,6 @@ def run_transaction(
             with Transaction(timeout, "abort", created) as tx:
                 return function(tx)
         except DeadlockAborted as error:
-            if retries == 0 or error.deadlock.agent != tx.agent.id:
+            if retries == 0 or error.deadlock.run_again != tx.agent.id:
                 raise
             retries -= 1

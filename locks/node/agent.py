@@ -9,7 +9,7 @@ raised into it, withdraws its requests.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from locks.core.agent.machine import AgentMachine, Flag, Object
 from locks.core.messages import AgentMessage, Ended, Lost
 from locks.errors import (
     AgentEnded,
+    DeadlockAborted,
     InvalidOption,
     LockLost,
     LocksError,
@@ -189,6 +190,8 @@ class Agent(InlineActor):
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason
             self.node.executor.run_soon(watch.fire, self, reason)
+        if isinstance(ended.reason, DeadlockAborted):
+            self._interrupt_others(ended.reason)
         if self._link and ended.reason is not None:
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
@@ -366,9 +369,8 @@ class Agent(InlineActor):
         try:
             self.turn.run(self.event, event, *args)
             if call.result is None:
-                own = self.node.clients.get(self.client, ())
-                if len(own) > 1:
-                    self._check_own(list(own))
+                if len(self.node.clients.get(self.client, ())) > 1:
+                    self.turn.run(self.hold_up_others, call, timeout != 0)
                 call.waiter.wait(timeout)
         except MisuseError:
             if call.result is None:
@@ -381,13 +383,43 @@ class Agent(InlineActor):
             raise call.result
         return call.result
 
+    def hold_up_others(self, wait: Hashable, blocks: bool = True) -> None:
+        """The client waits here, and can't go on with its other transactions meanwhile; in the turn.
+
+        Args:
+            wait: The wait, as the machine knows it.
+            blocks: Whether the client blocks in it, or only looks whether it is answered at once.
+
+        Raises:
+            WaitsForItself: What it waits for is held by one of these.
+        """
+        others = [each for each in self._others() if not each.machine.empty]
+        self._check_own(others)
+        if others and blocks:
+            self.event(self.machine.hold_up, wait)
+            lock_id = self.machine.hold_up_id(wait)
+            if lock_id is not None:
+                for other in others:
+                    other.event(other.machine.held_up, lock_id)
+
+    def _others(self) -> list[Agent]:
+        """The client's other transactions."""
+        return [each for each in self.node.clients.get(self.client, ()) if each is not self]
+
+    def _interrupt_others(self, aborted: DeadlockAborted) -> None:
+        """The client may wait with another transaction, and has to know that this one was aborted."""
+        for other in self._others():
+            text = (
+                f"{self.machine.client} waited with {other.id} while another transaction of its own "
+                f"was aborted: that wait was given up.\n{aborted}"
+            )
+            other.event(other.machine.interrupt, DeadlockAborted(text, **aborted.about))
+
     def _check_own(self, others: Iterable[Agent]) -> None:
         """Raise `WaitsForItself` if another transaction of the same client is in the way."""
-        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+        wanted = [info for info in self.machine.lock_info() if not info.held]
         for other in others:
-            if other is self:
-                continue
-            for held in self.turn.ask(other.machine.lock_info):
+            for held in other.machine.lock_info():
                 for info in wanted:
                     if (
                         held.granted
@@ -413,13 +445,16 @@ class Agent(InlineActor):
             if contender.agent != self.id
         ]
         held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+        lost = self.turn.ask(self.machine.lost)
         return LockTimeout(
             f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
             + (f"held by {held_by}; " if held_by else "")
-            + ("the request was withdrawn" if withdrawn else "the requests stay"),
+            + ("the request was withdrawn" if withdrawn else "the requests stay")
+            + (f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}" * bool(lost)),
             lock_ids=ids,
             holders=holders,
             timeout=timeout,
+            lost=lost,
         )
 
     def _set_notified(self, notify: NotifyTarget) -> None:

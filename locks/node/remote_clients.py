@@ -220,7 +220,10 @@ class RemoteClients:
                 wait = self._new_wait(agent, caller, tag)
                 try:
                     agent.event(self._begin, agent, wait, verb.name, arguments)
+                    if verb.name != "token":
+                        agent.hold_up_others(wait)
                 except BaseException:
+                    agent.event(agent.machine.abandon, wait)
                     if isinstance(tag, Reference):
                         self._waits.pop((agent, tag), None)
                     raise

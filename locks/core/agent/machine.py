@@ -4,7 +4,8 @@ An agent asks lock servers for the locks that its client wants, tells the client
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
-`deadlocks` says what it does about deadlocks, and `fencing` how it gets fencing tokens.
+`waits` who waits for it, `deadlocks` says what it does about deadlocks, and `fencing` how it gets fencing
+tokens.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from typing import ClassVar, Literal
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.ledger import Ledger, Object
-from locks.core.agent.requests import ClientWait, LockRequest, cannot_serve, locks_lost
+from locks.core.agent.requests import LockRequest, cannot_serve, has_ended, locks_lost
 from locks.core.agent.study import Study
+from locks.core.agent.waits import Waits
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     AgentEffect,
     AgentMessage,
-    AnswerWait,
     Ended,
     Knowledge,
     Lost,
@@ -37,7 +38,6 @@ from locks.errors import (
     AgentEnded,
     DeadlockAborted,
     InvalidOption,
-    LockLost,
     LocksError,
     NotHeld,
     assert_never,
@@ -60,6 +60,7 @@ __all__ = ["AgentMachine", "Flag", "Object"]
 
 Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
 FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
+REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
 class AgentMachine:
@@ -121,11 +122,11 @@ class AgentMachine:
         self.deadlocks: list[Deadlock] = []
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
-        self._waits: dict[Hashable, ClientWait] = {}
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
+        self._waits = Waits(agent, self._ledger, self._out)
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -153,22 +154,35 @@ class AgentMachine:
         self._ledger.check(objects, self.await_nodes)
         undo = [self._ledger.add(wanted) for wanted in objects]
         if wait is not None:
-            self._waits[wait] = ClientWait(self._ledger.seq, [u for u in undo if u is not None])
+            self._waits.add(wait, *undo)
         return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
         self.check_alive()
-        self._waits[wait] = ClientWait(self._ledger.seq, [])
+        self._waits.add(wait)
         return self._conclude()
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
         """A client gave up waiting: withdraw what only this wait was for."""
-        waiting = self._waits.pop(wait, None)
-        if waiting is not None:
-            for undo in waiting.undo:
-                undo()
+        self._waits.abandon(wait)
         self._tokens.abandon(wait)
+        return self._conclude()
+
+    def hold_up(self, wait: Hashable) -> list[AgentEffect]:
+        """The client blocks in a wait for locks; `held_up` of its other agents is to follow."""
+        self._waits.hold_up(wait)
+        return self._conclude()
+
+    def held_up(self, lock_id: LockId) -> list[AgentEffect]:
+        """The client blocks in a wait of another transaction of its own; the id stands for that."""
+        if self.ended is None:
+            self._waits.held_up(lock_id)
+        return self._conclude()
+
+    def interrupt(self, error: LocksError) -> list[AgentEffect]:
+        """Another transaction of the client was aborted: if it waits in this one, it is told."""
+        self._waits.interrupt(error)
         return self._conclude()
 
     def establish_token(self, lock_id: LockId, wait: Hashable) -> list[AgentEffect]:
@@ -204,16 +218,7 @@ class AgentMachine:
             NotHeld: The transaction doesn't hold it on all of these nodes.
         """
         self.check_alive()
-        request = self._ledger.request(lock_id)
-        for node in nodes:
-            node_request = request.node_requests.get(node)
-            if node_request is None or node_request.grant(request.mode) is None:
-                raise NotHeld(
-                    f"{show(lock_id)} on {node} is not held by {self.id}: there is nothing to "
-                    f"surrender to {other}",
-                    lock_id=lock_id,
-                    node=node,
-                )
+        self._ledger.request(lock_id).check_granted(nodes, self.id, other)
         for node in nodes:
             self._resolver.surrender(node, Surrender(self.id, lock_id))
         return self._conclude()
@@ -239,10 +244,9 @@ class AgentMachine:
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
-            if self._waits or self._tokens.waits:
+            if self._waits.pending or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
-                self._out += [AnswerWait(wait, error) for wait in self._waits]
-                self._waits.clear()
+                self._waits.end(error)
                 self._tokens.end(error)
             self._ledger.end()
             self._resolver.cease()
@@ -335,6 +339,14 @@ class AgentMachine:
             self._ledger.acknowledge(self._ledger.seq)
         return result
 
+    def hold_up_id(self, wait: Hashable) -> LockId | None:
+        """What stands for a wait in which the client blocks; nothing if it is over."""
+        return self._waits.blocking.get(wait)
+
+    def lost(self) -> tuple[LockId, ...]:
+        """What the client was told it has, and must not rely on any more; for `ensure_held`."""
+        return tuple(request.lock_id for request in self._ledger.lost())
+
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
         return [request.info() for request in self._ledger.requests.values()]
@@ -400,14 +412,7 @@ class AgentMachine:
     def check_alive(self) -> None:
         """Raise the reason for which the transaction ended, if it has."""
         if self.ended is not None:
-            reason = self.ended.reason
-            if isinstance(reason, (DeadlockAborted, LockLost)):
-                raise type(reason)(str(reason), **reason.about) from reason
-            raise AgentEnded(
-                f"transaction {self.id} has ended"
-                + (f": {reason}" if reason is not None else "; begin a new one"),
-                agent=self.id,
-            ) from reason
+            raise has_ended(self.id, self.ended.reason) from self.ended.reason
 
     # --- For study: what simulators look at, and nothing else does --------------------------------
 
@@ -438,7 +443,8 @@ class AgentMachine:
     def _resolved(self, report: Deadlock) -> None:
         """A deadlock is resolved; the lock server that did so says by itself what still matters."""
         self.deadlocks.append(report)
-        self._resolver.forget(node for node in self._ledger.nodes if node != report.node)
+        del self.deadlocks[:-REPORTS]
+        self._resolver.forget(node for node in self._ledger.nodes if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
         report = message.message.report
@@ -480,24 +486,16 @@ class AgentMachine:
                 self._ledger.withdraw()
             if self._resolver.active and self._idle():
                 self._resolver.cease()
-            if self._waits and not self._resolver.surrendering:
-                self._answer()
+            if self._waits.pending and not self._resolver.surrendering:
+                self._waits.answer(self._reports)
             if self._tokens.waits and not self._resolver.surrendering:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
+            if self._ledger.hidden:
+                self._waits.tidy()
             self._ledger.tell_standing()
         return self._flush()
-
-    def _answer(self) -> None:
-        ledger = self._ledger
-        for wait, waiting in list(self._waits.items()):
-            upto = waiting.upto
-            if not any(request.seq <= upto for request in ledger.open.values()):
-                del self._waits[wait]
-                status: Status = "have_all_locks" if ledger.requests else "no_locks"
-                self._out.append(AnswerWait(wait, LockResult(status, self._reports())))
-                ledger.acknowledge(upto)
 
     def _reports(self) -> tuple[Deadlock, ...]:
         return tuple(self.deadlocks)
