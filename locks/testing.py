@@ -298,7 +298,8 @@ class _Agent(Agent):
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
         if event == self.machine.unlock:
             self.host.let_go(args[0])
-        self.node.application.note(self.client.name, _in_words(event.__name__, args))
+        if words := _in_words(event.__name__, args):
+            self.node.application.note(self.client.name, words)
         super().event(event, *args)
 
     def status(self) -> LockResult:
@@ -419,7 +420,9 @@ class _Node(Node):
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:
-    """What a client does, for the trace."""
+    """What a client does, for the trace; nothing if it is not the client who does it."""
+    if event in ("hold_up", "held_up", "interrupt"):
+        return ""
     if event == "ask_all":
         return "asks for " + ", ".join(f"{mode} {show(lock_id)}" for lock_id, mode, *_ in args[0])
     if event in ("unlock", "surrender"):

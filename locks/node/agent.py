@@ -409,11 +409,12 @@ class Agent(InlineActor):
     def _interrupt_others(self, aborted: DeadlockAborted) -> None:
         """The client may wait with another transaction, and has to know that this one was aborted."""
         for other in self._others():
-            text = (
-                f"{self.machine.client} waited with {other.id} while another transaction of its own "
-                f"was aborted: that wait was given up.\n{aborted}"
-            )
-            other.event(other.machine.interrupt, DeadlockAborted(text, **aborted.about))
+            if other.machine.awaited:
+                text = (
+                    f"{self.machine.client} waited with {other.id} while another transaction of its "
+                    f"own was aborted: that wait was given up.\n{aborted}"
+                )
+                other.event(other.machine.interrupt, DeadlockAborted(text, **aborted.about))
 
     def _check_own(self, others: Iterable[Agent]) -> None:
         """Raise `WaitsForItself` if another transaction of the same client is in the way."""
@@ -450,7 +451,10 @@ class Agent(InlineActor):
             f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
             + (f"held by {held_by}; " if held_by else "")
             + ("the request was withdrawn" if withdrawn else "the requests stay")
-            + (f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}" * bool(lost)),
+            + (
+                f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}"
+                * bool(lost)
+            ),
             lock_ids=ids,
             holders=holders,
             timeout=timeout,

@@ -54,7 +54,9 @@ __all__ = ["Resolver"]
 
 YIELDS = "the largest (youngest) agent of the cycle yields"
 ABORTS = YIELDS + "; it aborts, because its client was told that it holds the lock"
-HELD_UP = YIELDS + "; it aborts, because its client, who waits with it, can't go on with the other one"
+HELD_UP = (
+    YIELDS + "; it aborts, because its client, who waits with it, can't go on with the other one"
+)
 
 
 class Resolver:

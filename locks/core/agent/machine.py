@@ -4,8 +4,7 @@ An agent asks lock servers for the locks that its client wants, tells the client
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
-`waits` who waits for it, `deadlocks` says what it does about deadlocks, and `fencing` how it gets fencing
-tokens.
+`waits` who waits for it, `deadlocks` what it does about deadlocks, `fencing` how it gets fencing tokens.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from locks.core.agent.fencing import Tokens
 from locks.core.agent.ledger import Ledger, Object
 from locks.core.agent.requests import LockRequest, cannot_serve, has_ended, locks_lost
 from locks.core.agent.study import Study
-from locks.core.agent.waits import Waits
 from locks.core.agent.wait_graph import Exploration
+from locks.core.agent.waits import Waits
 from locks.core.messages import (
     AgentEffect,
     AgentMessage,
@@ -154,7 +153,7 @@ class AgentMachine:
         self._ledger.check(objects, self.await_nodes)
         undo = [self._ledger.add(wanted) for wanted in objects]
         if wait is not None:
-            self._waits.add(wait, *undo)
+            self._waits.add(wait, undo)
         return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
@@ -330,7 +329,7 @@ class AgentMachine:
 
     def result(self) -> LockResult:
         """Status and deadlocks so far."""
-        return LockResult(self.status(), self._reports())
+        return LockResult(self.status(), tuple(self.deadlocks))
 
     def tell_status(self) -> LockResult:
         """The same for the client; if that says that it has all locks, they are acknowledged."""
@@ -338,6 +337,11 @@ class AgentMachine:
         if result.status == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
         return result
+
+    @property
+    def awaited(self) -> bool:
+        """Whether its client waits for locks."""
+        return bool(self._waits.pending)
 
     def hold_up_id(self, wait: Hashable) -> LockId | None:
         """What stands for a wait in which the client blocks; nothing if it is over."""
@@ -487,7 +491,7 @@ class AgentMachine:
             if self._resolver.active and self._idle():
                 self._resolver.cease()
             if self._waits.pending and not self._resolver.surrendering:
-                self._waits.answer(self._reports)
+                self._waits.answer(self.deadlocks)
             if self._tokens.waits and not self._resolver.surrendering:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
@@ -497,14 +501,11 @@ class AgentMachine:
             self._ledger.tell_standing()
         return self._flush()
 
-    def _reports(self) -> tuple[Deadlock, ...]:
-        return tuple(self.deadlocks)
-
     def _notify_status(self) -> None:
         status = self._last_status = self.status()
         value = None
         if status == "have_all_locks":
-            value = self._reports()
+            value = tuple(self.deadlocks)
             self._ledger.acknowledge(self._ledger.seq)
         self._out.append(Notify(Notification(self.id, status, value)))
 

@@ -10,7 +10,7 @@ others may have had it in between, even if it is held again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from locks.errors import (
     AgentEnded,
@@ -253,7 +253,7 @@ class ClientWait:
 
     __slots__ = ("undo", "upto")
 
-    def __init__(self, upto: int, undo: list[Callable[[], None]]) -> None:
+    def __init__(self, upto: int, undo: Sequence[Callable[[], None] | None]) -> None:
         self.upto = upto
         self.undo = undo
 

@@ -22,12 +22,12 @@ To read: of two that are held up none waits for the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.requests import ClientWait
 from locks.core.messages import AgentEffect, AnswerWait
-from locks.model import HELD_UP, AgentId, Deadlock, LockId, LockResult
+from locks.model import HELD_UP, AgentId, Deadlock, LockId, LockResult, Status
 
 __all__ = ["Waits"]
 
@@ -55,26 +55,27 @@ class Waits:
         self.pending: dict[Hashable, ClientWait] = {}
         self.blocking: dict[Hashable, LockId] = {}
 
-    def add(self, wait: Hashable, *undo: Callable[[], None] | None) -> None:
+    def add(self, wait: Hashable, undo: Sequence[Callable[[], None] | None] = ()) -> None:
         """A client waits for all that was asked for so far; `undo` withdraws what only it wants."""
-        self.pending[wait] = ClientWait(self._ledger.seq, [each for each in undo if each])
+        self.pending[wait] = ClientWait(self._ledger.seq, undo)
 
     def abandon(self, wait: Hashable) -> None:
         """A client gave up waiting: withdraw what only this wait was for."""
         waiting = self.pending.pop(wait, None)
         if waiting is not None:
             for undo in waiting.undo:
-                undo()
+                if undo is not None:
+                    undo()
 
-    def answer(self, reports: Callable[[], tuple[Deadlock, ...]]) -> None:
+    def answer(self, reports: Iterable[Deadlock]) -> None:
         """Answer those who wait for nothing that is not held."""
         ledger = self._ledger
         for wait, waiting in list(self.pending.items()):
             upto = waiting.upto
             if not any(request.seq <= upto for request in ledger.open.values()):
                 del self.pending[wait]
-                result = LockResult("have_all_locks" if ledger.requests else "no_locks", reports())
-                self._out.append(AnswerWait(wait, result))
+                status: Status = "have_all_locks" if ledger.requests else "no_locks"
+                self._out.append(AnswerWait(wait, LockResult(status, tuple(reports))))
                 ledger.acknowledge(upto)
 
     def end(self, reason: Exception) -> None:
