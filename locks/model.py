@@ -145,7 +145,7 @@ class Edge(NamedTuple):
     @property
     def is_hold_up(self) -> bool:
         """Whether both are of one client, which can't go on with one while it waits with the other."""
-        return self.waiter.lock_id[0] == HELD_UP
+        return is_held_up_id(self.waiter.lock_id)
 
     def __str__(self) -> str:
         w, h = self.waiter, self.holder
@@ -377,6 +377,11 @@ def show(lock_id: LockId) -> str:
     return "/".join(str(element) for element in lock_id)
 
 
+def is_held_up_id(lock_id: LockId) -> bool:
+    """Whether an id stands for a client's wait; elements of users' own classes are not asked."""
+    return type(lock_id[0]) is str and lock_id[0] == HELD_UP
+
+
 def check_lock_id(value: Any) -> LockId:
     """Check a lock id and return it as a tuple.
 
@@ -410,7 +415,7 @@ def check_lock_id(value: Any) -> LockId:
             "use strings, numbers or tuples",
             lock_id=repr(value),
         ) from None
-    if type(value[0]) is str and value[0] == HELD_UP:
+    if is_held_up_id(value):
         raise InvalidLockId(
             f"lock ids that begin with {HELD_UP!r} are for locks itself; use another first element",
             lock_id=value,

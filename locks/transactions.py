@@ -203,7 +203,7 @@ class Transaction:
 
     @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
-        """The deadlocks of this transaction that were resolved so far."""
+        """The deadlocks of this transaction that were resolved so far; the newest 100."""
         return tuple(self.agent.machine.deadlocks)
 
 
@@ -250,7 +250,8 @@ def run_transaction(
         What the function returned.
 
     Raises:
-        DeadlockAborted: It was aborted once more than `retries` times.
+        DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the
+            caller is to be run again (`Deadlock.run_again`), in which this one is nested.
     """
     if not isinstance(retries, int) or retries < 0:
         raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
