@@ -363,6 +363,6 @@ def test_clients_with_nested_transactions_at_random(run: Run, number: int) -> No
 
     answers = [run.client().do(work, me) for me in range(number)]
     aborts = [answer.get(600.0 if EXPLORE else 60.0) for answer in answers]
-    if run.in_hub:  # in threads it is a matter of luck
+    if run.in_hub and number > 4:  # in threads, or with few of them, it is a matter of luck
         assert sum(aborts) > 0
     eventually(lambda: locks.statistics().agents == 0)
