@@ -27,7 +27,7 @@ Place = int | Fraction
 RequestKey = tuple[str, int]
 
 HELD_UP = "$held up"
-"""The first element of ids that stand for a client's wait (`locks.core.agent.waits`); not for users."""
+"""The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); not for users."""
 
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 
@@ -129,6 +129,9 @@ class RequestRecord(NamedTuple):
     since: int
     blocked: bool
     version: int
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RequestRecord:
+        return self
 
     @property
     def key(self) -> RequestKey:

@@ -9,38 +9,38 @@ raised into it, withdraws its requests.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import gevent
 import pykka
 from gevent import monkey
 
 from locks.core.agent.machine import AgentMachine, Flag, Object
-from locks.core.messages import AgentMessage, Ended, Lost
+from locks.core.messages import AgentMessage, Ended, Lost, Surrendered
 from locks.errors import (
     AgentEnded,
-    DeadlockAborted,
     InvalidOption,
     LockLost,
     LocksError,
     LockTimeout,
     MisuseError,
     NotClient,
-    WaitsForItself,
+    NotHeld,
 )
 from locks.model import (
-    RIVALS,
     AgentId,
+    Deadlock,
     LockId,
     LockInfo,
     LockResult,
     Notification,
     check_timeout,
-    related,
     show,
 )
+from locks.node.history import History
+from locks.node.one_client import hold_up_others, interrupt_others
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
@@ -56,7 +56,11 @@ from locks.runtime import (
 from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
 
-__all__ = ["Agent", "NotifyTarget", "name_of"]
+__all__ = ["Agent", "NotifyTarget", "name_of", "not_held"]
+
+T = TypeVar("T")
+
+LONG = 1000  # events of a machine that are worth saving its state
 
 NotifyTarget = bool | Callable[[Notification], object]
 
@@ -86,6 +90,7 @@ class Agent(InlineActor):
         "_monitor",
         "_notified",
         "client",
+        "history",
         "id",
         "machine",
         "node",
@@ -110,15 +115,17 @@ class Agent(InlineActor):
         self.client = client
         self._link = link
         self._notified: Callable[[Notification], object] | None = None
-        self.machine = AgentMachine(
+        made = (
             agent,
             name_of(client),
             node.alive,
-            abort_on_deadlock=abort_on_deadlock,
-            await_nodes=await_nodes,
-            monitor_nodes=monitor_nodes,
-            notify=bool(notify),
+            abort_on_deadlock,
+            await_nodes,
+            monitor_nodes,
+            bool(notify),
         )
+        self.machine = AgentMachine(*made)
+        self.history = History(self.machine, made, LONG)
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
@@ -145,15 +152,25 @@ class Agent(InlineActor):
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
-        self.node.perform(self, self.machine.receive(message))
+        self.event(self.machine.receive, message)
+        if type(message) is Surrendered:
+            interrupt_others(self)
 
     def settle(self) -> None:
         """All that there was is taken in: look for deadlocks."""
-        self.node.perform(self, self.machine.settle())
+        self.event(self.machine.settle)
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
-        """Run one event of the machine, in a turn."""
-        self.node.perform(self, event(*args))
+        """Put one event of the machine down, run it, and do what it wants done; in a turn."""
+        node = self.node
+        history = self.history
+        steps = history.steps
+        if self not in node.touched:
+            node.touched[self] = len(steps)
+        steps.append((event, args))
+        if len(steps) > history.limit:
+            node.outgrown(self)
+        node.perform(self, event(*args))
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it."""
@@ -190,8 +207,6 @@ class Agent(InlineActor):
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason
             self.node.executor.run_soon(watch.fire, self, reason)
-        if isinstance(ended.reason, DeadlockAborted):
-            self._interrupt_others(ended.reason)
         if self._link and ended.reason is not None:
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
@@ -232,17 +247,36 @@ class Agent(InlineActor):
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
         call = self.node.new_call()
+        try:
+            return self.lock_by(call, objects, timeout)
+        except BaseException:
+            self.give_up(call)
+            raise
+
+    def lock_by(
+        self, call: PendingCall, objects: Sequence[Object], timeout: float | None
+    ) -> LockResult:
+        """The same; whoever calls gives the call up if this, or what comes after it, fails."""
         return self._wait(call, timeout, self.machine.ask_all, objects, call)
+
+    def give_up(self, call: PendingCall) -> None:
+        """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
+        if call.begun:
+            self.turn.run_surely(self.event, self.machine.abandon, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
         call = self.node.new_call()
-        return self._wait(call, timeout, self.machine.await_all, call)
+        try:
+            return self._wait(call, timeout, self.machine.await_all, call)
+        except BaseException:
+            self.give_up(call)
+            raise
 
     def unlock(self, lock_id: LockId) -> None:
         """Release one id."""
         self.check_client()
-        self.turn.run(self.unlock_now, lock_id)
+        self.turn.run_surely(self.unlock_now, lock_id)
 
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
@@ -258,7 +292,7 @@ class Agent(InlineActor):
     def change_flag(self, flag: Flag, value: NotifyTarget) -> None:
         """Change an option of the running transaction."""
         self.check_client()
-        self.machine.check_alive()
+        self.turn.ask(self.machine.check_alive)
         if flag == "notify":
             if value:
                 self._set_notified(value)
@@ -270,22 +304,39 @@ class Agent(InlineActor):
 
     def status(self) -> LockResult:
         """Status and deadlocks so far."""
-        self.machine.check_alive()
         if current_client() != self.client:
-            return self.turn.ask(self.machine.result)
-        return self.turn.ask(self.machine.tell_status)
+            return self._ask(self.machine.result)
+        return self.turn.run(self._tell_status)
+
+    def _tell_status(self) -> LockResult:
+        self.machine.check_alive()
+        self.event(self.machine.told_status)
+        return self.machine.result()
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
-        self.machine.check_alive()
-        return self.turn.ask(self.machine.lock_info)
+        return self._ask(self.machine.lock_info)
+
+    def _ask(self, question: Callable[..., T], *args: Any) -> T:
+        """Ask a question in a turn; raise why the transaction has ended, if it has."""
+
+        def ask() -> T:
+            self.machine.check_alive()
+            return question(*args)
+
+        answer: T = self.turn.ask(ask)
+        return answer
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """The fencing token of a lock that is held; on several nodes they are asked first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
             call = self.node.new_call()
-            token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            try:
+                token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            except BaseException:
+                self.give_up(call)
+                raise
             if token is None:
                 raise LockTimeout(
                     f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
@@ -343,8 +394,67 @@ class Agent(InlineActor):
     def end(self) -> None:
         """End the transaction."""
         self.check_client()
+        self.turn.run_surely(self._leave)
+
+    def leave(self) -> None:
+        """End the transaction as its block is left, in whatever thread that is.
+
+        Raises:
+            LocksError: Why it has ended before.
+        """
+        self.turn.run_surely(self._leave)
+
+    def _leave(self) -> None:
         self.machine.check_alive()
-        self.turn.run(self.event, self.machine.end)
+        self.event(self.machine.end)
+
+    def deadlocks(self) -> tuple[Deadlock, ...]:
+        """The deadlocks of the transaction that were resolved so far, also when it has ended."""
+        return self.turn.ask(lambda: tuple(self.machine.deadlocks))
+
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        # A client that has just begun has asked for nothing, and needs no turn to know it.
+        return bool(self.history.steps) and self.turn.ask(self.machine.asks_for, lock_id)
+
+    def holds(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for and is held, in a transaction that has not ended."""
+        return self.turn.ask(lambda: self.machine.ended is None and self.machine.holds(lock_id))
+
+    def release(self, lock_id: LockId) -> None:
+        """Release one id that is held; with the last one the transaction ends. In whatever thread.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._release, lock_id)
+
+    def _release(self, lock_id: LockId) -> None:
+        if self.machine.ended is not None or not self.machine.holds(lock_id):
+            raise not_held(lock_id)
+        self.unlock_now(lock_id)
+        self._end_if_idle()
+
+    def let_go_of(self, lock_id: LockId) -> None:
+        """Release one id if it is held or asked for; it is done in any case."""
+        self.turn.run_surely(self._let_go_of, lock_id)
+
+    def _let_go_of(self, lock_id: LockId) -> None:
+        if self.machine.ended is None and self.machine.asks_for(lock_id):
+            self.unlock_now(lock_id)
+            self._end_if_idle()
+
+    def end_if_idle(self) -> None:
+        """End the transaction if nothing is asked for in it."""
+        self.turn.run_surely(self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if self.machine.ended is None and self.machine.empty:
+            self.event(self.machine.end)
+
+    def let_go(self) -> None:
+        """End the transaction, whoever calls, if it has not ended; it is done in any case."""
+        self.turn.run_surely(self.event, self.machine.end)
 
     def _wait(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
@@ -352,7 +462,7 @@ class Agent(InlineActor):
         result = self._await(call, timeout, event, *args)
         if result is None:
             wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-            self.turn.run(self.event, self.machine.abandon, call)
+            self.turn.run(self._give_up_waiting, call)
             result = call.result  # it may have come just now
             if result is None:
                 raise self._timed_out(wanted, timeout, withdrawn=event == self.machine.ask_all)
@@ -360,80 +470,26 @@ class Agent(InlineActor):
                 raise result
         return result  # type: ignore[no-any-return]
 
+    def _give_up_waiting(self, call: PendingCall) -> None:
+        """The time is over; an answer that came just now counts."""
+        if call.result is None:
+            self.event(self.machine.abandon, call)
+
     def _await(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> Any:
         """Run an event that answers `call`; return the answer, `None` if it did not come."""
         check_timeout(timeout)
         self.check_client()
-        try:
-            self.turn.run(self.event, event, *args)
-            if call.result is None:
-                if len(self.node.clients.get(self.client, ())) > 1:
-                    self.turn.run(self.hold_up_others, call, timeout != 0)
-                call.waiter.wait(timeout)
-        except MisuseError:
-            if call.result is None:
-                self.turn.run(self.event, self.machine.abandon, call)
-            raise
-        except BaseException:
-            self.turn.run(self.event, self.machine.abandon, call)
-            raise
+        call.begun = True
+        self.turn.run(self.event, event, *args)
+        if call.result is None:
+            if len(self.node.clients.get(self.client, ())) > 1:
+                self.turn.run(hold_up_others, self, call, timeout != 0)
+            call.waiter.wait(timeout)
         if isinstance(call.result, Exception):
             raise call.result
         return call.result
-
-    def hold_up_others(self, wait: Hashable, blocks: bool = True) -> None:
-        """The client waits here, and can't go on with its other transactions meanwhile; in the turn.
-
-        Args:
-            wait: The wait, as the machine knows it.
-            blocks: Whether the client blocks in it, or only looks whether it is answered at once.
-
-        Raises:
-            WaitsForItself: What it waits for is held by one of these.
-        """
-        others = [each for each in self._others() if not each.machine.empty]
-        self._check_own(others)
-        if others and blocks:
-            self.event(self.machine.hold_up, wait)
-            lock_id = self.machine.hold_up_id(wait)
-            if lock_id is not None:
-                for other in others:
-                    other.event(other.machine.held_up, lock_id)
-
-    def _others(self) -> list[Agent]:
-        """The client's other transactions."""
-        return [each for each in self.node.clients.get(self.client, ()) if each is not self]
-
-    def _interrupt_others(self, aborted: DeadlockAborted) -> None:
-        """The client may wait with another transaction, and has to know that this one was aborted."""
-        for other in self._others():
-            if other.machine.awaited:
-                text = (
-                    f"{self.machine.client} waited with {other.id} while another transaction of its "
-                    f"own was aborted: that wait was given up.\n{aborted}"
-                )
-                other.event(other.machine.interrupt, DeadlockAborted(text, **aborted.about))
-
-    def _check_own(self, others: Iterable[Agent]) -> None:
-        """Raise `WaitsForItself` if another transaction of the same client is in the way."""
-        wanted = [info for info in self.machine.lock_info() if not info.held]
-        for other in others:
-            for held in other.machine.lock_info():
-                for info in wanted:
-                    if (
-                        held.granted
-                        and related(held.lock_id, info.lock_id)
-                        and held.mode in RIVALS[info.mode]
-                    ):
-                        raise WaitsForItself(
-                            f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
-                            f"has {held.mode} {show(held.lock_id)} itself in another transaction "
-                            f"({other.id}), and would wait for ever. Take both in one transaction",
-                            lock_id=info.lock_id,
-                            holder=other.id,
-                        )
 
     def _timed_out(
         self, wanted: list[LockInfo], timeout: float | None, withdrawn: bool
@@ -479,6 +535,13 @@ class Agent(InlineActor):
                 "pass notify=function",
                 notify=notify,
             )
+
+
+def not_held(lock_id: LockId) -> NotHeld:
+    """The error of a client that releases what it does not hold."""
+    return NotHeld(
+        f"{show(lock_id)} is not held by the caller; it can't be released", lock_id=lock_id
+    )
 
 
 def name_of(client: Client) -> str:

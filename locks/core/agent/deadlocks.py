@@ -7,7 +7,7 @@ there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
   the cycle waits, or aborts, and waits for the lock server's answer before it looks again. The
   server carries it out only if that edge of the graph still stands, so outdated knowledge rarely
   does harm, and each refusal removes some of it. If its neighbour waits for no lock but is held up by it
-  (`locks.core.agent.waits`), there is nothing to surrender: it aborts.
+  (`locks.core.agent.hold_ups`), there is nothing to surrender: it aborts.
 * Otherwise it *passes on* what it found to the agents that `explore` names, which are all larger;
   nothing twice. If what it found has changed since, that is newer, and is passed on as well.
 

@@ -64,7 +64,7 @@ class Ledger:
         open: Those that are not held.
         waiting: The own requests that wait.
         needless: The lock requests that are held, and for which requests still wait elsewhere.
-        hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.waits`).
+        hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
         seq: Number of the last lock request.
     """
 

@@ -4,7 +4,7 @@ An agent asks lock servers for the locks that its client wants, tells the client
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
-`waits` who waits for it, `deadlocks` what it does about deadlocks, `fencing` how it gets fencing tokens.
+`deadlocks` what it does about deadlocks, `fencing` how it gets fencing tokens, `hold_ups` what else a wait means.
 """
 
 from __future__ import annotations
@@ -14,14 +14,22 @@ from typing import ClassVar, Literal
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
+from locks.core.agent.hold_ups import HoldUps, OneOfSeveral
 from locks.core.agent.ledger import Ledger, Object
-from locks.core.agent.requests import LockRequest, cannot_serve, has_ended, locks_lost
+from locks.core.agent.requests import (
+    ClientWaits,
+    LockRequest,
+    cannot_serve,
+    has_ended,
+    locks_lost,
+)
+from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.wait_graph import Exploration
-from locks.core.agent.waits import Waits
 from locks.core.messages import (
     AgentEffect,
     AgentMessage,
+    AnswerWait,
     Ended,
     Knowledge,
     Lost,
@@ -62,7 +70,7 @@ FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", 
 REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
-class AgentMachine:
+class AgentMachine(OneOfSeveral):
     """One transaction's agent.
 
     Args:
@@ -85,6 +93,7 @@ class AgentMachine:
     tokens_class: ClassVar[type[Tokens]] = Tokens
 
     __slots__ = (
+        "_hold_ups",
         "_last_status",
         "_ledger",
         "_out",
@@ -106,7 +115,6 @@ class AgentMachine:
         agent: AgentId,
         client: str,
         alive: Iterable[str],
-        *,
         abort_on_deadlock: bool = False,
         await_nodes: bool = False,
         monitor_nodes: bool = False,
@@ -121,11 +129,20 @@ class AgentMachine:
         self.deadlocks: list[Deadlock] = []
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
+        self._waits = ClientWaits()
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
-        self._waits = Waits(agent, self._ledger, self._out)
+        self._hold_ups = HoldUps(agent, self._ledger, self._waits)
+
+    def save(self) -> tuple[SavedAgent, int]:
+        """Its state, to go back to with `load`, and a measure of its size."""
+        return save_agent(self)
+
+    def load(self, saved: SavedAgent) -> None:
+        """Go back to a state that was saved."""
+        load_agent(self, saved)
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -153,35 +170,19 @@ class AgentMachine:
         self._ledger.check(objects, self.await_nodes)
         undo = [self._ledger.add(wanted) for wanted in objects]
         if wait is not None:
-            self._waits.add(wait, undo)
+            self._waits.begin(wait, self._ledger.seq, undo)
         return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
         self.check_alive()
-        self._waits.add(wait)
+        self._waits.begin(wait, self._ledger.seq)
         return self._conclude()
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
-        """A client gave up waiting: withdraw what only this wait was for."""
+        """A client gave up waiting, or the last answer: withdraw what only this wait was for."""
         self._waits.abandon(wait)
         self._tokens.abandon(wait)
-        return self._conclude()
-
-    def hold_up(self, wait: Hashable) -> list[AgentEffect]:
-        """The client blocks in a wait for locks; `held_up` of its other agents is to follow."""
-        self._waits.hold_up(wait)
-        return self._conclude()
-
-    def held_up(self, lock_id: LockId) -> list[AgentEffect]:
-        """The client blocks in a wait of another transaction of its own; the id stands for that."""
-        if self.ended is None:
-            self._waits.held_up(lock_id)
-        return self._conclude()
-
-    def interrupt(self, error: LocksError) -> list[AgentEffect]:
-        """Another transaction of the client was aborted: if it waits in this one, it is told."""
-        self._waits.interrupt(error)
         return self._conclude()
 
     def establish_token(self, lock_id: LockId, wait: Hashable) -> list[AgentEffect]:
@@ -243,10 +244,11 @@ class AgentMachine:
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
-            if self._waits.pending or self._tokens.waits:
+            if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
-                self._waits.end(error)
+                self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
                 self._tokens.end(error)
+            self._hold_ups.end()
             self._ledger.end()
             self._resolver.cease()
             self.ended = Ended(reason)
@@ -331,21 +333,11 @@ class AgentMachine:
         """Status and deadlocks so far."""
         return LockResult(self.status(), tuple(self.deadlocks))
 
-    def tell_status(self) -> LockResult:
-        """The same for the client; if that says that it has all locks, they are acknowledged."""
-        result = self.result()
-        if result.status == "have_all_locks":
+    def told_status(self) -> list[AgentEffect]:
+        """The client is told the status; if that is that it has all locks, they are acknowledged."""
+        if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
-        return result
-
-    @property
-    def awaited(self) -> bool:
-        """Whether its client waits for locks."""
-        return bool(self._waits.pending)
-
-    def hold_up_id(self, wait: Hashable) -> LockId | None:
-        """What stands for a wait in which the client blocks; nothing if it is over."""
-        return self._waits.blocking.get(wait)
+        return self._flush()
 
     def lost(self) -> tuple[LockId, ...]:
         """What the client was told it has, and must not rely on any more; for `ensure_held`."""
@@ -490,16 +482,26 @@ class AgentMachine:
                 self._ledger.withdraw()
             if self._resolver.active and self._idle():
                 self._resolver.cease()
-            if self._waits.pending and not self._resolver.surrendering:
-                self._waits.answer(self.deadlocks)
+            if self._waits and not self._resolver.surrendering:
+                self._answer()
             if self._tokens.waits and not self._resolver.surrendering:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
             if self._ledger.hidden:
-                self._waits.tidy()
+                self._hold_ups.tidy()
             self._ledger.tell_standing()
         return self._flush()
+
+    def _answer(self) -> None:
+        ledger = self._ledger
+        first_open = ledger.seq + 1
+        if ledger.open:
+            first_open = min(request.seq for request in ledger.open.values())
+        for wait, upto in self._waits.over(first_open):
+            status: Status = "have_all_locks" if ledger.requests else "no_locks"
+            self._out.append(AnswerWait(wait, LockResult(status, tuple(self.deadlocks))))
+            ledger.acknowledge(upto)
 
     def _notify_status(self) -> None:
         status = self._last_status = self.status()

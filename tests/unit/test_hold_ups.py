@@ -327,3 +327,25 @@ def test_requests_for_waits_have_ids_of_their_own() -> None:
         net.do(inner, inner.abandon(wait))
     ids = [m.lock_id for m in net.sent if isinstance(m, Request) and m.lock_id[0] == HELD_UP]
     assert len(set(ids)) == 3
+
+
+def test_hold_ups_of_a_machine_that_is_made_anew() -> None:
+    """A machine that goes back to a state in which its client waits knows what that wait holds up."""
+    net = Clients(N1)
+    outer, inner, stranger = net.agent(), net.agent(), net.agent()
+    net.lock(outer, A)
+    net.lock(stranger, B)
+    wait = net.block(inner, B, others=[outer])
+    saved = [(agent, agent.save()[0]) for agent in (outer, inner)]
+    inner.abandon(wait)  # and what it wants done is forgotten, with all else
+    outer.end()
+    for agent, state in saved:
+        agent.load(state)
+    assert inner.hold_up_id(wait) is not None
+    net.do(stranger, stranger.end())
+    assert net.answers[wait].status == "have_all_locks"
+    assert net.hidden() == []
+    assert outer.holds(A)
+    for agent in (outer, inner):
+        net.do(agent, agent.end())
+    assert net.servers[N1].table.owners == {}
