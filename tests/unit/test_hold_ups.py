@@ -336,7 +336,7 @@ def test_hold_ups_of_a_machine_that_is_made_anew() -> None:
     net.lock(outer, A)
     net.lock(stranger, B)
     wait = net.block(inner, B, others=[outer])
-    saved = [(agent, agent.save()[0]) for agent in (outer, inner)]
+    saved = [(agent, agent.save()) for agent in (outer, inner)]
     inner.abandon(wait)  # and what it wants done is forgotten, with all else
     outer.end()
     for agent, state in saved:
