@@ -196,6 +196,8 @@ class LockLost(OperatingError):
 class DeadlockAborted(LocksError):
     """The transaction was aborted to resolve a deadlock; run it again.
 
+    It may be another transaction of the caller than the one in which it waited; `deadlock.agent` says so.
+
     Attributes:
         deadlock: The `locks.Deadlock` report: the cycle, who yielded, and by which rule.
     """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, servable
+from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, locks_lost, servable
 from locks.core.messages import (
     AgentEffect,
     Release,
@@ -26,7 +26,7 @@ from locks.core.messages import (
     StandingElsewhere,
     ToServer,
 )
-from locks.errors import ConflictingRequest, NotHeld
+from locks.errors import ConflictingRequest, LocksError, NotHeld
 from locks.model import (
     MODES,
     AgentId,
@@ -357,6 +357,13 @@ class Ledger:
     def lost(self) -> list[LockRequest]:
         """What the client was told it has, and must not rely on any more."""
         return [request for request in self.requests.values() if self.is_lost(request)]
+
+    def ending(self, missing: LockRequest) -> LocksError:
+        """The reason for which the transaction ends when a lock request can't be granted any more."""
+        if missing.lost is not None:
+            missing.lose(node for node in missing.node_requests if node not in self.alive)
+            return locks_lost(self._agent, self.lost(), ended=True)
+        return cannot_serve(missing.lock_id, missing.node_requests, self.alive)
 
     def is_lost(self, request: LockRequest) -> bool:
         """Whether a lock request is lost, or may be: its surrender is under way."""

@@ -19,7 +19,6 @@ from locks.core.agent.ledger import Ledger, Object
 from locks.core.agent.requests import (
     ClientWaits,
     LockRequest,
-    cannot_serve,
     has_ended,
     locks_lost,
 )
@@ -303,7 +302,7 @@ class AgentMachine(OneOfSeveral):
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
             self._resolver.node_down(node, self._ledger.nodes)
             if missing is not None:
-                return self.end(self._ending(missing))
+                return self.end(self._ledger.ending(missing))
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
@@ -468,13 +467,6 @@ class AgentMachine(OneOfSeveral):
         if self.notify:
             first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
         self._out[:0] = first
-
-    def _ending(self, missing: LockRequest) -> LocksError:
-        """The reason for which the transaction ends when a lock request can't be granted any more."""
-        if missing.lost is not None:
-            missing.lose(node for node in missing.node_requests if node not in self._ledger.alive)
-            return locks_lost(self.id, self._ledger.lost(), ended=True)
-        return cannot_serve(missing.lock_id, missing.node_requests, self._ledger.alive)
 
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
