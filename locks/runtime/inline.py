@@ -335,13 +335,11 @@ class Turn:
                         if type(error) is type(interruption):
                             interruption = None  # it is the work that fails, not the caller
                         self._hand_over()
-                        if interruption is not None:
-                            raise interruption
-                        return False
+                        break
             posted.popleft()
         if interruption is not None:
             raise interruption
-        return True
+        return not posted
 
     def _interrupted(self) -> None:
         """An exception came up in a turn, or at its edge: leave everything as it is to be."""
