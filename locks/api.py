@@ -11,8 +11,11 @@ from typing import Any
 
 import pykka
 
-from locks.core.agent.machine import Flag, Object
+from locks.core.agent.flags import Flag
+from locks.core.agent.machine import Object
+from locks.core.checked import check_agent_id
 from locks.errors import InvalidLockId, InvalidOption, MisuseError, NodeNotRunning, NotHeld
+from locks.lock_ids import shown
 from locks.model import (
     AgentId,
     Contender,
@@ -33,7 +36,7 @@ from locks.node.agent import Agent, NotifyTarget
 from locks.node.node import NodeStatistics
 from locks.node.ports import NodePort
 from locks.node.remote_clients import RemoteAgent
-from locks.node.server import Watcher
+from locks.node.server import Watcher, listener
 from locks.otp.etf import EncodeError, encode
 from locks.otp.remote import RemoteRef
 from locks.program import default_node
@@ -316,7 +319,7 @@ def surrender_nowait(
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
     """
     user = _agent(agent)
-    to = other if isinstance(other, AgentId) else _agent(other).id
+    to = check_agent_id(other) if isinstance(other, AgentId) else _agent(other).id
     lock_id = check_lock_id(lock_id)
     where = _nodes(user.node, nodes)
     user.check_client()
@@ -426,13 +429,15 @@ def watch(
     """
     node = default_node()
     who = _watcher(watcher)
-    checked = _check_sendable(node, check_lock_id(lock_id))
+    checked = check_lock_id(lock_id)
+    if node.is_clustered:
+        _check_sendable(checked)
     for name in _nodes(node, nodes):
         if name == node.name:
             node.server.add_watcher(checked, who)
         else:
             assert node.cluster is not None
-            node.turn.run(node.cluster.watch, name, checked, who)
+            node.turn.run(node.cluster.watch, name, checked, listener(who))
 
 
 def unwatch(
@@ -448,13 +453,12 @@ def unwatch(
         if name == node.name:
             node.server.remove_watcher(checked, who)
         elif node.cluster is not None:
-            node.turn.run(node.cluster.unwatch, name, checked, who)
+            node.turn.run(node.cluster.unwatch, name, checked, listener(who))
 
 
 def watchers(lock_id: Sequence[Any]) -> list[Any]:
     """The watchers of exactly this lock id, on this program's node."""
-    node = default_node()
-    return node.turn.ask(node.server.machine.watchers, check_lock_id(lock_id))
+    return default_node().server.watchers(check_lock_id(lock_id))
 
 
 def statistics() -> NodeStatistics:
@@ -485,24 +489,23 @@ def _nodes(node: NodePort, nodes: Sequence[str] | None, must_run: bool = True) -
     return names
 
 
-def _check_sendable(node: NodePort, lock_id: LockId) -> LockId:
+def _check_sendable(lock_id: LockId) -> LockId:
     """Return a lock id if it can be sent to other nodes: a deadlock may involve them."""
-    if node.is_clustered:
-        for element in lock_id:
-            if type(element) is str:
-                if element.isascii():
-                    continue
-            elif type(element) is int and abs(element) < 1 << 63:
+    for element in lock_id:
+        if type(element) is str:
+            if element.isascii():
                 continue
-            try:
-                encode(list(lock_id))
-            except EncodeError as error:
-                raise InvalidLockId(
-                    f"lock id {lock_id!r} can't be sent to other nodes: {error}. Use text, "
-                    "numbers, bytes and tuples of them",
-                    lock_id=repr(lock_id),
-                ) from error
-            break
+        elif type(element) is int and abs(element) < 1 << 63:
+            continue
+        try:
+            encode(list(lock_id))
+        except EncodeError as error:
+            raise InvalidLockId(
+                f"lock id {shown(lock_id)} can't be sent to other nodes: {error}. Use text, "
+                "numbers, bytes and tuples of them",
+                lock_id=shown(lock_id),
+            ) from error
+        break
     return lock_id
 
 
@@ -511,8 +514,8 @@ def checked_object(
 ) -> Object:
     """What is to be locked, checked, with defaults for what was left out."""
     return (
-        _check_sendable(node, check_lock_id(lock_id)),
-        check_mode(mode),
+        _check_sendable(check_lock_id(lock_id)) if node.is_clustered else check_lock_id(lock_id),
+        "write" if mode == "write" else check_mode(mode),
         (node.name,) if nodes is None else _nodes(node, nodes, must_run=False),
         "all" if require == "all" else check_require(require),
     )

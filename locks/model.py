@@ -11,13 +11,17 @@ is said in one table (`excluded_by` below).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple, get_args
 
-from locks.errors import InvalidLockId, InvalidOption, assert_never
+from locks.errors import InvalidOption, assert_never
+from locks.lock_ids import HELD_UP as HELD_UP
+from locks.lock_ids import Key as Key
+from locks.lock_ids import LockId as LockId
+from locks.lock_ids import check_lock_id as check_lock_id
+from locks.lock_ids import is_held_up_id, shown
 
-LockId = tuple[Hashable, ...]
 Mode = Literal["read", "write"]
 """How to lock: who has it to write excludes all others; who has it to read, only writers."""
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
@@ -25,9 +29,6 @@ State = Literal["granted", "waiting", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
 Place = int | Fraction
 RequestKey = tuple[str, int]
-
-HELD_UP = "$held up"
-"""The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); not for users."""
 
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 
@@ -380,68 +381,25 @@ def show(lock_id: LockId) -> str:
     return "/".join(str(element) for element in lock_id)
 
 
-def is_held_up_id(lock_id: LockId) -> bool:
-    """Whether an id stands for a client's wait; elements of users' own classes are not asked."""
-    return type(lock_id[0]) is str and lock_id[0] == HELD_UP
-
-
-def check_lock_id(value: Any) -> LockId:
-    """Check a lock id and return it as a tuple.
-
-    Args:
-        value: A non-empty tuple or list of hashable key elements, e.g. `("db", "users", 17)`.
-
-    Raises:
-        InvalidLockId: It is something else.
-    """
-    if type(value) is not tuple:
-        if isinstance(value, (str, bytes)):
-            raise InvalidLockId(
-                f"lock id {value!r} is a plain {type(value).__name__}; "
-                f"write it as a tuple of key elements: ({value!r},)",
-                lock_id=value,
-            )
-        if not isinstance(value, (tuple, list)):
-            raise InvalidLockId(
-                f"lock id {value!r} is not a tuple or list of key elements, "
-                'such as ("db", "users", 17)',
-                lock_id=repr(value),
-            )
-        value = tuple(value)
-    if not value:
-        raise InvalidLockId("a lock id needs at least one key element; () has none", lock_id=value)
-    try:
-        hash(value)
-    except TypeError as error:
-        raise InvalidLockId(
-            f"lock id {value!r} has an element that can't be a dictionary key ({error}); "
-            "use strings, numbers or tuples",
-            lock_id=repr(value),
-        ) from None
-    if is_held_up_id(value):
-        raise InvalidLockId(
-            f"lock ids that begin with {HELD_UP!r} are for locks itself; use another first element",
-            lock_id=value,
-        )
-    lock_id: LockId = value
-    return lock_id
-
-
 def check_mode(value: Any) -> Mode:
     """Return `value` if it is a mode; raise `InvalidOption` otherwise."""
-    if value in MODES:
-        return value  # type: ignore[no-any-return]
-    known = " or ".join(f'"{mode}"' for mode in reversed(MODES))
-    raise InvalidOption(f"mode {value!r} is unknown; use {known}", value=repr(value))
+    if type(value) is str and value in MODES:
+        return value
+    mode = plain_text(value)
+    if mode in MODES:
+        return mode
+    known = " or ".join(f'"{each}"' for each in reversed(MODES))
+    raise InvalidOption(f"mode {shown(value)} is unknown; use {known}", value=shown(value))
 
 
 def check_require(value: Any) -> Require:
     """Return `value` if it is a requirement; raise `InvalidOption` otherwise."""
-    if value in REQUIREMENTS:
-        return value  # type: ignore[no-any-return]
+    require = plain_text(value)
+    if require in REQUIREMENTS:
+        return require
     raise InvalidOption(
-        f"requirement {value!r} is unknown; use one of {', '.join(REQUIREMENTS)}",
-        value=repr(value),
+        f"requirement {shown(value)} is unknown; use one of {', '.join(REQUIREMENTS)}",
+        value=shown(value),
     )
 
 
@@ -453,20 +411,39 @@ def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
     """
     if type(value) in (list, tuple) and len(value) == 1 and type(value[0]) is str:
         return (value[0],)
-    if not isinstance(value, (list, tuple)) or not all(isinstance(node, str) for node in value):
+    names = [plain_text(each) for each in value] if isinstance(value, (list, tuple)) else [None]
+    if None in names:
         raise InvalidOption(
-            f'nodes {value!r} is not a list of node names, such as ["a@127.0.0.1"]',
-            value=repr(value),
+            f'nodes {shown(value)} is not a list of node names, such as ["a@127.0.0.1"]',
+            value=shown(value),
         )
-    if not value:
-        raise InvalidOption("the list of nodes is empty; name at least one", value=repr(value))
-    return tuple(dict.fromkeys(value))
+    if not names:
+        raise InvalidOption("the list of nodes is empty; name at least one", value=shown(value))
+    return tuple(dict.fromkeys(name for name in names if name is not None))
+
+
+def is_seconds(value: Any) -> bool:
+    """Whether a value is a number of seconds, not less than 0; `True` and NaN are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
 def check_timeout(timeout: float | None) -> None:
     """Raise `InvalidOption` unless it is a time to wait."""
-    if timeout is not None and not (isinstance(timeout, (int, float)) and timeout >= 0):
+    if timeout is not None and not is_seconds(timeout):
         raise InvalidOption(
-            f"timeout {timeout!r} is not a number of seconds >= 0; use None to wait for ever",
-            timeout=repr(timeout),
+            f"timeout {shown(timeout)} is not a number of seconds >= 0; use None to wait for ever",
+            timeout=shown(timeout),
         )
+
+
+def check_text(value: Any) -> str:
+    """Return a name without the methods that a subclass of `str` may have; refuse what is no text."""
+    text = plain_text(value)
+    if text is None:
+        raise InvalidOption(f"name {shown(value)} is no text", name=shown(value))
+    return text
+
+
+def plain_text(value: object) -> str | None:
+    """Text without the methods that a subclass of `str` may have; `None` of what is no text."""
+    return str.__str__(value) if isinstance(value, str) else None

@@ -27,7 +27,8 @@ from typing import Any, TypeVar
 from locks import program
 from locks.core.messages import AnswerWait, Ended, ToAgent
 from locks.errors import InvalidOption, MisuseError
-from locks.model import AgentId, Deadlock, LockResult, show
+from locks.lock_ids import shown
+from locks.model import AgentId, Deadlock, LockResult, is_seconds, show
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
 from locks.node.node import Node, NodeStatistics, Surroundings
@@ -35,7 +36,7 @@ from locks.node.one_client import interrupt_others
 from locks.node.ports import Background, NodePort, PendingCall
 from locks.node.server import Server
 from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Killed, Waiter, current_client
+from locks.runtime import Down, Killed, Waiter, client_key, current_client
 from locks.runtime.inline import Journal, Turn
 from locks.sim.application import Application, Client, Violation
 from locks.sim.host import Host
@@ -120,6 +121,8 @@ class Simulation:
 
     def sleep(self, seconds: float = 0.0) -> None:
         """Let a client sleep by the virtual clock: its `time.sleep`."""
+        if not is_seconds(seconds):
+            raise InvalidOption(f"{shown(seconds)} is not a number of seconds >= 0")
         self._application.sleep(seconds)
 
     def kill(self, client: Client) -> None:
@@ -428,7 +431,7 @@ class _Node(Node):
         return super().statistics()
 
     def _client_ended(self, client: Client) -> None:
-        for agent in list(self.clients.get(client, ())):
+        for agent in list(self.clients.get(client_key(client), ())):
             agent.client_ended(Down(client, "killed" if client.killed else "normal"))
 
 

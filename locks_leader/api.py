@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import pykka
 
-from locks import Atom, InvalidOption, Node, RemoteError
-from locks.model import check_timeout
+from locks import Atom, InvalidLockId, InvalidOption, Node, RemoteError
+from locks.lock_ids import shown
+from locks.model import check_lock_id, check_timeout
 from locks.program import default_node
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
@@ -124,9 +125,15 @@ def check_resource(resource: Any) -> Any:
             return all(is_good(each) for each in value)
         return type(value) in (str, int, Atom)
 
+    try:
+        (resource,) = check_lock_id((resource,))  # which is not too deep
+    except InvalidLockId as error:
+        raise InvalidOption(
+            f"resource={shown(resource)} can't be shared by programs: {error}"
+        ) from error
     if not is_good(resource):
         raise InvalidOption(
-            f"resource={resource!r} can't be shared by programs: use text, a whole number, an atom, or "
+            f"resource={shown(resource)} can't be shared by programs: use text, a whole number, an atom, or "
             "a tuple of such"
         )
     if str(resource) in ("sync", "workers"):

@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.groups.table import AnyGroup, AnyMember, Discover, Join, Leave, Message, Sync
+from locks.lock_ids import shown
 from locks.otp import etf
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom, ImproperList, Pid
@@ -80,18 +81,21 @@ def to_group(value: Any) -> Group:
     try:
         group = Group(value)
     except MisuseError as error:
-        raise InvalidOption(f"{value!r:.100} can't be a group: {error}") from error
+        raise InvalidOption(f"{shown(value)} can't be a group: {error}") from error
     if len(group.encoded) > LONGEST_GROUP:
         raise InvalidOption(
-            f"the group {value!r:.100} takes {len(group.encoded):,} bytes, more than "
+            f"the group {shown(value)} takes {len(group.encoded):,} bytes, more than "
             f"{LONGEST_GROUP:,}; give it a shorter name"
         )
     return group
 
 
-def _canonical(value: Any) -> Any:
-    """The one form of all values that are the same term."""
+def _canonical(value: Any, depth: int = etf.Limits().depth) -> Any:
+    """The one form of all values that are the same term; raises `EncodeError` of one too deep."""
     kind = type(value)
+    if depth < 0:
+        raise etf.EncodeError("it is nested too deep, or within itself; make it flatter")
+    depth -= 1
     if kind is Atom:
         return SPECIAL.get(value.name, value)
     if kind is bytes:
@@ -100,12 +104,12 @@ def _canonical(value: Any) -> Any:
         except UnicodeDecodeError:
             return value
     if kind is tuple or kind is list:
-        return kind([_canonical(each) for each in value])
+        return kind([_canonical(each, depth) for each in value])
     if kind is dict:
-        pairs = [(_canonical(key), _canonical(each)) for key, each in value.items()]
+        pairs = [(_canonical(k, depth), _canonical(each, depth)) for k, each in value.items()]
         return dict(sorted(pairs, key=lambda pair: etf.encode(pair[0])))
     if kind is ImproperList:
-        return ImproperList(_canonical(value.items), _canonical(value.tail))
+        return ImproperList(_canonical(value.items, depth), _canonical(value.tail, depth))
     return value
 
 

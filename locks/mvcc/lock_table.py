@@ -19,10 +19,12 @@ import logging
 import time
 import weakref
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, Literal, TypeVar, get_args
 
 from locks.errors import InvalidOption, LockTimeout, MisuseError
-from locks.model import check_timeout
+from locks.lock_ids import shown
+from locks.model import check_timeout, is_seconds
 from locks.mvcc.errors import TableStopped
 from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
 from locks.mvcc.records import Guard
@@ -129,7 +131,7 @@ class LockTable(InlineActor):
                 f"deadlocks={deadlocks!r} is unknown; use one of {', '.join(get_args(Deadlocks))}",
                 value=repr(deadlocks),
             )
-        if not isinstance(push_after, (int, float)) or not push_after > 0:
+        if not (is_seconds(push_after) and push_after > 0):
             raise InvalidOption(
                 f"push_after={push_after!r} is not a number of seconds > 0", value=repr(push_after)
             )
@@ -359,13 +361,19 @@ class LockTable(InlineActor):
 
     def receive(self, message: Any) -> Any:
         """Carry out an operation that was sent: a tuple of its name and its arguments."""
-        if not isinstance(message, tuple) or not message or message[0] not in OPERATIONS:
+        known = type(message) is tuple and len(message) > 0 and message[0] in OPERATIONS
+        operation: Callable[..., Any] | None = getattr(self._states, message[0]) if known else None
+        try:
+            if operation is not None:
+                signature(operation).bind(*message[1:])
+        except TypeError:
+            operation = None
+        if operation is None:
             raise MisuseError(
-                f"{message!r} is no message for a lock table; send a tuple of an operation and "
+                f"{shown(message)} is no message for a lock table; send a tuple of an operation and "
                 f"its arguments. Operations: {', '.join(OPERATIONS)}",
-                value=repr(message),
+                value=shown(message),
             )
-        operation: Callable[..., Any] = getattr(self._states, message[0])
         return operation(*message[1:])
 
     def failed(self, message: Any, error: Exception) -> None:

@@ -11,6 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from operator import attrgetter
 
+from locks.errors import MisuseError
+from locks.lock_ids import shown
 from locks.mvcc.errors import InvalidKey
 from locks.mvcc.model import (
     Deadlock,
@@ -126,7 +128,7 @@ class LockMap:
         """
         try:
             return self._locks.get(key)
-        except TypeError as error:
+        except Exception as error:  # whatever a key's own methods raise
             raise _invalid(key, error) from None
 
     def within(self, span: Span | None) -> list[KeyLock]:
@@ -137,6 +139,8 @@ class LockMap:
         """
         if span is None:
             return [self._locks[key] for key in self._keys]
+        if not isinstance(span, Span):
+            raise MisuseError(f"{shown(span)} is no Span", value=shown(span))
         start, end = span
         if end is None:
             lock = self.get(start)
@@ -144,7 +148,7 @@ class LockMap:
         try:
             first = bisect_left(self._keys, start)
             keys = self._keys[first : bisect_left(self._keys, end, first)]
-        except TypeError as error:
+        except Exception as error:  # whatever a key's own methods raise
             raise _invalid(span, error) from None
         return [self._locks[key] for key in keys]
 
@@ -165,7 +169,7 @@ class LockMap:
             if not (follows and precedes):
                 raise TypeError("it is neither smaller nor larger than another key")
             self._locks[key] = lock
-        except TypeError as error:
+        except Exception as error:  # whatever a key's own methods raise
             raise _invalid(key, error) from None
         keys.insert(place, key)
         return lock
@@ -176,9 +180,9 @@ class LockMap:
         del self._keys[bisect_left(self._keys, key)]
 
 
-def _invalid(key: Key, error: TypeError) -> InvalidKey:
+def _invalid(key: Key, error: Exception) -> InvalidKey:
     return InvalidKey(
-        f"{key!r} can't be a key of this table ({error}); use text, bytes, numbers or tuples, "
+        f"{shown(key)} can't be a key of this table ({error}); use text, bytes, numbers or tuples, "
         "all keys of one kind",
         key=repr(key),
     )

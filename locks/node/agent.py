@@ -17,8 +17,10 @@ import gevent
 import pykka
 from gevent import getcurrent, monkey
 
-from locks.core.agent.machine import AgentMachine, Flag, Object
-from locks.core.messages import AgentMessage, Ended, Lost, Surrendered
+from locks.core.agent.flags import Flag, check_flag
+from locks.core.agent.machine import AgentMachine, Object
+from locks.core.checked import check_agent_message
+from locks.core.messages import Ended, Knowledge, Lost, Surrendered
 from locks.errors import (
     AgentEnded,
     InvalidOption,
@@ -29,6 +31,7 @@ from locks.errors import (
     NotClient,
     NotHeld,
 )
+from locks.lock_ids import shown
 from locks.model import (
     AgentId,
     Deadlock,
@@ -39,6 +42,7 @@ from locks.model import (
     check_timeout,
     show,
 )
+from locks.node.door import Door
 from locks.node.history import History
 from locks.node.one_client import hold_up_others, interrupt_others
 from locks.node.ports import NodePort, PendingCall
@@ -48,11 +52,11 @@ from locks.runtime import (
     Down,
     Event,
     Monitor,
+    client_key,
     current_client,
     exit_client,
     tell,
 )
-from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
 
 __all__ = ["Agent", "NotifyTarget", "name_of", "not_held"]
@@ -68,7 +72,7 @@ class TokenNotice(NamedTuple):
     answer: Callable[[Any], object]
 
 
-class Agent(InlineActor):
+class Agent(Door):
     """A transaction's agent.
 
     `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
@@ -77,6 +81,7 @@ class Agent(InlineActor):
     Attributes:
         id: The agent's reference.
         client: Whose transaction it is.
+        client_key: What stands for the client in dictionaries.
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
     """
@@ -90,6 +95,7 @@ class Agent(InlineActor):
         "_monitor",
         "_notified",
         "client",
+        "client_key",
         "history",
         "id",
         "machine",
@@ -114,6 +120,7 @@ class Agent(InlineActor):
         self.node = node
         self.id = agent
         self.client = client
+        self.client_key = client_key(client)
         self._link = link
         self._notified: Callable[[Notification], object] | None = None
         made = (
@@ -147,10 +154,23 @@ class Agent(InlineActor):
         self._monitor = Monitor(self._client_down)  # known before it begins, to be cancelled
         self._monitor.begin(self.client)
 
-    def receive(self, message: Any) -> None:
-        """Take in an `AgentMessage`."""
-        if not isinstance(message, AgentMessage):
-            raise MisuseError(f"{message!r} is not a message for an agent", value=repr(message))
+    def admit(self, message: Any) -> Knowledge:
+        """Check a message from a program, before the turn.
+
+        Raises:
+            MisuseError: It is no `AgentMessage`, a field of it is wrong, or it says what lock servers
+                say: only they can grant a lock.
+        """
+        checked = check_agent_message(message)
+        if not isinstance(checked, Knowledge):
+            raise MisuseError(
+                f"{shown(message)} is for lock servers to say, and {self.id} takes it from them alone",
+                value=shown(message),
+            )
+        return checked
+
+    def receive(self, message: Knowledge) -> None:
+        """Take in a message that was admitted."""
         self.node.deliver(self, message)
 
     def handle(self, message: Any) -> None:
@@ -225,13 +245,20 @@ class Agent(InlineActor):
         if self._here is not None and getcurrent() is self._here:
             return
         client = current_client()
-        if client is not self.client and client != self.client and not self._is_patched_thread():
+        if (
+            client is not self.client
+            and not self._is_client(client)
+            and not self._is_patched_thread()
+        ):
             raise NotClient(
                 f"transaction {self.id} belongs to {self.machine.client}; "
                 f"{name_of(client)} can't use it. Begin a transaction of its own there, or name "
                 "the client when it begins (client=...)",
                 agent=self.id,
             )
+
+    def _is_client(self, other: Client) -> bool:
+        return client_key(other) == self.client_key
 
     def _is_patched_thread(self) -> bool:
         """Whether the client is a thread that is a greenlet, and the caller is this greenlet."""
@@ -295,6 +322,7 @@ class Agent(InlineActor):
         """Change an option of the running transaction."""
         self.check_client()
         self.turn.ask(self.machine.check_alive)
+        flag = check_flag(flag, True if callable(value) and flag == "notify" else value)
         if flag == "notify":
             if value:
                 self._set_notified(value)
@@ -306,7 +334,7 @@ class Agent(InlineActor):
 
     def status(self) -> LockResult:
         """Status and deadlocks so far."""
-        if current_client() != self.client:
+        if not self._is_client(current_client()):
             return self._ask(self.machine.result)
         return self.turn.run(self._tell_status)
 
@@ -486,7 +514,7 @@ class Agent(InlineActor):
         call.begun = True
         self.turn.run(self.event, event, *args)
         if call.result is None:
-            if len(self.node.clients.get(self.client, ())) > 1:
+            if len(self.node.clients.get(self.client_key, ())) > 1:
                 self.turn.run(hold_up_others, self, call, timeout != 0)
             call.waiter.wait(timeout)
         if isinstance(call.result, Exception):

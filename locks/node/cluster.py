@@ -28,7 +28,6 @@ from locks.model import AgentId, LockId, View
 from locks.node.agent import Agent
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.remote_clients import RemoteClients
-from locks.node.server import Watcher
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.control import SpawnRequest
@@ -38,7 +37,7 @@ from locks.otp.options import NET_TICKTIME, Options, check_node_name
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
-from locks.runtime import Client, Executor, Waiter, tell
+from locks.runtime import Client, Executor, Listener, Waiter
 from locks.runtime.waiter import run_in_hub
 from locks.wire import (
     LOCK_SERVER,
@@ -131,8 +130,8 @@ class Cluster:
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
         self._learned = 0  # how often others have told of nodes that were not known
         self._told: dict[str, int] = {}  # how much of that each node has been told
-        self._watches: dict[tuple[str, LockId, Watcher], Pid] = {}
-        self._monitors: dict[Any, None] = {}
+        self._watches: dict[tuple[str, LockId, Listener], Pid] = {}
+        self._monitors: dict[Listener, None] = {}
         self.on_connected: list[Callable[[str], object]] = []
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         self.distribution.start()
@@ -292,9 +291,7 @@ class Cluster:
                     node.deliver(node.server, Unwatch(watcher, lock_id))
         self._tell(NodeDown(name, reason))
 
-    def monitor_nodes(
-        self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool
-    ) -> None:
+    def monitor_nodes(self, watcher: Listener, on: bool) -> None:
         """Tell a watcher of nodes that come and go, or stop telling it."""
         if on:
             self._monitors[watcher] = None
@@ -303,13 +300,15 @@ class Cluster:
 
     def _tell(self, news: NodeUp | NodeDown) -> None:
         self.executor.run_soon(logger.info, "%s: %s", self.node.name, news)
-        for watcher in list(self._monitors):
-            if not isinstance(watcher, pykka.ActorRef):
-                self.executor.run_soon(watcher, news)
-            elif watcher.is_alive():
-                self.executor.run_soon(tell, watcher, news)
-            else:
-                del self._monitors[watcher]
+        for watcher in self._monitors:
+            self.executor.run_soon(self._tell_one, watcher, news)
+
+    def _tell_one(self, watcher: Listener, news: NodeUp | NodeDown) -> None:
+        """Tell a watcher, outside of the turn."""
+        if watcher.is_actor and not watcher.target.is_alive():
+            self.node.turn.run(self.monitor_nodes, watcher, False)
+        else:
+            watcher(news)
 
     def _warn(self, text: str, *about: Any) -> None:
         """Log a warning, outside of the turn: a log may be slow."""
@@ -321,6 +320,13 @@ class Cluster:
         if before is not None:
             raise MisuseError(f"the name {name!r} is taken by {before.subject}", name=name)
         self.remotes.register(name, actor)
+
+    def ref_of(self, agent: AgentId) -> RemoteRef | None:
+        """A reference to an agent of another node, if that is connected and may have it."""
+        link = self.distribution.links.get(agent.node)
+        if link is None or agent_numbered(agent.created, agent.node) != agent:
+            return None
+        return self.remotes.ref(agent.node, pid_of(agent, link.peer.creation))
 
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link something of this node with a process of another one."""
@@ -370,8 +376,8 @@ class Cluster:
 
     def _number_of(self, subject: Client) -> int | None:
         """The number of the pid of an agent: others know its reference already."""
-        agent = getattr(subject, "id", None)
-        return agent.created if isinstance(agent, AgentId) else None
+        agent: Any = subject  # whose own attributes are not asked for unless it is one of ours
+        return agent.id.created if issubclass(type(agent), Agent) else None
 
     def _to_server(self, message: Any, sender: Pid | None) -> None:
         """A process of another node sends something to our lock server."""
@@ -429,7 +435,7 @@ class Cluster:
                 f"{name} {what}: {self.node.name} can't see what is locked there", nodes=[name]
             )
 
-    def watch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
+    def watch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
         """Tell a watcher the views of a lock id of another node; again when that node comes back."""
         self._check_watchable(name)
         key = (name, lock_id, watcher)
@@ -445,34 +451,33 @@ class Cluster:
         self._check_watchable(name)
         call.begin(name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
 
-    def unwatch(self, name: str, lock_id: LockId, watcher: Watcher) -> None:
+    def unwatch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
         """End what `watch` began."""
         key = (name, lock_id, watcher)
         if key in self._watches:
             self._send_watch(Unwatch, *key)
             self.processes.remove(self._watches.pop(key).number)
 
-    def watcher_down(self, watcher: Watcher) -> None:
+    def watcher_down(self, watcher: Listener) -> None:
         """A watcher has ended."""
         for name, lock_id, who in list(self._watches):
             if who == watcher:
                 self.unwatch(name, lock_id, watcher)
 
     def _send_watch(
-        self, kind: type[Watch | Unwatch], name: str, lock_id: LockId, watcher: Watcher
+        self, kind: type[Watch | Unwatch], name: str, lock_id: LockId, watcher: Listener
     ) -> None:
         pid = self._watches[name, lock_id, watcher]
         encoded = etf.encode((CAST, pack(kind(pid, lock_id))))
         self.processes.send_named(name, LOCK_SERVER, encoded, pid)
 
-    def _take_view(self, watcher: Watcher, message: Any, sender: Pid | None) -> None:
+    def _take_view(self, watcher: Listener, message: Any, sender: Pid | None) -> None:
         try:
             view = unpack_view(message)
         except BadMessage as error:
             self._warn("a view is ignored: %s", error)
             return
-        told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
-        self.executor.run_soon(told, view)
+        self.executor.run_soon(watcher, view)
 
     def tell_watcher(self, watcher: Hashable, view: View) -> bool:
         """Tell a watcher of another node; returns whether it is one."""

@@ -10,24 +10,35 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
 import pykka
 
 from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NodeNotRunning
-from locks.model import LockId, View, check_timeout, show
+from locks.lock_ids import shown
+from locks.model import AgentId, LockId, View, check_text, check_timeout, show
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.ports import Background, OriginalGuard, PendingCall
-from locks.node.server import Server
+from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
 from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
-from locks.runtime import Client, Executor, current_client, end_all, interrupts
+from locks.runtime import (
+    Client,
+    Down,
+    Executor,
+    Monitor,
+    current_client,
+    end_all,
+    interrupts,
+    monitor,
+)
+from locks.runtime.identity import ByClient
 from locks.runtime.inline import Journal, Turn
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
@@ -123,8 +134,9 @@ class Node:
         self.touched = self._dispatch.touched
         self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
-        self.clients: dict[Client, dict[Agent, None]] = {}  # the transactions of each client
-        self.holders: dict[Client, Agent] = {}  # the transactions of `locks.Lock`s
+        # The transactions of each client, and those of `locks.Lock`s.
+        self.clients: dict[Hashable, dict[Agent, None]] = {}
+        self.holders: ByClient[Agent] = ByClient()
         self._services: dict[tuple[str, str], Any] = {}
         self._serial = itertools.count(1)
         if options is not None:
@@ -174,7 +186,7 @@ class Node:
         agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
         try:
             self.agents[ref] = agent
-            self.clients.setdefault(client, {})[agent] = None
+            self.clients.setdefault(agent.client_key, {})[agent] = None
             agent.start_monitoring()
             self.counters.transactions += 1
             if keep is not None:
@@ -200,14 +212,13 @@ class Node:
 
     def _forget(self, agent: Agent) -> None:
         """An agent has ended."""
-        client = agent.client
-        own = self.clients.get(client)
+        key = agent.client_key
+        own = self.clients.get(key)
         if own is not None:
             own.pop(agent, None)
             if not own:
-                self.clients.pop(client, None)
-        if self.holders.get(client) is agent:
-            del self.holders[client]
+                self.clients.pop(key, None)
+        self.holders.forget(key, agent)
 
     def new_number(self, created: int | None = None) -> int:
         """The number of a new agent or process: when it was made, and a serial number below."""
@@ -304,6 +315,20 @@ class Node:
         """Whether other nodes may hear of its locks."""
         return self.cluster is not None
 
+    def knows_agent(self, agent: AgentId) -> bool:
+        """Whether an agent lives here, or may live on a node that is connected."""
+        if agent.node != self.name:
+            return self.cluster is not None and agent.node in self.cluster.distribution.links
+        here = self.agents.get(agent)
+        return here is not None and here.is_alive()
+
+    def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
+        """Have the end of an agent told, of this node or of one that is connected; not in a turn."""
+        here: Client | None = self.agents.get(agent)
+        if self.cluster is not None and agent.node != self.name:
+            here = self.cluster.ref_of(agent)
+        return None if here is None else monitor(here, told)
+
     def watcher_down(self, watcher: Any) -> None:
         """An actor that watched lock ids has ended."""
         if self.cluster is not None:
@@ -381,7 +406,7 @@ class Node:
         cluster = self._needs_cluster()
         check_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
-        for name in names:
+        for name in [check_text(each) for each in names]:
             waiter = None
             if name != self.name:
                 waiter = self.turn.run(partial(cluster.wait_for, name, server=True))
@@ -396,7 +421,7 @@ class Node:
         Returns:
             Whether it was connected.
         """
-        return self.turn.run(self._needs_cluster().distribution.disconnect, name)
+        return self.turn.run(self._needs_cluster().distribution.disconnect, check_text(name))
 
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True
@@ -409,12 +434,7 @@ class Node:
             on: `False` ends it.
         """
         cluster = self._needs_cluster()
-        if not (isinstance(watcher, pykka.ActorRef) or callable(watcher)):
-            raise InvalidOption(
-                f"watcher {watcher!r} is neither an actor's reference nor a callable",
-                watcher=repr(watcher),
-            )
-        self.turn.run(cluster.monitor_nodes, watcher, on)
+        self.turn.run(cluster.monitor_nodes, listener(watcher), on)
 
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name.
@@ -423,13 +443,14 @@ class Node:
             MisuseError: The name is taken.
         """
         cluster = self._needs_cluster()
+        name = check_text(name)
         if not isinstance(actor, pykka.ActorRef):
-            raise InvalidOption(f"{actor!r} is not an actor's reference", actor=repr(actor))
+            raise InvalidOption(f"{shown(actor)} is not an actor's reference", actor=shown(actor))
         self.turn.run(cluster.register, name, actor)
 
     def remote(self, name: str, node: str) -> RemoteRef:
         """A reference to the actor, or the Erlang process, of this name on another node."""
-        return self._needs_cluster().remotes.ref(node, name)
+        return self._needs_cluster().remotes.ref(check_text(node), check_text(name))
 
     def link(self, actor: Client, other: RemoteRef) -> None:
         """Link an actor, a greenlet or a thread of this node to a process of another one.
@@ -448,6 +469,7 @@ class Node:
 
     def view(self, lock_id: LockId, node: str | None = None, timeout: float | None = None) -> View:
         """What is known of a lock id on this node, or on another one."""
+        check_timeout(timeout)
         if node in (None, self.name):
             return self.turn.ask(self.server.machine.view, lock_id)
         assert node is not None

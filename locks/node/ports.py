@@ -8,15 +8,15 @@ with other nodes, then `dispatch`, then `node`. Whatever keeps a port can stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
-from locks.model import LockId, LockResult, View
+from locks.model import AgentId, LockId, LockResult, View
 from locks.node.history import Event
 from locks.node.statistics import Counters
-from locks.runtime import Client, Waiter
+from locks.runtime import Down, Monitor, Waiter
 from locks.runtime.inline import Turn
 
 __all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall"]
@@ -85,8 +85,12 @@ class NodePort(Protocol):
         """Where foreign code is called."""
 
     @property
-    def clients(self) -> Mapping[Client, Mapping[Any, None]]:
-        """The agents of each client that has transactions here."""
+    def clients(self) -> Mapping[Hashable, Mapping[Any, None]]:
+        """The agents of each client that has transactions here, by its key."""
+
+    @property
+    def agents(self) -> Mapping[AgentId, Any]:
+        """The agents that live here."""
 
     @property
     def guard(self) -> OriginalGuard | None:
@@ -104,6 +108,16 @@ class NodePort(Protocol):
 
     def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
         """Do what a machine wants done."""
+
+    def knows_agent(self, agent: AgentId) -> bool:
+        """Whether an agent lives here, or may live on a node that is connected."""
+
+    def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
+        """Have the end of an agent told, of this node or of one that is connected; not in a turn.
+
+        Returns:
+            The monitor; `None` if there is no such agent here, or its node is not connected.
+        """
 
     def watcher_down(self, watcher: Any) -> None:
         """An actor that watched lock ids has ended."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
-from locks.core.agent.machine import Flag, Object
+from locks.core.agent.flags import Flag
+from locks.core.agent.machine import Object
 from locks.core.messages import AgentEffect
 from locks.errors import (
     AgentEnded,
@@ -42,7 +43,7 @@ from locks.otp.calls import BlockingCall
 from locks.otp.processes import CAST
 from locks.otp.remote import RemoteRef, Remotes, unraised
 from locks.otp.terms import Atom, Pid, Reference
-from locks.runtime import current_client
+from locks.runtime import client_key, current_client
 from locks.wire import (
     OURS,
     BadMessage,
@@ -215,7 +216,7 @@ class RemoteClients:
             _, verb, client, *arguments = request
             if type(client) is not Pid or client.node != caller.node:
                 raise BadMessage(f"{request!r} does not come from {client!r}")
-            mine = self._remotes.client_of(client) == agent.client
+            mine = client_key(self._remotes.client_of(client)) == agent.client_key
             if not mine and verb.name not in ("status", "info"):
                 raise NotClient(
                     f"transaction {agent.id} belongs to {agent.machine.client}; "

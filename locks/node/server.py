@@ -7,25 +7,39 @@ the node's executor, so that a slow watcher does not hold up others.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import pykka
 
-from locks.core.messages import ServerMessage, Unwatch, Watch
+from locks.core.checked import check_server_message
+from locks.core.messages import (
+    Inquire,
+    RaiseVersion,
+    Release,
+    Remove,
+    Request,
+    ServerMessage,
+    StandingElsewhere,
+    Surrender,
+    Unwatch,
+    Watch,
+)
 from locks.core.server.machine import ServerMachine
-from locks.errors import MisuseError
-from locks.model import LockId, View
+from locks.errors import InvalidOption, MisuseError, assert_never
+from locks.lock_ids import shown
+from locks.model import AgentId, LockId, View, related
+from locks.node.door import Door
 from locks.node.history import begin
 from locks.node.ports import NodePort
-from locks.runtime import Down, Monitor, monitor
-from locks.runtime.inline import InlineActor
+from locks.runtime import Down, Listener, Monitor, monitor
 
 __all__ = ["Server", "Watcher"]
 
 Watcher = pykka.ActorRef[Any] | Callable[[View], object]
 
 
-class Server(InlineActor):
+class Server(Door):
     """One node's lock server.
 
     Args:
@@ -41,18 +55,81 @@ class Server(InlineActor):
         self.machine = ServerMachine(node.name, first_version)
         self.history = begin(self.machine)
         self._fenced = False
-        self._monitors: dict[Watcher, Monitor] = {}
+        self._monitors: dict[Listener, Monitor] = {}
+        self._guests: set[AgentId] = set()  # agents that did not ask by themselves
 
     def __str__(self) -> str:
         return f"lock-server@{self.node.name}"
 
-    def receive(self, message: Any) -> None:
-        """Take in a `ServerMessage`."""
-        if not isinstance(message, ServerMessage):
-            raise MisuseError(
-                f"{message!r} is not a message for a lock server", value=repr(message)
-            )
+    # --- Messages from a program ----------------------------------------------------------------
+
+    def admit(self, message: Any) -> ServerMessage:
+        """Check a message, before the turn; see that what an agent gets by it goes with the agent.
+
+        Raises:
+            MisuseError: It is no `ServerMessage`, a field of it is wrong, or it is for an agent that has
+                ended, or never was, or is not on a connected node.
+        """
+        checked = check_server_message(message)
+        if isinstance(checked, (Watch, Unwatch)):
+            return checked._replace(watcher=listener(checked.watcher))
+        agent = checked.agent
+        if isinstance(checked, Request) and agent not in self._guests:
+            self._guests.add(agent)
+            if self.node.monitor_agent(agent, partial(self._guest_down, agent)) is None:
+                self._guests.discard(agent)
+        if not self.node.knows_agent(agent):
+            raise _no_agent(agent, self.node.name)
+        return checked
+
+    def receive(self, message: ServerMessage) -> None:
+        """Take in a message that was admitted."""
+        if isinstance(message, Watch):
+            self.node.executor.run_soon(self.watch_over, message.watcher)
+        elif not isinstance(message, Unwatch):
+            agent = message.agent  # it may have ended meanwhile
+            gone = isinstance(message, Request) and agent not in self._guests
+            if gone or not self.node.knows_agent(agent):
+                raise _no_agent(agent, self.node.name)
+            self._check_own(message)
         self.node.deliver(self, message)
+
+    def _check_own(self, message: _OfAgent) -> None:
+        """Raise `MisuseError` if a message takes what an agent of this node has asked for itself.
+
+        The agent would not know: it would go on telling its client that it has the lock.
+        """
+        agent = self.node.agents.get(message.agent)
+        if agent is None:
+            return
+        machine = agent.machine
+        match message:
+            case Release():
+                taken = machine.asks_for(message.lock_id)
+            case Surrender(report=None):
+                taken = any(related(i.lock_id, message.lock_id) for i in machine.lock_info())
+            case Surrender() | Remove() | StandingElsewhere():
+                taken = not machine.empty
+            case Request() | Inquire() | RaiseVersion():
+                taken = False
+            case _:
+                assert_never(message)
+        if taken:
+            raise MisuseError(
+                f"{shown(message)} takes what {message.agent} has asked for itself, and would not know "
+                "of; use locks.unlock, locks.surrender_nowait or locks.end_transaction",
+                value=shown(message),
+            )
+
+    def _guest_down(self, agent: AgentId, _: Down) -> None:
+        self.turn.post(self._take_out, agent)
+
+    def _take_out(self, agent: AgentId) -> None:
+        """An agent has ended; it may not have asked for what it has here."""
+        self._guests.discard(agent)
+        self.handle(Remove(agent))
+
+    # --- Carrying out ---------------------------------------------------------------------------
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
@@ -82,26 +159,58 @@ class Server(InlineActor):
         """The node stops with its lock server."""
         self.node.executor.run_soon(self.node.stop)
 
+    # --- Watchers -------------------------------------------------------------------------------
+
     def add_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
         """Tell a watcher the views of an id: the present one, and each later one."""
-        self.turn.run(self.handle, Watch(watcher, lock_id))
-        self.watch_over(watcher)  # a watcher that is dead already is taken out at once
+        told = listener(watcher)
+        self.turn.run(self.handle, Watch(told, lock_id))
+        self.watch_over(told)  # a watcher that is dead already is taken out at once
 
-    def watch_over(self, watcher: Watcher) -> None:
+    def watch_over(self, watcher: Listener) -> None:
         """End the watches of an actor when it ends."""
-        if isinstance(watcher, pykka.ActorRef) and watcher not in self._monitors:
-            self._monitors[watcher] = monitor(watcher, self._watcher_down)
-            if not watcher.is_alive():
+        if watcher.is_actor and watcher not in self._monitors:
+            down = partial(self._watcher_down, watcher)
+            self._monitors[watcher] = monitor(watcher.target, down)
+            if not watcher.target.is_alive():
                 self._monitors.pop(watcher, None)
 
     def remove_watcher(self, lock_id: LockId, watcher: Watcher) -> None:
         """Stop telling a watcher of an id."""
-        self.turn.run(self.handle, Unwatch(watcher, lock_id))
-        if not self.machine.watched(watcher) and watcher in self._monitors:
-            self._monitors.pop(watcher).cancel()
+        told = listener(watcher)
+        self.turn.run(self.handle, Unwatch(told, lock_id))
+        if not self.machine.watched(told) and told in self._monitors:
+            self._monitors.pop(told).cancel()
 
-    def _watcher_down(self, down: Down) -> None:
-        self._monitors.pop(down.subject, None)
-        for lock_id in self.machine.watched(down.subject):
-            self.turn.post(self.handle, Unwatch(down.subject, lock_id))
-        self.turn.post(self.node.watcher_down, down.subject)
+    def watchers(self, lock_id: LockId) -> list[Any]:
+        """The watchers of exactly this lock id."""
+        found = self.turn.ask(self.machine.watchers, lock_id)
+        return [each.target if isinstance(each, Listener) else each for each in found]
+
+    def _watcher_down(self, watcher: Listener, _: Down) -> None:
+        self._monitors.pop(watcher, None)
+        for lock_id in self.machine.watched(watcher):
+            self.turn.post(self.handle, Unwatch(watcher, lock_id))
+        self.turn.post(self.node.watcher_down, watcher)
+
+
+_OfAgent = Request | Release | Surrender | Remove | StandingElsewhere | Inquire | RaiseVersion
+
+
+def listener(watcher: Any) -> Listener:
+    """The listener that stands for a watcher; raises `InvalidOption` if there is none."""
+    if isinstance(watcher, Listener):
+        return watcher
+    try:
+        return Listener(watcher)
+    except TypeError as error:
+        raise InvalidOption(
+            f"watcher {shown(watcher)} is no watcher: {error}; pass watcher=function or "
+            "watcher=actor_ref",
+            watcher=shown(watcher),
+        ) from None
+
+
+def _no_agent(agent: AgentId, node: str) -> MisuseError:
+    what = "has ended, or never was" if agent.node == node else "is not on a connected node"
+    return MisuseError(f"agent {agent} {what}: nothing is done for it", agent=agent)

@@ -38,6 +38,7 @@ from struct import error as StructError
 from typing import Any
 
 from locks.errors import MisuseError
+from locks.lock_ids import Key, shown
 from locks.otp.etf_decode import DecodeError, Limits, decode, decode_from
 from locks.otp.terms import LONGEST_ATOM, Atom, ImproperList, Pid, Reference, Term
 
@@ -181,8 +182,9 @@ def _write_other(item: Any, parts: list[bytes], depth: int) -> int:
         parts.append(_pack_head(108, len(items)))
         return _write((*items, tail), parts, depth - 1)
     else:
+        kind = type(item.value) if kind is Key else kind
         raise EncodeError(
-            f"a {kind.__qualname__} can't be sent: {item!r:.100}; make it a number, text, bytes, an "
+            f"a {kind.__qualname__} can't be sent: {shown(item)}; make it a number, text, bytes, an "
             "Atom, a tuple, list or dict, a Pid or a Reference"
         )
     return 0

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
+from locks.lock_ids import shown
+from locks.model import is_seconds, plain_text
 
 __all__ = ["TLS", "Address", "Options", "check_node_name", "parse_peer"]
 
@@ -123,9 +125,7 @@ class Options(NamedTuple):
                 "the cookie must be a string of 1 to 255 characters of Latin-1, such as "
                 "secrets.token_hex() returns"
             )
-        if net_ticktime is not None and not (
-            isinstance(net_ticktime, (int, float)) and 0 < net_ticktime < 86400
-        ):
+        if net_ticktime is not None and not (is_seconds(net_ticktime) and 0 < net_ticktime < 86400):
             raise InvalidOption(
                 f"net_ticktime={net_ticktime!r} is not a number of seconds > 0",
                 net_ticktime=repr(net_ticktime),
@@ -171,17 +171,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check_node_name(name: Any) -> str:
+def check_node_name(given: Any) -> str:
     """Return a node's name; raise `InvalidOption` unless it is `name@host`."""
+    name = plain_text(given)
     if (
-        not isinstance(name, str)
+        name is None
         or name.count("@") != 1
         or not all(name.split("@"))
         or len(name.encode("utf-8", "replace")) > 255
         or not name.isprintable()
         or any(character.isspace() for character in name)
     ):
-        raise InvalidOption(f'node name {name!r} is not of the form "name@host"', name=repr(name))
+        text = shown(given)
+        raise InvalidOption(f'node name {text} is not of the form "name@host"', name=text)
     return name
 
 

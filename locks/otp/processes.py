@@ -27,6 +27,7 @@ from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.link import Link
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, Down, Monitor, exit_client, monitor
+from locks.runtime.identity import ByClient
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
@@ -95,7 +96,7 @@ class Processes:
         self._serial = itertools.count(1)
         self._names: dict[str, Local] = {}
         self._locals: dict[int, Local] = {}
-        self._numbers: dict[Client, int] = {}
+        self._numbers: ByClient[int] = ByClient()
         # What we monitor elsewhere: the node, the target, and the callback.
         self._monitors: dict[Reference, tuple[str, Target, OnDown]] = {}
         # What others monitor here.
@@ -138,13 +139,14 @@ class Processes:
         if number is None:
             number = self._numbers.get(subject)
         if number is None:
-            number = self._numbers[subject] = self._new_number()
+            number = self._new_number()
+            self._numbers[subject] = number
             self.add(number, Local(deliver, subject))
             monitor(subject, lambda _: self._turn.post(self._forget, subject))
         return Pid(number, self._distribution.name, self._distribution.creation)
 
     def _forget(self, subject: Client) -> None:
-        number = self._numbers.pop(subject, None)
+        number = self._numbers.pop(subject)
         if number is not None:
             self.remove(number)
 

@@ -81,6 +81,12 @@ class RemoteRef(OwnReference):
     def __repr__(self) -> str:
         return f"<RemoteRef {self}>"
 
+    @property
+    def actor_urn(self) -> str:  # type: ignore[override]
+        """Its identity, for Pykka: another one in each incarnation of its node."""
+        target = self.target
+        return f"urn:locks:{self}" + (f"#{target.creation}" if isinstance(target, Pid) else "")
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemoteRef) and (self.node, self.target) == (
             other.node,

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
+from locks.lock_ids import keep_tuples, keep_values
 
 __all__ = ["Atom", "ImproperList", "Pid", "Reference", "Term"]
 
@@ -56,7 +57,7 @@ class Atom:
         except UnicodeEncodeError:
             raise InvalidOption(f"an atom can't have surrogates: {name!r}", name=name) from None
         head = bytes((119, len(text))) if len(text) < 256 else b"v" + len(text).to_bytes(2, "big")
-        object.__setattr__(self, "name", str(name))
+        object.__setattr__(self, "name", str.__str__(name))
         object.__setattr__(self, "encoded", head + text)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -145,7 +146,7 @@ class Term:
     def __init__(self, encoded: bytes) -> None:
         if not isinstance(encoded, bytes) or not encoded:
             raise InvalidOption(f"an encoded term is one or more bytes, not {encoded!r}")
-        object.__setattr__(self, "encoded", encoded)
+        object.__setattr__(self, "encoded", b"".join((encoded,)))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a term can't be changed: {name}")
@@ -164,3 +165,11 @@ class Term:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Term, (self.encoded,)
+
+
+# Lock ids of Erlang nodes have them as elements.
+keep_values(Atom, lambda atom: len(atom.encoded))
+keep_values(Term, lambda term: len(term.encoded))
+keep_tuples(Pid)
+keep_tuples(Reference)
+keep_tuples(ImproperList)

@@ -8,6 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from locks.errors import InvalidOption
+from locks.lock_ids import DEEPEST, shown
 
 __all__ = ["Grouping", "stable_hash"]
 
@@ -30,20 +31,20 @@ def stable_hash(resource: Hashable) -> int:
     return crc32(_bytes(resource))
 
 
-def _bytes(resource: Any) -> bytes:
+def _bytes(resource: Any, depth: int = DEEPEST) -> bytes:
     if isinstance(resource, str):
         return resource.encode("utf-8", "surrogatepass")
     if isinstance(resource, bytes):
         return b"b" + resource
     if isinstance(resource, int):
         return b"i%d" % resource
-    if isinstance(resource, tuple):
-        parts = [_bytes(part) for part in resource]
+    if isinstance(resource, tuple) and depth:
+        parts = [_bytes(part, depth - 1) for part in resource]
         return b"t" + b"".join(b"%d:%s" % (len(part), part) for part in parts)
     raise InvalidOption(
-        f"resource {resource!r} has no hash that is the same everywhere: use text, bytes, whole "
-        "numbers and tuples of them, or give group_for",
-        resource=repr(resource),
+        f"resource {shown(resource)} has no hash that is the same everywhere: use text, bytes, whole "
+        f"numbers and tuples of them, at most {DEEPEST} deep, or give group_for",
+        resource=shown(resource),
     )
 
 

@@ -179,7 +179,7 @@ _sessions: WeakKeyDictionary[Node, dict[LockId, _LocalSession]] = WeakKeyDiction
 
 def _join(node: Node, name: Hashable, grouping: Grouping, part: Part) -> None:
     sessions = _sessions.setdefault(node, {})
-    lock_id = (OWNERSHIP, name)
+    lock_id = check_lock_id((OWNERSHIP, name))
     session = sessions.get(lock_id)
     if session is None:
         session = sessions[lock_id] = _LocalSession(node, lock_id, grouping)

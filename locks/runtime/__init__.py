@@ -6,6 +6,7 @@ made, by importing it.
 
 from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
 from locks.runtime.executor import Executor
+from locks.runtime.identity import Listener, client_key
 from locks.runtime.monitor import (
     Client,
     Down,
@@ -26,8 +27,10 @@ __all__ = [
     "GeventActor",
     "GeventFuture",
     "Killed",
+    "Listener",
     "Monitor",
     "Waiter",
+    "client_key",
     "current_client",
     "end_all",
     "exit_client",

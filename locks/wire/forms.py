@@ -10,7 +10,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from locks.model import AgentId, LockId, Mode, Place, RequestRecord, State
+from locks.errors import InvalidLockId
+from locks.model import AgentId, LockId, Mode, Place, RequestRecord, State, check_lock_id
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Pid
 from locks.wire.fields import BadMessage, Form, Forms
@@ -77,12 +78,10 @@ def to_lock_id(term: Any) -> LockId:
     """A lock id, from a list of what can be a key."""
     if type(term) is not list or not term:
         raise BadMessage(f"{term!r} should be a list that is not empty")
-    lock_id = tuple(term)
     try:
-        hash(lock_id)
-    except TypeError:
-        raise BadMessage(f"{term!r} has elements that can't be keys") from None
-    return lock_id
+        return check_lock_id(tuple(term))
+    except InvalidLockId as error:
+        raise BadMessage(str(error)) from None
 
 
 def _place_term(place: Place) -> Any:

@@ -32,6 +32,7 @@ from locks import (
     groups,
 )
 from locks.errors import assert_never
+from locks.model import check_timeout
 from locks.runtime import tell
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of
 from locks_leader.core.events import (
@@ -383,6 +384,7 @@ class Instance(GeventActor):
         self, request: Any, of: Iterable[Ref] | None, timeout: float | None
     ) -> Answers:
         """See `ElectionState.ask_candidates`."""
+        check_timeout(timeout)
         if self.machine.electing is None:
             raise MisuseError(
                 "candidates can be asked within elected() only, where no other leader asks this one: "

@@ -74,8 +74,8 @@ def test_tls(nodes: Nodes, certify: Certify) -> None:
     tls = certify("ours", "127.0.0.1")
     a, b = nodes.meet(A, B, tls=tls)
     agent = a.spawn_agent()
-    long = "x" * 100_000
-    agent.lock_all([((long, number), "write", (B,), "all") for number in range(10)], 10)
+    long = "x" * 60_000
+    agent.lock_all([((long, number), "write", (B,), "all") for number in range(20)], 10)
     assert b.view((long,)).holders[0].agent == agent.id
     agent.end()
     eventually(lambda: b.statistics().table.entries == 0)

@@ -20,6 +20,7 @@ from locks.mvcc import (
     Committed,
     DeadlockAborted,
     Guard,
+    InvalidKey,
     LockTable,
     LockTimeout,
     Moved,
@@ -517,9 +518,42 @@ def test_operations_can_be_sent_as_messages() -> None:
     table.tell(("update_locks", "a", Aborted(T1)))
     table.wait_for(guard, 0)
     messages: list[Any] = [("wait_for", guard), ("_finish",), "locks", (), None, ([],)]
+    messages += [
+        ("acquire_lock", "a"),
+        ("acquire_lock", "a", T1, 3),
+        ("statistics", 1),
+        ("dequeue",),
+    ]
     for message in messages:
         with pytest.raises(MisuseError, match="is no message for a lock table"):
             table.ask(message)
+    wrong: list[Any] = [("acquire_lock", "a", "x"), ("locks", None), ("states", 1), ("dequeue", 1)]
+    for message in wrong:
+        before = table.states()
+        with pytest.raises(MisuseError):
+            table.ask(message)
+        assert table.states() == before
+
+
+class _Failing:
+    """A key whose methods fail."""
+
+    __hash__ = object.__hash__
+
+    def __lt__(self, other: object) -> bool:
+        raise OSError("no order today")
+
+    __gt__ = __lt__
+
+
+def test_a_key_that_fails_is_refused() -> None:
+    """Whatever its methods raise: the table is as it was."""
+    table = LockTable()
+    table.acquire_lock("a", T1)
+    before = table.states()
+    with pytest.raises(InvalidKey, match="no order today"):
+        table.acquire_lock(_Failing(), T2)
+    assert table.states() == before
 
 
 def test_a_message_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -35,7 +35,12 @@ class Layer(NamedTuple):
 SANS_IO = ("terms", "etf", "etf_decode", "control", "frames", "challenges", "handshake", "epmd")
 NODES = ("ground", "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
-    Layer("ground", ("locks.errors", "locks.model"), (), "errors.py, model.py: words, ids, errors"),
+    Layer(
+        "ground",
+        ("locks.errors", "locks.lock_ids", "locks.model"),
+        (),
+        "errors.py, lock_ids.py, model.py: words, ids, errors",
+    ),
     Layer("core", ("locks.core*",), ("ground",), "core/: the machines, pure"),
     Layer("runtime", ("locks.runtime*",), (), "runtime/: actors on gevent"),
     Layer(
@@ -123,6 +128,7 @@ LAYERS = [*LIBRARY, *LEADER]
 # Modules outside of `core` that are as pure as it is.
 PURE = (
     "locks.errors",
+    "locks.lock_ids",
     "locks.model",
     "locks.core*",
     "locks.groups.table",
@@ -152,9 +158,14 @@ PURE_OUTSIDE = {
     "functools",
     "heapq",
     "itertools",
+    "math",
+    "numbers",
     "operator",
+    "reprlib",
     "sys",
+    "types",
     "typing",
+    "weakref",
 }
 
 

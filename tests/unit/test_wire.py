@@ -225,7 +225,7 @@ BAD_FIELDS = [
     (messages.Watch(MY_PID, ID), {2: THEIR_PID}, "pid of a watcher"),
     (messages.Watch(MY_PID, ID), {2: ME.created}, "pid of a watcher"),
     (messages.Release(ME, ID), {3: []}, "not empty"),
-    (messages.Release(ME, ID), {3: [{}]}, "can't be keys"),
+    (messages.Release(ME, ID), {3: [{}]}, "can't be a dictionary key"),
     (messages.Release(ME, ID), {4: Atom("unknown")}, "one of read, write"),
     (messages.Release(ME, ID), {4: "read"}, "one of read, write"),
     (messages.StandingElsewhere(ME, True, True), {4: 1}, "should be a StandingElsewhere"),

@@ -217,6 +217,12 @@ class Resolver:
         self._surrendering.setdefault(node, []).append(given_up)
         self._out.append(ToServer(node, message))
 
+    def expects(self, answer: Surrendered) -> bool:
+        """Whether a lock server's answer is to a surrender that was not answered yet."""
+        message = answer.message
+        given_up = None if message.aborts else message.lock_id
+        return given_up in self._surrendering.get(answer.node, ())
+
     def surrendered(self, answer: Surrendered) -> None:
         """Take in a lock server's answer to a surrender."""
         message = answer.message

@@ -10,10 +10,11 @@ no clock, no actor and no network. `ledger` keeps what the client wants and what
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
+from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.hold_ups import HoldUps, OneOfSeveral
 from locks.core.agent.ledger import Ledger, Object
 from locks.core.agent.requests import (
@@ -43,7 +44,6 @@ from locks.core.messages import (
 from locks.errors import (
     AgentEnded,
     DeadlockAborted,
-    InvalidOption,
     LocksError,
     NotHeld,
     assert_never,
@@ -64,8 +64,6 @@ from locks.model import (
 
 __all__ = ["AgentMachine", "Flag", "Object"]
 
-Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
-FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
 REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
@@ -229,12 +227,7 @@ class AgentMachine(OneOfSeveral):
             InvalidOption: There is no such flag, or the value is not a bool.
         """
         self.check_alive()
-        if flag not in FLAGS or not isinstance(value, bool):
-            raise InvalidOption(
-                f"can't set flag {flag!r} to {value!r}; flags are {', '.join(FLAGS)}, "
-                "and their values True or False",
-                flag=repr(flag),
-            )
+        flag = check_flag(flag, value)
         setattr(self, flag, value)
         if flag == "notify" and value:
             self._notify_status()
@@ -447,6 +440,8 @@ class AgentMachine(OneOfSeveral):
         self._resolver.forget(node for node in self._ledger.nodes if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
+        if not self._resolver.expects(message):
+            return
         report = message.message.report
         if message.done and report is not None:
             self._resolved(report)

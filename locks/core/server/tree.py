@@ -117,12 +117,20 @@ class Slot:
 
     def subtree(self, ranks: Ranks = _ALL) -> Iterator[Slot]:
         """The slots below this one that have entries of these ranks there or further below."""
-        for rank in ranks:
-            if self.below[rank]:
-                for child in self.children.values():
-                    yield child
-                    yield from child.subtree(ranks)
-                return
+        if not self._has_below(ranks):
+            return
+        levels = [iter(self.children.values())]
+        while levels:
+            for child in levels[-1]:
+                yield child
+                if child._has_below(ranks):
+                    levels.append(iter(child.children.values()))
+                    break
+            else:
+                levels.pop()
+
+    def _has_below(self, ranks: Ranks) -> bool:
+        return any(map(self.below.__getitem__, ranks))
 
 
 class EntryOwner:

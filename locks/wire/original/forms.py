@@ -20,8 +20,18 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from locks.core.messages import ServerMessage, ToAgent
-from locks.errors import LocksError
-from locks.model import COVERING, AgentId, Contender, LockId, Mode, Place, RequestRecord, State
+from locks.errors import InvalidLockId, LocksError
+from locks.model import (
+    COVERING,
+    AgentId,
+    Contender,
+    LockId,
+    Mode,
+    Place,
+    RequestRecord,
+    State,
+    check_lock_id,
+)
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
 from locks.wire import BadMessage, agent_of
@@ -129,7 +139,10 @@ def lock_id_of(term: Any) -> LockId:
     """
     if type(term) is not list or not term:
         raise BadMessage(f"lock id {term!r} should be a list that is not empty")
-    return tuple([_key(element) for element in term])
+    try:
+        return check_lock_id(tuple([_key(element) for element in term]))
+    except InvalidLockId as error:
+        raise BadMessage(str(error)) from None
 
 
 def _key(element: Any) -> Any:

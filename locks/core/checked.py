@@ -1,0 +1,191 @@
+"""Messages that come from a program, checked field by field.
+
+Lock servers and agents are Pykka actors, so a program can tell them whatever it likes. A message is a
+named tuple, and the annotations of its fields say what it is made of. From them one function is made for
+each type, once, at import: it returns the value, with lock ids in their canonical form, or raises
+`MisuseError`. So a new message or a new field needs nothing here, unless it has a type that is not in
+the table below; then the import fails and says which.
+
+What other nodes send is checked where its terms are unpacked (`locks.wire`), by the same annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from fractions import Fraction
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from locks.core.messages import AgentMessage, ServerMessage
+from locks.errors import MisuseError
+from locks.lock_ids import check_lock_id, shown
+from locks.model import AgentId, LockId, Place
+
+__all__ = ["check_agent_id", "check_agent_message", "check_server_message"]
+
+Check = Callable[[Any], Any]
+
+BITS = 64  # of a number in a message, and its sign: versions, numbers of requests, times
+
+
+class _Wrong(Exception):
+    """A value is not what it should be; the argument says what that is."""
+
+
+def _exactly(kind: type) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not kind:
+            raise _Wrong(f"{shown(value)} should be a {kind.__name__}")
+        return value
+
+    return check
+
+
+def _number(value: Any) -> Any:
+    if type(value) is not int or value.bit_length() > BITS:
+        raise _Wrong(f"{shown(value)} should be an int of at most {BITS} bits")
+    return value
+
+
+def _place(value: Any) -> Any:
+    if type(value) is not Fraction:
+        return _number(value)
+    _number(value.denominator)
+    return value
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+# What the fields of messages are made of, besides named tuples, tuples and words.
+_CHECKS: dict[Any, Check] = {
+    int: _number,
+    str: _exactly(str),
+    bool: _exactly(bool),
+    NoneType: _exactly(NoneType),
+    LockId: check_lock_id,
+    Place: _place,
+    Hashable: _anything,  # a watcher, of which its receiver knows more
+}
+
+
+def _word(*words: str) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not str or value not in words:
+            raise _Wrong(f"{shown(value)} should be one of {', '.join(words)}")
+        return value
+
+    return check
+
+
+def _one_of(checks: list[Check]) -> Check:
+    *first, last = checks
+
+    def check(value: Any) -> Any:
+        for each in first:
+            try:
+                return each(value)
+            except _Wrong:
+                continue
+        return last(value)
+
+    return check
+
+
+def _many(each: Check) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not tuple:
+            raise _Wrong(f"{shown(value)} should be a tuple")
+        return tuple([each(part) for part in value])
+
+    return check
+
+
+def _parts(kind: Any, names: list[str], checks: list[Check]) -> Check:
+    """The check of a named tuple, or of a tuple of a fixed length."""
+    make = kind._make if hasattr(kind, "_make") else tuple
+    exact = kind if hasattr(kind, "_make") else tuple
+
+    def check(value: Any) -> Any:
+        if type(value) is not exact or len(value) != len(checks):
+            raise _Wrong(f"{shown(value)} should be a {exact.__name__} of {len(checks)}")
+        parts = []
+        for name, each, part in zip(names, checks, value, strict=True):
+            try:
+                parts.append(each(part))
+            except _Wrong as wrong:
+                raise _Wrong(f"{name}: {wrong}") from None
+        return make(parts)
+
+    return check
+
+
+def _check_of(kind: Any) -> Check:
+    """The check of a type; those of its parts are made with it."""
+    found = _CHECKS.get(kind)
+    if found is not None:
+        return found
+    origin, args = get_origin(kind), get_args(kind)
+    if hasattr(kind, "_fields"):
+        hints = get_type_hints(kind)
+        names = list(kind._fields)
+        made = _parts(kind, names, [_check_of(hints[name]) for name in names])
+    elif origin is Literal:
+        made = _word(*args)
+    elif origin in (Union, UnionType):
+        made = _one_of([_check_of(each) for each in sorted(args, key=lambda a: a is not NoneType)])
+    elif origin is tuple and args[-1] is Ellipsis:
+        made = _many(_check_of(args[0]))
+    elif origin is tuple:
+        names = [f"part {number}" for number in range(1, len(args) + 1)]
+        made = _parts(kind, names, [_check_of(each) for each in args])
+    else:
+        raise TypeError(f"there is no check for the type {kind} of a message's field")
+    _CHECKS[kind] = made
+    return made
+
+
+def _checks_of(union: Any) -> dict[type, Check]:
+    return {kind: _check_of(kind) for kind in get_args(union)}
+
+
+_SERVER = _checks_of(ServerMessage)
+_AGENT = _checks_of(AgentMessage)
+
+
+def check_server_message(message: Any) -> ServerMessage:
+    """Return a message for a lock server, in its canonical form.
+
+    Raises:
+        MisuseError: It is none, or a field of it is wrong.
+    """
+    checked: ServerMessage = _checked(message, _SERVER, "a lock server")
+    return checked
+
+
+def check_agent_id(value: Any) -> AgentId:
+    """Return an agent's reference; raises `MisuseError` of what is none."""
+    try:
+        checked: AgentId = _check_of(AgentId)(value)
+    except _Wrong as wrong:
+        raise MisuseError(f"{shown(value)} is not an agent: {wrong}", agent=shown(value)) from None
+    return checked
+
+
+def check_agent_message(message: Any) -> AgentMessage:
+    """Return a message for an agent, in its canonical form; raises like `check_server_message`."""
+    checked: AgentMessage = _checked(message, _AGENT, "an agent")
+    return checked
+
+
+def _checked(message: Any, checks: dict[type, Check], receiver: str) -> Any:
+    check = checks.get(type(message))
+    if check is None:
+        raise MisuseError(f"{shown(message)} is not a message for {receiver}", value=shown(message))
+    try:
+        return check(message)
+    except _Wrong as wrong:
+        raise MisuseError(
+            f"{type(message).__name__} for {receiver} is wrong: {wrong}", value=shown(message)
+        ) from None

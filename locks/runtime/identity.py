@@ -1,0 +1,132 @@
+"""Who is who, without asking them: no `__hash__` and no `__eq__` of the program is called.
+
+Clients and listeners are objects of the program. Where they are looked up within a turn, or told apart
+from each other, foreign code must not run: it might raise, block, or say that two threads are one.
+"""
+
+from __future__ import annotations
+
+from types import BuiltinFunctionType, MethodType, MethodWrapperType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import pykka
+
+from locks.runtime.actor import tell
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+__all__ = ["ByClient", "Listener", "client_key"]
+
+T = TypeVar("T")
+
+_hash: Any = object.__hash__
+_eq: Any = object.__eq__
+
+
+class _Same:
+    """Stands for a client whose class has methods of its own to hash and compare."""
+
+    __slots__ = ("client",)
+
+    def __init__(self, client: object) -> None:
+        self.client = client
+
+    def __hash__(self) -> int:
+        return id(self.client)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is _Same and other.client is self.client
+
+
+def client_key(client: Any) -> Hashable:
+    """What stands for a client in dictionaries: equal for the same client, and for no other one."""
+    kind = type(client)
+    if kind.__hash__ is _hash and kind.__eq__ is _eq:
+        return client  # type: ignore[no-any-return]
+    if issubclass(kind, pykka.ActorRef):  # two references to one process of another node
+        return str.__str__(client.actor_urn)
+    return _Same(client)
+
+
+class ByClient(Generic[T]):
+    """Something for each of some clients."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, T] = {}
+
+    def get(self, client: Any) -> T | None:
+        """What there is for a client, or `None`."""
+        kind = type(client)
+        if kind.__hash__ is _hash and kind.__eq__ is _eq:  # as most are
+            return self._found.get(client)
+        return self._found.get(client_key(client))
+
+    def pop(self, client: Any) -> T | None:
+        """Take out and return what there is for a client, or `None`."""
+        return self._found.pop(client_key(client), None)
+
+    def forget(self, key: Hashable, value: T) -> None:
+        """Take a value out, if it is there for the client with this key."""
+        if self._found.get(key) is value:
+            del self._found[key]
+
+    def __setitem__(self, client: Any, value: T) -> None:
+        self._found[client_key(client)] = value
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+class Listener:
+    """Who is to be told something: an actor, or a function. It is made before the turn.
+
+    Two listeners are the same one if they are the same actor, by its name in Pykka; the same method of
+    the same object; or the very same other function.
+
+    Args:
+        target: An actor's reference, or a callable.
+
+    Attributes:
+        target: The same.
+        is_actor: Whether it is an actor.
+
+    Raises:
+        TypeError: The target is neither.
+    """
+
+    __slots__ = ("_key", "is_actor", "target")
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self.is_actor = issubclass(type(target), pykka.ActorRef)
+        if not (self.is_actor or callable(target)):
+            raise TypeError("it is neither an actor's reference nor a callable")
+        self._key: tuple[Any, ...]
+        if self.is_actor:
+            self._key = ("actor", str.__str__(target.actor_urn))
+        elif type(target) is MethodType:
+            self._key = ("method", id(target.__self__), id(target.__func__))
+        elif type(target) in (BuiltinFunctionType, MethodWrapperType):
+            self._key = ("method", id(target.__self__), target.__name__)
+        else:
+            self._key = ("function", id(target))
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Listener and self._key == other._key
+
+    def __repr__(self) -> str:
+        return f"<Listener {self.target!r}>"
+
+    def __call__(self, news: object) -> None:
+        """Tell it, outside of the turn; an actor that has ended is not told."""
+        call: Callable[[object], object] = self.target
+        if self.is_actor:
+            tell(self.target, news)
+        else:
+            call(news)
