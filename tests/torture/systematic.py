@@ -1,7 +1,8 @@
 """Each call, disturbed at each position in each way: a search without chance.
 
-`python -m tests.torture.systematic` plays the cases (`cases`) under the faults below, and prints a table; with
-`--json` one line for each failure. `--stride K --start S` plays every K-th position only.
+`python -m tests.torture.systematic` plays the cases (`cases`) under the faults below, at every position, and prints
+a table; with `--json` one line for each case under each fault. `--tries K` plays K positions of each, evenly spread,
+from a start that `--seed` decides; `--case` and `--fault` choose.
 
 The faults, and what a position is for each:
 
@@ -177,7 +178,7 @@ def _acquiring(case: Case, stage: Stage, at: int) -> Disturbed:
             seen.append(error)
 
     done = _at_instruction(case, stage, at, strike)
-    return done._replace(raised=_expected(case, done.raised), problems=_unexpected(case, done))
+    return done._replace(problems=_unexpected(case, done))
 
 
 def _releasing(case: Case, stage: Stage, at: int) -> Disturbed:
@@ -189,7 +190,7 @@ def _releasing(case: Case, stage: Stage, at: int) -> Disturbed:
         problems.append("a release within the call was not done when it had returned")
     if agent.is_alive():
         agent.end()
-    return done._replace(raised=_expected(case, done.raised), problems=problems)
+    return done._replace(problems=problems)
 
 
 def _without_memory(case: Case, stage: Stage, at: int) -> Disturbed:
@@ -229,10 +230,6 @@ def _without_stack(case: Case, stage: Stage, at: int) -> Disturbed:
     return Disturbed(raised, None, True, problems)
 
 
-def _expected(case: Case, raised: BaseException | None) -> BaseException | None:
-    return raised
-
-
 def _unexpected(case: Case, done: Disturbed) -> list[str]:
     expected = type(None) if case.expected is None else case.expected
     return [] if isinstance(done.raised, expected) else [f"the caller saw {done.raised!r}"]
@@ -248,10 +245,8 @@ FAULTS: dict[str, Disturb] = {
     "memory": _without_memory,
     "stack": _without_stack,
 }
-TRACED = {"Injected", "InjectedError", "KeyboardInterrupt", "SIGINT", "acquire", "release"}
-STACK = 60
-MEMORY = 400
-"""How many frames, and allocations, are tried."""
+LENGTHS = {"memory": 400, "stack": 60}
+"""How many allocations, and frames, are tried; of the others, as many as there are instructions."""
 
 
 # --- One trial --------------------------------------------------------------------------------------
@@ -297,10 +292,8 @@ def play(name: str, kind: str, fault: str, at: int, log: _Log) -> Trial:
     return Trial(name, kind, fault, at, where, outside, done.struck, stage.problems)
 
 
-def _length(name: str, kind: str, fault: str) -> int:
-    """How many positions a case has; played once to find out."""
-    if fault not in TRACED:
-        return STACK if fault == "stack" else MEMORY
+def _length(name: str, kind: str) -> int:
+    """How many instructions a case has; played once to find out."""
     case = CASES[name]
     stage = Stage(kind)
     case.prepare(stage)
@@ -329,10 +322,12 @@ def _in_context(kind: str, function: Callable[[], None]) -> None:
         greenlet.get()
 
 
-def _child(
-    out: int, name: str, kind: str, fault: str, positions: list[int] | None, errors: Any
-) -> None:
-    """Plays the positions, tells each outcome, and ends with the first that fails."""
+Plan = list[tuple[str, int]]
+"""Faults and positions."""
+
+
+def _child(out: int, name: str, kind: str, plan: Plan | None, errors: Any) -> None:
+    """Plays a plan, tells each outcome, and ends with the first that fails; without a plan, the length."""
     log = _Log()
     logging.getLogger("locks").addHandler(log)
     logging.getLogger("locks").propagate = False
@@ -341,32 +336,31 @@ def _child(
         os.write(out, (json.dumps([word, value]) + "\n").encode())
 
     def work() -> None:
-        if positions is None:
+        if plan is None:
             faulthandler.dump_traceback_later(HANG, exit=True)
-            tell("length", _length(name, kind, fault))
+            tell("length", _length(name, kind))
             return
-        for at in positions:
+        for fault, at in plan:
             faulthandler.dump_traceback_later(HANG, exit=True)
-            tell("begin", at)
+            tell("begin", None)
             mark = os.lseek(errors.fileno(), 0, os.SEEK_END)
             try:
                 trial = play(name, kind, fault, at, log)
             except BaseException as error:
                 text = f"the trial broke down: {type(error).__name__}: {error}"[:300]
                 trial = Trial(name, kind, fault, at, "", False, True, [text])
-            printed = os.pread(errors.fileno(), 2000, mark).decode(errors="replace").strip()
+            printed = os.pread(errors.fileno(), 3000, mark).decode(errors="replace").strip()
             if printed:
-                trial.problems.append(f"printed: {printed.splitlines()[-1]}"[:300])
+                lines = printed.splitlines()
+                trial.problems.append(f"printed: {lines[0]} ... {lines[-1]}"[:300])
             tell("done", trial)
-            if trial.problems or not trial.struck:
+            if trial.problems:
                 return
 
     _in_context(kind, work)
 
 
-def _run_child(
-    name: str, kind: str, fault: str, positions: list[int] | None
-) -> tuple[list[list[Any]], str]:
+def _run_child(name: str, kind: str, plan: Plan | None) -> tuple[list[list[Any]], str]:
     """What a child told, and what it printed."""
     read, write = os.pipe()
     with tempfile.TemporaryFile() as errors:
@@ -376,7 +370,7 @@ def _run_child(
             try:
                 os.close(read)
                 os.dup2(errors.fileno(), 2)
-                _child(write, name, kind, fault, positions, errors)
+                _child(write, name, kind, plan, errors)
                 status = 0
             except BaseException as error:
                 os.write(write, (json.dumps(["broken", repr(error)]) + "\n").encode())
@@ -384,9 +378,8 @@ def _run_child(
                 os._exit(status)
         os.close(write)
         text = b""
-        deadline = HANG
         while True:
-            if not select.select([read], [], [], deadline + 5)[0]:
+            if not select.select([read], [], [], HANG + 5)[0]:
                 os.kill(pid, signal.SIGKILL)  # not even faulthandler could end it
                 break
             chunk = os.read(read, 65536)
@@ -403,67 +396,75 @@ def _run_child(
     return told, printed
 
 
-def sweep(
-    name: str, kind: str, fault: str, start: int, stride: int, most: int = 10**9
-) -> Row:
-    """Play one case under one fault at positions `start`, `start + stride`, ...
+def _stack_of(printed: str) -> str:
+    """Where a hung trial was, innermost first; frames of gevent's hubs tell nothing."""
+    lines = [line.strip() for line in printed.splitlines() if line.strip().startswith("File")]
+    frames = [line.rpartition("/")[2].replace('", line ', ":") for line in lines]
+    return " < ".join(frame for frame in frames if not frame.startswith("hub.py"))[:300]
 
-    After `most` failures it stops: then there is nothing more to be learned from this case.
+
+def sweep(
+    name: str, kind: str, faults: list[str], tries: int | None, seed: int, most: int = 10**9
+) -> list[Row]:
+    """Play one case under some faults.
+
+    Args:
+        name: The case.
+        kind: The kind of its clients.
+        faults: The faults.
+        tries: At how many positions each, evenly spread; `None` for all.
+        seed: Decides where the first one is.
+        most: After so many failures of a case under a fault nothing more can be learned.
     """
-    told, printed = _run_child(name, kind, fault, None)
+    told, printed = _run_child(name, kind, None)
+    rows = {fault: Row(name, kind, fault, 0, 0, []) for fault in faults}
     if not told or told[-1][0] != "length":
-        bad = Trial(name, kind, fault, -1, "", False, True, [f"no length: {told} {printed}"[-600:]])
-        return Row(name, kind, fault, 1, 0, [bad])
-    positions = list(range(start % stride, told[0][1], stride))
-    trials = outside = 0
-    failed: list[Trial] = []
-    while positions and len(failed) < most:
-        told, printed = _run_child(name, kind, fault, positions)
-        last = None
+        text = f"it goes wrong without any fault: {told} {printed}"[-600:]
+        bad = Trial(name, kind, "none", -1, "", False, True, [text])
+        return [Row(name, kind, "none", 1, 0, [bad])]
+    plan: Plan = []
+    for number, fault in enumerate(faults):
+        length = LENGTHS.get(fault, told[0][1])
+        stride = 1 if tries is None else max(1, length // tries)
+        start = seed + number * stride // len(faults)  # together they are at more positions
+        plan += [(fault, at) for at in range(start % stride, length, stride)]
+    while plan:
+        told, printed = _run_child(name, kind, plan)
+        done = 0
         for word, value in told:
             if word == "begin":
-                last = value
-                positions.remove(value)
-                trials += 1
+                fault, at = plan[done]
+                trial = None
             elif word == "done":
-                last = None
                 trial = Trial(*value)
-                outside += trial.outside
+                done += 1
+                row = rows[fault]
+                row = row._replace(trials=row.trials + trial.struck)
+                rows[fault] = row._replace(outside=row.outside + trial.outside)
                 if trial.problems:
-                    failed.append(trial)
-                elif not trial.struck:
-                    positions.clear()  # this time there were fewer
-        if last is not None:
-            where = " < ".join(
-                line.strip().replace('File "', "").rpartition("/")[2]
-                for line in printed.splitlines()
-                if line.strip().startswith("File")
-            )
-            ended = printed.splitlines()[-1] if "ended by signal" in printed else "hangs"
-            failed.append(Trial(name, kind, fault, last, where[:300], False, True, [ended]))
-        elif not any(word == "begin" for word, _ in told):
-            failed.append(
-                Trial(name, kind, fault, -1, "", False, True, [f"{told} {printed}"[-600:]])
-            )
-            break
-    return Row(name, kind, fault, trials, outside, failed)
+                    row.failed.append(trial)
+        if not told or (told[-1][0] != "done"):
+            fault, at = plan[done]
+            text = printed.splitlines()[-1] if "ended by signal" in printed else "hangs"
+            if not printed:
+                text = f"ended: {told}"
+            trial = Trial(name, kind, fault, at, _stack_of(printed), False, True, [text[:300]])
+            rows[fault] = rows[fault]._replace(trials=rows[fault].trials + 1)
+            rows[fault].failed.append(trial)
+            done += 1
+        del plan[:done]
+        plan = [each for each in plan if len(rows[each[0]].failed) < most]
+    return list(rows.values())
 
 
 def sweeps(
-    names: list[str], faults: list[str], start: int, stride: int, most: int = 10**9
+    names: list[str], faults: list[str], tries: int | None, seed: int, most: int
 ) -> Iterator[Row]:
-    """All cases of these names, under all of these faults."""
+    """All cases of these names, with clients of their kinds, under all of these faults."""
+    able = [fault for fault in faults if fault != "memory" or set_nomemory is not None]
     for name in names:
         for kind in CASES[name].kinds:
-            for fault in faults:
-                if fault == "memory" and set_nomemory is None:
-                    continue
-                if fault == "stack":
-                    yield sweep(name, kind, fault, start, min(stride, 5), most)
-                elif fault == "memory":
-                    yield sweep(name, kind, fault, start, max(1, stride // 3), most)
-                else:
-                    yield sweep(name, kind, fault, start, stride, most)
+            yield from sweep(name, kind, able, tries, seed, most)
 
 
 def main() -> None:
@@ -471,17 +472,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.torture.systematic")
     parser.add_argument("--case", action="append", help="part of a case's name")
     parser.add_argument("--fault", action="append", choices=list(FAULTS))
-    parser.add_argument("--stride", type=int, default=1)
-    parser.add_argument("--start", type=int, default=0)
-    parser.add_argument("--most", type=int, default=10**9, help="failures of a case that are enough")
+    parser.add_argument("--tries", type=int, help="positions of each; all by default")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most", type=int, default=10**9, help="failures of each that are enough")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     names = [n for n in CASES if not options.case or any(part in n for part in options.case)]
+    faults = options.fault or list(FAULTS)
     begun = time.monotonic()
     total: Counter[str] = Counter()
-    for row in sweeps(
-        names, options.fault or list(FAULTS), options.start, options.stride, options.most
-    ):
+    for row in sweeps(names, faults, options.tries, options.seed, options.most):
         if options.json:
             print(json.dumps(row), flush=True)
             continue
@@ -494,8 +494,10 @@ def main() -> None:
         for trial in row.failed[:3]:
             print(f"    at {trial.at} {trial.where}: {'; '.join(trial.problems)[:400]}")
     if not options.json:
-        seconds = time.monotonic() - begun
-        print(f"{total['trials']} trials, {total['failed']} failed, {total['outside']} outside, {seconds:.0f} s")
+        print(
+            f"{total['trials']} trials, {total['failed']} failed, {total['outside']} outside, "
+            f"{time.monotonic() - begun:.0f} s"
+        )
 
 
 if __name__ == "__main__":

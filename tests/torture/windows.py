@@ -271,9 +271,7 @@ def async_exceptions(form: Form, number: int, seed: int) -> Count:
     return count
 
 
-def _in_hub(
-    form: Form, number: int, seed: int, interrupt: Callable[[Form, random.Random], object]
-) -> Count:
+def _in_hub(form: Form, rounds: Callable[[random.Random, Count], object], seed: int) -> Count:
     """Greenlets; another one holds the lock in between, so there are waits to be interrupted."""
     rng = random.Random(seed)
     count = Count()
@@ -288,54 +286,52 @@ def _in_hub(
 
     def run() -> None:
         nonlocal over
-        for _ in range(number):
-            try:
-                interrupt(form, rng)
-            except Exception as error:
-                count.failed(error)
-            mine = [
-                agent
-                for client, agents in locks.start().clients.items()
-                for agent in list(agents)
-                if client is not holder
-            ]
-            if mine:
-                count.left += 1
-                for agent in mine:
-                    agent.kill("left")
-        over = True
+        try:
+            rounds(rng, count)
+        finally:
+            over = True
 
-    holder = gevent.spawn(busy)
-    gevent.joinall([gevent.spawn(run), holder])
+    gevent.joinall([gevent.spawn(run), gevent.spawn(busy)])
     return count
+
+
+def _loop(form: Form, count: Count) -> None:
+    while True:
+        try:
+            form.once()
+        except Exception as error:
+            count.failed(error)
+        gevent.sleep(0)
 
 
 def timeout(form: Form, number: int, seed: int) -> Count:
     """`gevent.Timeout` around it."""
 
-    def interrupt(form: Form, rng: random.Random) -> None:
-        with gevent.Timeout(rng.random() * 0.0003, False):
-            while True:
-                form.once()
-                gevent.sleep(0)
+    def rounds(rng: random.Random, count: Count) -> None:
+        for _ in range(number):
+            with gevent.Timeout(rng.random() * 0.0003, False):
+                _loop(form, count)
+            count.look(form)
 
-    return _in_hub(form, number, seed, interrupt)
+    return _in_hub(form, rounds, seed)
 
 
 def kill(form: Form, number: int, seed: int) -> Count:
-    """The greenlet is killed; the lock must be free although it lives on for a moment."""
+    """The greenlet is killed; it lives on for a moment, and the lock must be free by then."""
 
-    def interrupt(form: Form, rng: random.Random) -> None:
-        def loop() -> None:
-            while True:
-                form.once()
-                gevent.sleep(0)
+    def rounds(rng: random.Random, count: Count) -> None:
+        def victim() -> None:
+            try:
+                _loop(form, count)
+            except gevent.GreenletExit:
+                count.look(form)
 
-        victim = gevent.spawn(loop)
-        gevent.sleep(rng.random() * 0.0003)
-        victim.kill()
+        for _ in range(number):
+            greenlet = gevent.spawn(victim)
+            gevent.sleep(rng.random() * 0.0003)
+            greenlet.kill()
 
-    return _in_hub(form, number, seed, interrupt)
+    return _in_hub(form, rounds, seed)
 
 
 KINDS: dict[str, Callable[[Form, int, int], Count]] = {

@@ -1,0 +1,98 @@
+"""Endurance: storm after storm in one process, and nothing grows.
+
+`python -m tests.torture.endurance --minutes 10` plays rounds, each a storm of another kind (`storm`), and prints a
+line after each: transactions so far, memory, and how many objects of each type there are when nothing is going
+on. Between rounds all invariants hold and nothing is left; the first rounds fill caches, and after
+them neither memory nor any count may go on rising.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import gc
+import json
+import os
+import resource
+import sys
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from tests.torture.storm import SCENARIOS, Storm
+
+__all__ = ["Round", "growing"]
+
+ROUNDS = ("sigalrm", "async", "timeout", "kill", "handler", "sigint", "collector")
+OURS = ("locks.", "pykka.", "gevent.", "greenlet", "gevent", "tests.", "threading")
+HANG = 60.0
+SLACK = 8
+"""So many objects of a type more or less mean nothing: threads of the storm itself that just end."""
+
+
+class Round(NamedTuple):
+    """What there was after one round."""
+
+    scenario: str
+    steps: int
+    resident: int
+    objects: dict[str, int]
+    problems: list[str]
+
+
+def growing(rounds: list[Round]) -> list[str]:
+    """What has grown from the end of the first third to the end, in words."""
+    if len(rounds) < 6:
+        return ["too few rounds to tell"]
+    first, last = rounds[len(rounds) // 3], rounds[-1]
+    found = [
+        f"{kind}: {first.objects.get(kind, 0)}, then {count}"
+        for kind, count in last.objects.items()
+        if count > first.objects.get(kind, 0) + SLACK
+    ]
+    if last.resident > first.resident * 1.05 + 4 * 2**20:
+        found.append(f"memory: {first.resident >> 20} MiB, then {last.resident >> 20} MiB")
+    return found
+
+
+def look() -> tuple[int, dict[str, int]]:
+    """Memory in bytes, and the numbers of objects of our types and those we stand on."""
+    for _ in range(3):
+        gc.collect()
+    counts = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
+    ours = {name: count for name, count in counts.items() if name.startswith(OURS)}
+    for name in ("builtins.dict", "builtins.list", "builtins.function", "builtins.weakref"):
+        ours[name] = counts[name] // 50  # large numbers, with some noise
+    with open("/proc/self/statm") as file:
+        resident = int(file.read().split()[1]) * resource.getpagesize()
+    return resident, ours
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture.endurance")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--transactions", type=int, default=0, help="go on until there were so many")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each round")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    sys.setswitchinterval(0.0005)
+    end = time.monotonic() + 60 * options.minutes
+    steps = number = 0
+    while time.monotonic() < end or steps < options.transactions:
+        faulthandler.dump_traceback_later(options.seconds + HANG, exit=True)
+        scenario = ROUNDS[number % len(ROUNDS)]
+        storm = Storm(options.seed + number, options.seconds)
+        storm.play(SCENARIOS[scenario])
+        steps += storm.book.steps
+        number += 1
+        problems = storm.problems
+        del storm
+        print(json.dumps(Round(scenario, steps, *look(), problems)), flush=True)
+        if problems:
+            os._exit(1)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
