@@ -40,6 +40,7 @@ __all__ = [
     "NotClient",
     "NotHeld",
     "OperatingError",
+    "ReentrantCall",
     "WaitsForItself",
     "assert_never",
 ]
@@ -112,6 +113,15 @@ class WaitsForItself(MisuseError):
 
     lock_id: Any = None
     holder: Any = None
+
+
+class ReentrantCall(MisuseError):
+    """The call came from within a step of `locks` in the same thread.
+
+    Python runs finalisers, signal handlers, tracers and the like between any two bytecodes of a
+    thread, so also in the middle of such a step. What releases or ends something works there all the
+    same, at the end of the step. What asks for something would have to wait for itself, and is refused.
+    """
 
 
 class NotHeld(MisuseError):

@@ -127,6 +127,9 @@ class RequestRecord(NamedTuple):
     blocked: bool
     version: int
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RequestRecord:
+        return self
+
     @property
     def key(self) -> RequestKey:
         """What identifies the request everywhere."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import gevent
 import pykka
@@ -27,11 +27,13 @@ from locks.errors import (
     LockTimeout,
     MisuseError,
     NotClient,
+    NotHeld,
     WaitsForItself,
 )
 from locks.model import (
     RIVALS,
     AgentId,
+    Deadlock,
     LockId,
     LockInfo,
     LockResult,
@@ -40,6 +42,7 @@ from locks.model import (
     related,
     show,
 )
+from locks.node.history import History
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
@@ -55,7 +58,11 @@ from locks.runtime import (
 from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
 
-__all__ = ["Agent", "NotifyTarget", "name_of"]
+__all__ = ["Agent", "NotifyTarget", "name_of", "not_held"]
+
+T = TypeVar("T")
+
+LONG = 1000  # events of a machine that are worth saving its state
 
 NotifyTarget = bool | Callable[[Notification], object]
 
@@ -85,6 +92,7 @@ class Agent(InlineActor):
         "_monitor",
         "_notified",
         "client",
+        "history",
         "id",
         "machine",
         "node",
@@ -109,15 +117,17 @@ class Agent(InlineActor):
         self.client = client
         self._link = link
         self._notified: Callable[[Notification], object] | None = None
-        self.machine = AgentMachine(
+        made = (
             agent,
             name_of(client),
             node.alive,
-            abort_on_deadlock=abort_on_deadlock,
-            await_nodes=await_nodes,
-            monitor_nodes=monitor_nodes,
-            notify=bool(notify),
+            abort_on_deadlock,
+            await_nodes,
+            monitor_nodes,
+            bool(notify),
         )
+        self.machine = AgentMachine(*made)
+        self.history = History(self.machine, made, LONG)
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
@@ -144,15 +154,23 @@ class Agent(InlineActor):
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
-        self.node.perform(self, self.machine.receive(message))
+        self.event(self.machine.receive, message)
 
     def settle(self) -> None:
         """All that there was is taken in: look for deadlocks."""
-        self.node.perform(self, self.machine.settle())
+        self.event(self.machine.settle)
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
-        """Run one event of the machine, in a turn."""
-        self.node.perform(self, event(*args))
+        """Put one event of the machine down, run it, and do what it wants done; in a turn."""
+        node = self.node
+        history = self.history
+        steps = history.steps
+        if self not in node.touched:
+            node.touched[self] = len(steps)
+        steps.append((event, args))
+        if len(steps) > history.limit:
+            node.outgrown(self)
+        node.perform(self, event(*args))
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it."""
@@ -229,17 +247,36 @@ class Agent(InlineActor):
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
         call = self.node.new_call()
+        try:
+            return self.lock_by(call, objects, timeout)
+        except BaseException:
+            self.give_up(call)
+            raise
+
+    def lock_by(
+        self, call: PendingCall, objects: Sequence[Object], timeout: float | None
+    ) -> LockResult:
+        """The same; whoever calls gives the call up if this, or what comes after it, fails."""
         return self._wait(call, timeout, self.machine.ask_all, objects, call)
+
+    def give_up(self, call: PendingCall) -> None:
+        """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
+        if call.begun:
+            self.turn.run_surely(self.event, self.machine.abandon, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
         call = self.node.new_call()
-        return self._wait(call, timeout, self.machine.await_all, call)
+        try:
+            return self._wait(call, timeout, self.machine.await_all, call)
+        except BaseException:
+            self.give_up(call)
+            raise
 
     def unlock(self, lock_id: LockId) -> None:
         """Release one id."""
         self.check_client()
-        self.turn.run(self.unlock_now, lock_id)
+        self.turn.run_surely(self.unlock_now, lock_id)
 
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
@@ -255,7 +292,7 @@ class Agent(InlineActor):
     def change_flag(self, flag: Flag, value: NotifyTarget) -> None:
         """Change an option of the running transaction."""
         self.check_client()
-        self.machine.check_alive()
+        self.turn.ask(self.machine.check_alive)
         if flag == "notify":
             if value:
                 self._set_notified(value)
@@ -267,22 +304,39 @@ class Agent(InlineActor):
 
     def status(self) -> LockResult:
         """Status and deadlocks so far."""
-        self.machine.check_alive()
         if current_client() != self.client:
-            return self.turn.ask(self.machine.result)
-        return self.turn.ask(self.machine.tell_status)
+            return self._ask(self.machine.result)
+        return self.turn.run(self._tell_status)
+
+    def _tell_status(self) -> LockResult:
+        self.machine.check_alive()
+        self.event(self.machine.told_status)
+        return self.machine.result()
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
-        self.machine.check_alive()
-        return self.turn.ask(self.machine.lock_info)
+        return self._ask(self.machine.lock_info)
+
+    def _ask(self, question: Callable[..., T], *args: Any) -> T:
+        """Ask a question in a turn; raise why the transaction has ended, if it has."""
+
+        def ask() -> T:
+            self.machine.check_alive()
+            return question(*args)
+
+        answer: T = self.turn.ask(ask)
+        return answer
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """The fencing token of a lock that is held; on several nodes they are asked first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
             call = self.node.new_call()
-            token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            try:
+                token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            except BaseException:
+                self.give_up(call)
+                raise
             if token is None:
                 raise LockTimeout(
                     f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
@@ -340,8 +394,67 @@ class Agent(InlineActor):
     def end(self) -> None:
         """End the transaction."""
         self.check_client()
+        self.turn.run_surely(self._leave)
+
+    def leave(self) -> None:
+        """End the transaction as its block is left, in whatever thread that is.
+
+        Raises:
+            LocksError: Why it has ended before.
+        """
+        self.turn.run_surely(self._leave)
+
+    def _leave(self) -> None:
         self.machine.check_alive()
-        self.turn.run(self.event, self.machine.end)
+        self.event(self.machine.end)
+
+    def deadlocks(self) -> tuple[Deadlock, ...]:
+        """The deadlocks of the transaction that were resolved so far, also when it has ended."""
+        return self.turn.ask(lambda: tuple(self.machine.deadlocks))
+
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        # A client that has just begun has asked for nothing, and needs no turn to know it.
+        return bool(self.history.steps) and self.turn.ask(self.machine.asks_for, lock_id)
+
+    def holds(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for and is held, in a transaction that has not ended."""
+        return self.turn.ask(lambda: self.machine.ended is None and self.machine.holds(lock_id))
+
+    def release(self, lock_id: LockId) -> None:
+        """Release one id that is held; with the last one the transaction ends. In whatever thread.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._release, lock_id)
+
+    def _release(self, lock_id: LockId) -> None:
+        if self.machine.ended is not None or not self.machine.holds(lock_id):
+            raise not_held(lock_id)
+        self.unlock_now(lock_id)
+        self._end_if_idle()
+
+    def let_go_of(self, lock_id: LockId) -> None:
+        """Release one id if it is held or asked for; it is done in any case."""
+        self.turn.run_surely(self._let_go_of, lock_id)
+
+    def _let_go_of(self, lock_id: LockId) -> None:
+        if self.machine.ended is None and self.machine.asks_for(lock_id):
+            self.unlock_now(lock_id)
+            self._end_if_idle()
+
+    def end_if_idle(self) -> None:
+        """End the transaction if nothing is asked for in it."""
+        self.turn.run_surely(self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if self.machine.ended is None and self.machine.empty:
+            self.event(self.machine.end)
+
+    def let_go(self) -> None:
+        """End the transaction, whoever calls, if it has not ended; it is done in any case."""
+        self.turn.run_surely(self.event, self.machine.end)
 
     def _wait(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
@@ -349,7 +462,7 @@ class Agent(InlineActor):
         result = self._await(call, timeout, event, *args)
         if result is None:
             wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-            self.turn.run(self.event, self.machine.abandon, call)
+            self.turn.run(self._give_up_waiting, call)
             result = call.result  # it may have come just now
             if result is None:
                 raise self._timed_out(wanted, timeout, withdrawn=event == self.machine.ask_all)
@@ -357,26 +470,24 @@ class Agent(InlineActor):
                 raise result
         return result  # type: ignore[no-any-return]
 
+    def _give_up_waiting(self, call: PendingCall) -> None:
+        """The time is over; an answer that came just now counts."""
+        if call.result is None:
+            self.event(self.machine.abandon, call)
+
     def _await(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> Any:
         """Run an event that answers `call`; return the answer, `None` if it did not come."""
         check_timeout(timeout)
         self.check_client()
-        try:
-            self.turn.run(self.event, event, *args)
-            if call.result is None:
-                own = self.node.clients.get(self.client, ())
-                if len(own) > 1:
-                    self._check_own(list(own))
-                call.waiter.wait(timeout)
-        except MisuseError:
-            if call.result is None:
-                self.turn.run(self.event, self.machine.abandon, call)
-            raise
-        except BaseException:
-            self.turn.run(self.event, self.machine.abandon, call)
-            raise
+        call.begun = True
+        self.turn.run(self.event, event, *args)
+        if call.result is None:
+            own = self.node.clients.get(self.client, ())
+            if len(own) > 1:
+                self._check_own(list(own))
+            call.waiter.wait(timeout)
         if isinstance(call.result, Exception):
             raise call.result
         return call.result
@@ -440,6 +551,13 @@ class Agent(InlineActor):
                 "pass notify=function",
                 notify=notify,
             )
+
+
+def not_held(lock_id: LockId) -> NotHeld:
+    """The error of a client that releases what it does not hold."""
+    return NotHeld(
+        f"{show(lock_id)} is not held by the caller; it can't be released", lock_id=lock_id
+    )
 
 
 def name_of(client: Client) -> str:

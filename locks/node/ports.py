@@ -28,12 +28,17 @@ class PendingCall:
 
     Args:
         waiter: What it waits with; a new one by default.
+
+    Attributes:
+        result: The answer, once there is one.
+        begun: Whether anything was asked for with it.
     """
 
-    __slots__ = ("result", "waiter")
+    __slots__ = ("begun", "result", "waiter")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
+        self.begun = False
         self.waiter = Waiter() if waiter is None else waiter
 
     def answer(self, result: LockResult | int | Exception) -> None:
@@ -71,6 +76,7 @@ class NodePort(Protocol):
     name: str
     alive: frozenset[str]  # the nodes whose lock servers can be asked
     turn: Turn
+    touched: dict[Any, int]  # the actors that took something in, in this turn; see `Dispatch`
     counters: Counters
 
     @property
@@ -94,6 +100,9 @@ class NodePort(Protocol):
 
     def deliver(self, receiver: Any, message: ServerMessage | AgentMessage) -> None:
         """Put a message for the lock server, or an agent of this node, into the queue."""
+
+    def outgrown(self, actor: Any) -> None:
+        """An actor's history is to be shortened when the turn is over."""
 
     def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
         """Do what a machine wants done."""

@@ -15,11 +15,14 @@ from locks.core.messages import ServerMessage, Unwatch, Watch
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
 from locks.model import LockId, View
+from locks.node.history import History
 from locks.node.ports import NodePort
 from locks.runtime import Down, Monitor, monitor
 from locks.runtime.inline import InlineActor
 
 __all__ = ["Server", "Watcher"]
+
+LONG = 200  # messages that are worth saving the lock table
 
 Watcher = pykka.ActorRef[Any] | Callable[[View], object]
 
@@ -36,6 +39,8 @@ class Server(InlineActor):
         super().__init__(node.turn)
         self.node = node
         self.machine = ServerMachine(node.name, first_version)
+        self.history = History(self.machine, self.machine.save()[0], LONG)
+        self._fenced = False
         self._monitors: dict[Watcher, Monitor] = {}
 
     def __str__(self) -> str:
@@ -51,7 +56,27 @@ class Server(InlineActor):
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
-        self.node.perform(self, self.machine.handle(message))
+        if not self._fenced:
+            self._put_down(self.machine.handle, message)
+            self.node.perform(self, self.machine.handle(message))
+
+    def fence(self) -> None:
+        """It is broken: from now on it takes nothing in, so nothing is granted."""
+        self._fenced = True
+
+    def raise_to(self, version: int) -> None:
+        """Give no version from now on that is not larger; in a turn."""
+        self._put_down(self.machine.raise_to, version)
+        self.machine.raise_to(version)
+
+    def _put_down(self, event: Callable[..., object], *args: Any) -> None:
+        """Put down what is done next; in a turn."""
+        steps = self.history.steps
+        if self not in self.node.touched:
+            self.node.touched[self] = len(steps)
+        steps.append((event, args))
+        if len(steps) > self.history.limit:
+            self.node.outgrown(self)
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""

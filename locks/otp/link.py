@@ -183,8 +183,7 @@ class Link:
     def send(self, body: bytes) -> None:
         """Send a frame when the turn ends."""
         if self.closed is None:
-            self._out += _LENGTH.pack(len(body))
-            self._out += body
+            self._out.extend(_LENGTH.pack(len(body)) + body)  # a whole frame, or nothing
             self.quiet = False
             if not self._waits_to_flush:
                 self._waits_to_flush = True

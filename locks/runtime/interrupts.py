@@ -1,12 +1,14 @@
-"""Ctrl-C must not tear a state machine.
+"""Ctrl-C must not tear what can't be undone.
 
 Python runs signal handlers between two bytecodes of the main thread, and the default handler of
-SIGINT raises `KeyboardInterrupt` right there. State machines that run in whichever thread calls
-them would be left half-changed. So, as `asyncio.Runner` does, `install` puts in a handler that
-looks where the main thread is: inside a shielded section it only takes a note, and `leave` raises
-`KeyboardInterrupt` when the outermost section ends; anywhere else it raises at once, as always.
+SIGINT raises `KeyboardInterrupt` right there. A turn is atomic whatever is raised into it
+(`locks.runtime.inline`), but not all that is done in a turn can be undone: what a cluster has sent,
+for one. So, as `asyncio.Runner` does, `install` puts in a handler that looks where the main thread
+is: inside a *section* it only takes a note, and `KeyboardInterrupt` is raised when the outermost
+section ends; anywhere else it is raised at once, as always.
 
-Use, in any thread::
+A turn is a section (`add_section`): the handler asks it whether the main thread has it, so there is
+nothing to count and nothing to forget. Any other code can be made one, in any thread::
 
     token = enter()
     try:
@@ -26,32 +28,65 @@ In other threads, and while nothing is installed, `enter` and `leave` do nothing
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Protocol
 
 from gevent import monkey
 
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["enter", "install", "leave", "uninstall"]
+__all__ = ["Section", "add_section", "enter", "install", "leave", "raise_noted", "uninstall"]
 
 # Native, also in a monkey-patched program: signals know threads, not greenlets.
 _get_ident = monkey.get_original("_thread", "get_ident")
 
 
-class _Shield:
-    """The state of the one main thread."""
+class Section(Protocol):
+    """What knows by itself whether the calling thread is in it."""
 
-    __slots__ = ("depth", "installed", "main", "noted")
+    def is_here(self) -> bool:
+        """Whether the calling thread is in the section."""
+
+
+class _Shield:
+    """The state of the one main thread.
+
+    Attributes:
+        noted: Whether Ctrl-C was pressed in a section; who ends one looks here.
+    """
+
+    __slots__ = ("depth", "installed", "main", "noted", "sections")
 
     def __init__(self) -> None:
         self.main = 0  # ident of the main thread while installed; no thread has ident 0
         self.depth = 0
         self.noted = False
         self.installed = 0
+        self.sections: dict[weakref.ref[Section], None] = {}
 
 
-_shield = _Shield()
+shield = _shield = _Shield()
+
+
+def add_section(section: Section) -> None:
+    """Ask this section, too, for as long as it lives."""
+    _shield.sections[weakref.ref(section, _forget)] = None
+
+
+def _forget(section: weakref.ref[Section]) -> None:
+    _shield.sections.pop(section, None)
+
+
+def _is_shielded() -> bool:
+    """Whether the main thread, which calls, is in a section."""
+    if _shield.depth:
+        return True
+    for each in list(_shield.sections):  # others may come and go
+        section = each()
+        if section is not None and section.is_here():
+            return True
+    return False
 
 
 def enter() -> bool:
@@ -70,9 +105,14 @@ def leave(token: bool) -> None:
     """
     if token:
         _shield.depth -= 1
-        if _shield.noted and not _shield.depth:
-            _shield.noted = False
-            raise KeyboardInterrupt
+        raise_noted()
+
+
+def raise_noted() -> None:
+    """Raise `KeyboardInterrupt` if Ctrl-C was pressed in a section, and the caller is in none now."""
+    if _shield.noted and _get_ident() == _shield.main and not _is_shielded():
+        _shield.noted = False
+        raise KeyboardInterrupt
 
 
 def install() -> bool:
@@ -108,7 +148,7 @@ def uninstall() -> None:
 
 
 def _on_sigint(signum: int, frame: FrameType | None) -> None:
-    if _shield.depth:
+    if _is_shielded():
         _shield.noted = True
     else:
         _shield.noted = False

@@ -15,7 +15,8 @@ from typing import ClassVar, Literal
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.ledger import Ledger, Object
-from locks.core.agent.requests import ClientWait, LockRequest, cannot_serve, locks_lost
+from locks.core.agent.requests import ClientWaits, LockRequest, cannot_serve, locks_lost
+from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
@@ -106,7 +107,6 @@ class AgentMachine:
         agent: AgentId,
         client: str,
         alive: Iterable[str],
-        *,
         abort_on_deadlock: bool = False,
         await_nodes: bool = False,
         monitor_nodes: bool = False,
@@ -121,11 +121,19 @@ class AgentMachine:
         self.deadlocks: list[Deadlock] = []
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
-        self._waits: dict[Hashable, ClientWait] = {}
+        self._waits = ClientWaits()
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
+
+    def save(self) -> tuple[SavedAgent, int]:
+        """Its state, to go back to with `load`, and a measure of its size."""
+        return save_agent(self)
+
+    def load(self, saved: SavedAgent) -> None:
+        """Go back to a state that was saved."""
+        load_agent(self, saved)
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -153,21 +161,18 @@ class AgentMachine:
         self._ledger.check(objects, self.await_nodes)
         undo = [self._ledger.add(wanted) for wanted in objects]
         if wait is not None:
-            self._waits[wait] = ClientWait(self._ledger.seq, [u for u in undo if u is not None])
+            self._waits.begin(wait, self._ledger.seq, undo)
         return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
         self.check_alive()
-        self._waits[wait] = ClientWait(self._ledger.seq, [])
+        self._waits.begin(wait, self._ledger.seq)
         return self._conclude()
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
-        """A client gave up waiting: withdraw what only this wait was for."""
-        waiting = self._waits.pop(wait, None)
-        if waiting is not None:
-            for undo in waiting.undo:
-                undo()
+        """A client gave up waiting, or the last answer: withdraw what only this wait was for."""
+        self._waits.abandon(wait)
         self._tokens.abandon(wait)
         return self._conclude()
 
@@ -241,8 +246,7 @@ class AgentMachine:
         if self.ended is None:
             if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
-                self._out += [AnswerWait(wait, error) for wait in self._waits]
-                self._waits.clear()
+                self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
                 self._tokens.end(error)
             self._ledger.end()
             self._resolver.cease()
@@ -326,14 +330,13 @@ class AgentMachine:
 
     def result(self) -> LockResult:
         """Status and deadlocks so far."""
-        return LockResult(self.status(), self._reports())
+        return LockResult(self.status(), tuple(self.deadlocks))
 
-    def tell_status(self) -> LockResult:
-        """The same for the client; if that says that it has all locks, they are acknowledged."""
-        result = self.result()
-        if result.status == "have_all_locks":
+    def told_status(self) -> list[AgentEffect]:
+        """The client is told the status; if that is that it has all locks, they are acknowledged."""
+        if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
-        return result
+        return self._flush()
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
@@ -491,22 +494,19 @@ class AgentMachine:
 
     def _answer(self) -> None:
         ledger = self._ledger
-        for wait, waiting in list(self._waits.items()):
-            upto = waiting.upto
-            if not any(request.seq <= upto for request in ledger.open.values()):
-                del self._waits[wait]
-                status: Status = "have_all_locks" if ledger.requests else "no_locks"
-                self._out.append(AnswerWait(wait, LockResult(status, self._reports())))
-                ledger.acknowledge(upto)
-
-    def _reports(self) -> tuple[Deadlock, ...]:
-        return tuple(self.deadlocks)
+        first_open = ledger.seq + 1
+        if ledger.open:
+            first_open = min(request.seq for request in ledger.open.values())
+        for wait, upto in self._waits.over(first_open):
+            status: Status = "have_all_locks" if ledger.requests else "no_locks"
+            self._out.append(AnswerWait(wait, LockResult(status, tuple(self.deadlocks))))
+            ledger.acknowledge(upto)
 
     def _notify_status(self) -> None:
         status = self._last_status = self.status()
         value = None
         if status == "have_all_locks":
-            value = self._reports()
+            value = tuple(self.deadlocks)
             self._ledger.acknowledge(self._ledger.seq)
         self._out.append(Notify(Notification(self.id, status, value)))
 
