@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
 
 import locks
 from locks.node.node import Node
+from locks.runtime.inline import Work
 from tests.torture.invariants import broken, broken_when_empty
 from tests.torture.stage import Stage
 from tests.torture.tracing import Tracer, trace
@@ -25,9 +25,10 @@ def node() -> Iterator[Node]:
     node = locks.start()
     locks.begin_transaction([(A, "write"), (B, "read")])
     yield node
-    if node.turn._lock.locked():
+    while node.turn.is_here():
         node.turn._lock.release()
     node.turn._posted.clear()
+    node._dispatch.torn = False
     node._dispatch._queue.clear()
     node.running = False  # what is torn is left alone
     locks.stop()
@@ -88,7 +89,8 @@ BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
         lambda node: node._dispatch._queue.append((node.server, None)),
         "quiet",
     ),
-    "posted work": (lambda node: setattr(node.turn, "_posted", deque([None])), "quiet"),
+    "posted work": (lambda node: node.turn._posted.append(Work(print, ())), "quiet"),
+    "a turn that was torn": (lambda node: setattr(node._dispatch, "torn", True), "quiet"),
     "a turn that nobody has": (lambda node: node.turn._lock.acquire(), "quiet"),
     "a deadlock": (_deadlock, "circles"),
     "a node that has stopped": (lambda node: setattr(node, "running", False), "running"),
