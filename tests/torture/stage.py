@@ -103,6 +103,11 @@ class Stage:
         """One of the others, which is not there any more."""
         return self._others.pop(name)
 
+    @property
+    def alone(self) -> bool:
+        """Whether there are no others."""
+        return not self._others
+
     def _i_wait(self) -> bool:
         waiting = default_node().view(ROOT_ID).waiting
         return any(each.client == "me" for each in waiting)

@@ -36,6 +36,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -92,14 +93,14 @@ class Storm:
 
     def play(self, scenario: Callable[[Storm], None]) -> None:
         """Let it storm; then look."""
-        self._background()
+        self._background(with_greenlets=scenario is not memory)
         clock = threading.Timer(self._seconds, self._end)
         clock.daemon = True
         clock.start()
         try:
             scenario(self)
         except BaseException as error:
-            self.problems.append(f"the target saw {type(error).__name__}: {error}"[:300])
+            self.problems.append(f"the target saw {_told(error)}")
         eventually(lambda: self.over, self._seconds + 8)
         clock.join()
         for stop in self._stop:
@@ -129,7 +130,7 @@ class Storm:
         try:
             body()
         except BaseException as error:
-            self.problems.append(f"a client saw {type(error).__name__}: {error}"[:300])
+            self.problems.append(f"a client saw {_told(error)}")
 
     def work(self) -> None:
         """Transactions until it is over."""
@@ -159,7 +160,7 @@ class Storm:
                 pass
             gevent.sleep(0)
 
-    def _background(self) -> None:
+    def _background(self, with_greenlets: bool) -> None:
         storm = self
 
         class Plain(pykka.ThreadingActor):
@@ -172,7 +173,8 @@ class Storm:
         actor = Plain.start()
         actor.tell("go")
         self._stop.append(lambda: actor.stop(timeout=8))
-        self.greenlets(self.green_work, self.green_work, self._green_actor)
+        if with_greenlets:  # gevent itself does not survive without memory
+            self.greenlets(self.green_work, self.green_work, self._green_actor)
 
     def _green_actor(self) -> None:
         storm = self
@@ -215,7 +217,7 @@ class Storm:
             except AssertionError:
                 break
             except Exception as error:
-                self.problems.append(f"the target saw {type(error).__name__}: {error}"[:300])
+                self.problems.append(f"the target saw {_told(error)}")
                 self.over = True
         self.seen += seen
 
@@ -238,6 +240,13 @@ class Storm:
                 tx.lock(("t",))
         except locks.LocksError as error:
             self.problems.append(f"afterwards: {type(error).__name__}: {error}"[:300])
+
+
+def _told(error: BaseException) -> str:
+    """An error, and where it came up."""
+    frames = traceback.extract_tb(error.__traceback__)[-9:]
+    where = " > ".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames)
+    return f"{type(error).__name__}: {error}"[:300] + f" ({where})"
 
 
 # --- Scenarios --------------------------------------------------------------------------------------
@@ -425,7 +434,7 @@ def hooks(storm: Storm) -> None:
 
     def profile(frame: Any, event: str, arg: Any) -> None:
         if rng.random() < 0.002:
-            logger.error("profiled")
+            call()  # not by way of logging: its lock would be waited for within the turn
 
     def traced(sender: Any, receiver: Any, message: Any) -> None:
         if rng.random() < 0.05:

@@ -19,8 +19,8 @@ def judge(kind: str, number: int, forms: tuple[str, ...]) -> None:
     cells = [cell for cell in CELLS if cell[0] == kind and cell[1] in forms]
     found = list(measure(cells, number, SEED, 30 + number / 200))
     for cell in found:
-        print(f"{cell.kind} {cell.form}: {cell.left} left of {cell.number}; {cell.errors}")
-    bad = [cell for cell in found if cell.form in CLOSED and (cell.left or cell.errors)]
+        print(cell)
+    bad = [cell for cell in found if cell.form in CLOSED and (cell.left or cell.lost or cell.errors)]
     assert not bad, "\n".join(map(str, bad))
 
 

@@ -19,9 +19,13 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from gevent import getcurrent
+
 __all__ = ["Strike", "Tracer", "trace"]
 
 TESTS = str(pathlib.Path(__file__).parents[1])
+UNCOUNTED = (TESTS, "<frozen")
+SWALLOWING = ("/_weakrefset.py", "/weakref.py")  # callbacks: Python itself swallows what is raised there
 RETURNS = {"RETURN_VALUE", "RETURN_CONST"}
 _counted: dict[str, bool] = {}  # by file
 
@@ -46,7 +50,7 @@ class Strike:
 
 
 class Tracer:
-    """Counts instructions, and strikes once.
+    """Counts instructions of the thread or greenlet that makes it, and strikes once.
 
     Args:
         at: Before which one; `None` only counts.
@@ -73,6 +77,7 @@ class Tracer:
         self._strike = strike
         self._begin = begin
         self._interlude = interlude
+        self._mine = getcurrent()
 
     def enter(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The global trace function: a frame begins."""
@@ -84,8 +89,8 @@ class Tracer:
 
     def step(self, frame: FrameType, event: str, arg: Any) -> Any:
         """The local one: an instruction is next."""
-        if event != "opcode":
-            return self.step
+        if event != "opcode" or getcurrent() is not self._mine:
+            return self.step  # greenlets of one thread share its trace function
         if self._begin is not None:
             if not self._begin(frame.f_code):
                 return self.step
@@ -106,7 +111,9 @@ def counts(code: CodeType) -> bool:
     file = code.co_filename
     known = _counted.get(file)
     if known is None:
-        known = _counted[file] = not file.startswith((TESTS, "<frozen"))
+        known = _counted[file] = not (
+            file.startswith(UNCOUNTED) or file.endswith(SWALLOWING)
+        )
     return known
 
 

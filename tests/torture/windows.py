@@ -184,12 +184,26 @@ class Count:
 
     Attributes:
         left: How often the lock was held afterwards.
+        lost: Where an exception was swallowed: Python says so of those that come up in finalisers.
         errors: What else was raised, that nobody has thrown.
     """
 
     def __init__(self) -> None:
         self.left = 0
+        self.lost: list[str] = []
         self.errors: list[str] = []
+        self._swallowed = False
+        sys.unraisablehook = self._lose
+
+    def _lose(self, what: sys.UnraisableHookArgs) -> None:
+        self.lost.append(getattr(what.object, "__qualname__", repr(what.object)))
+        self._swallowed = True
+
+    def goes_on(self) -> bool:
+        """Whether the interruption is still to come: it was not swallowed."""
+        on = not self._swallowed
+        self._swallowed = False
+        return on
 
     def look(self, form: Form) -> None:
         """After an interruption."""
@@ -212,7 +226,7 @@ def _signals(form: Form, number: int, seed: int, which: int, kind: type[BaseExce
         for _ in range(number):
             try:
                 os.write(arm, b"x")
-                while True:
+                while count.goes_on():
                     try:
                         form.once()
                     except Exception as error:
@@ -250,7 +264,7 @@ def async_exceptions(form: Form, number: int, seed: int) -> Count:
         for _ in range(number):
             try:
                 armed.set()
-                while True:
+                while count.goes_on():
                     try:
                         form.once()
                     except Exception as error:
@@ -296,7 +310,7 @@ def _in_hub(form: Form, rounds: Callable[[random.Random, Count], object], seed: 
 
 
 def _loop(form: Form, count: Count) -> None:
-    while True:
+    while count.goes_on():
         try:
             form.once()
         except Exception as error:
@@ -357,6 +371,7 @@ class Cell(NamedTuple):
     form: str
     number: int
     left: int
+    lost: list[str]
     errors: list[str]
     seconds: float
 
@@ -376,7 +391,7 @@ def measure(
             del left[0]
         if left:
             text = done.stderr[-3000:]
-            yield Cell(*left[0], number, 0, [f"hangs, or breaks down: {text}"], hang)
+            yield Cell(*left[0], number, 0, [], [f"hangs, or breaks down: {text}"], hang)
             del left[0]
 
 
@@ -391,7 +406,10 @@ def main() -> None:
     if not options.only:
         for cell in measure(CELLS, options.number, options.seed, options.hang):
             errors = f"{len(cell.errors)} errors: {cell.errors[0][:200]}" if cell.errors else ""
-            print(f"{cell.kind:8} {cell.form:28} {cell.left:7} left of {cell.number} {errors}")
+            lost = f"{len(cell.lost)} lost in {set(cell.lost)}" if cell.lost else ""
+            print(
+                f"{cell.kind:8} {cell.form:28} {cell.left:6} left of {cell.number} {lost} {errors}"
+            )
         return
     sys.setswitchinterval(0.00005)
     locks.start()
@@ -401,7 +419,9 @@ def main() -> None:
         begun = time.monotonic()
         count = KINDS[kind](FORMS[form](), options.number, options.seed)
         seconds = round(time.monotonic() - begun, 2)
-        cell = Cell(kind, form, options.number, count.left, count.errors[:5], seconds)
+        cell = Cell(
+            kind, form, options.number, count.left, count.lost, count.errors[:5], seconds
+        )
         print(json.dumps(cell), flush=True)
 
 
