@@ -11,11 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import gevent
 import pykka
-from gevent import monkey
+from gevent import getcurrent, monkey
 
 from locks.core.agent.machine import AgentMachine, Flag, Object
 from locks.core.messages import AgentMessage, Ended, Lost
@@ -62,8 +62,6 @@ __all__ = ["Agent", "NotifyTarget", "name_of", "not_held"]
 
 T = TypeVar("T")
 
-LONG = 1000  # events of a machine that are worth saving its state
-
 NotifyTarget = bool | Callable[[Notification], object]
 
 
@@ -86,7 +84,10 @@ class Agent(InlineActor):
             greenlet.
     """
 
+    long: ClassVar[int] = 1000
+
     __slots__ = (
+        "_here",
         "_link",
         "_lost",
         "_monitor",
@@ -105,6 +106,7 @@ class Agent(InlineActor):
         agent: AgentId,
         client: Client,
         *,
+        here: bool = False,
         link: bool = False,
         notify: NotifyTarget = False,
         abort_on_deadlock: bool = False,
@@ -127,7 +129,8 @@ class Agent(InlineActor):
             bool(notify),
         )
         self.machine = AgentMachine(*made)
-        self.history = History(self.machine, made, LONG)
+        self.history: History = [(self.machine.load, (made,))]
+        self._here = getcurrent() if here else None
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
@@ -163,13 +166,9 @@ class Agent(InlineActor):
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
         """Put one event of the machine down, run it, and do what it wants done; in a turn."""
         node = self.node
-        history = self.history
-        steps = history.steps
-        if self not in node.touched:
-            node.touched[self] = len(steps)
-        steps.append((event, args))
-        if len(steps) > history.limit:
-            node.outgrown(self)
+        step = (event, args)
+        node.touched.append((self, step))
+        self.history.append(step)
         node.perform(self, event(*args))
 
     def failed(self, message: Any, error: Exception) -> None:
@@ -198,6 +197,7 @@ class Agent(InlineActor):
 
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
+        self._here = None
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
@@ -222,6 +222,8 @@ class Agent(InlineActor):
 
     def check_client(self) -> None:
         """Raise `NotClient` unless it is the client who calls."""
+        if self._here is not None and getcurrent() is self._here:
+            return
         client = current_client()
         if client is not self.client and client != self.client and not self._is_patched_thread():
             raise NotClient(
@@ -415,7 +417,7 @@ class Agent(InlineActor):
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""
         # A client that has just begun has asked for nothing, and needs no turn to know it.
-        return bool(self.history.steps) and self.turn.ask(self.machine.asks_for, lock_id)
+        return len(self.history) > 1 and self.turn.ask(self.machine.asks_for, lock_id)
 
     def holds(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for and is held, in a transaction that has not ended."""

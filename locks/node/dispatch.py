@@ -9,9 +9,9 @@ what a trace is told, it is told when the turn is over.
 
 **How a turn is undone and completed.** Machines are deterministic, so an actor's machine is what its
 history makes of it (`locks.node.history`). Each event is put down before it is carried out, and
-`_touched` has, for each actor of this turn, how long its history was before. What goes out of the
-machines is gathered in `_outbox`. So until the turn is committed, by one assignment, nothing has happened
-but in the machines of `_touched`: `mend` cuts their histories and has the machines made anew from them.
+`touched` has what was put down in this turn. What goes out of the machines is gathered in `_outbox`. So
+until the turn is committed, by one assignment, nothing has happened but in the machines of `touched`:
+`mend` cuts their histories and has the machines made anew from them.
 After it, the outbox is carried out, each effect at least once; all of them are such that twice is as
 good as once.
 
@@ -48,6 +48,7 @@ from locks.errors import AgentEnded, assert_never
 from locks.model import AgentId
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
+from locks.node.history import Event, begin, is_outgrown, past, replay
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
@@ -63,6 +64,7 @@ T = TypeVar("T")
 
 Actor = Server | Agent
 
+TURNS = 128  # between two looks at how long histories have grown
 PATIENCE = 4  # how often something is tried that fails, before it is given up
 
 
@@ -106,8 +108,9 @@ class Dispatch:
         self._queue: deque[tuple[Actor, Any]] = deque()
         self._unsettled: dict[Agent, None] = {}
         self.torn = False
-        self.touched: dict[Actor, int] = {}
+        self.touched: list[tuple[Actor, Event]] = []
         self._outbox: deque[tuple[Actor, Any]] = deque()
+        self._turns = TURNS
         self._counted: list[Any] = []  # messages that are counted
         self._traced: list[tuple[Any, Any, Any]] = []
         self._committed: Work | bool = False  # the work that was done, if it was work
@@ -115,13 +118,8 @@ class Dispatch:
         self._at: Actor | None = None  # who takes in a message just now
         self._culprit: Actor | None = None
         self._stuck: tuple[Any, int] = (None, 0)  # an effect that could not be carried out
-        self._outgrown: dict[Actor, None] = {}
         self.news: deque[tuple[Any, Any, Any]] = deque()
         self._telling = native_lock()
-
-    def outgrown(self, actor: Actor) -> None:
-        """An actor's history is to be shortened when the turn is over."""
-        self._outgrown[actor] = None
 
     def deliver(self, receiver: Actor, message: ServerMessage | AgentMessage) -> None:
         """Put a message into the queue."""
@@ -133,12 +131,12 @@ class Dispatch:
             receiver: Actor | None
             if isinstance(effect, ToServer):
                 if effect.node != self._name:
-                    self._outbox.append((sender, effect))
+                    self._put_out(sender, effect, effect.node)
                     continue
                 receiver = self.server
             elif isinstance(effect, ToAgent):
                 if effect.agent.node != self._name:
-                    self._outbox.append((sender, effect))
+                    self._put_out(sender, effect, effect.agent)
                     continue
                 receiver = self.agents.get(effect.agent)
             else:
@@ -148,6 +146,12 @@ class Dispatch:
                 self._queue.append((receiver, effect.message))
                 if self.trace is not None:
                     self._traced.append((sender, receiver, effect.message))
+
+    def _put_out(self, sender: Actor, effect: ToServer | ToAgent, receiver: str | AgentId) -> None:
+        """Put a message for an actor of another node into the outbox."""
+        self._outbox.append((sender, effect))
+        if self.trace is not None:
+            self._traced.append((sender, receiver, effect.message))
 
     def perform_here(
         self,
@@ -185,10 +189,6 @@ class Dispatch:
 
     def _send(self, sender: Actor, effect: ToServer | ToAgent) -> None:
         """Send a message to a lock server, or an agent, of another node."""
-        message = effect.message
-        receiver = effect.node if isinstance(effect, ToServer) else effect.agent
-        if self.trace is not None:
-            self.news.append((sender, receiver, message))
         if self.cluster is None:
             return  # an agent that has never been here: the simulator's
         if isinstance(effect, ToAgent):
@@ -240,37 +240,29 @@ class Dispatch:
                 if not self._is_hopeless(effect, error):
                     raise
             outbox.popleft()
-        if self._counted:
-            self._count()
-        if self._traced:
-            self.news += self._traced
-            self._traced.clear()
         # Of what was carried out, something may be for an actor here.
-        if self._queue or self._arrived:
-            self._arrived = tuple(self._queue)
+        if self._counted or self._traced or self._queue or self._arrived:
+            self._note()
         self._at = None
         self.touched.clear()
         self._committed = False
-        if self._outgrown:
+        self._turns -= 1
+        if self._turns <= 0:
             self._shorten()
 
-    def _is_hopeless(self, effect: Any, error: Exception) -> bool:
-        """Whether an effect fails again and again, though nobody is interrupted."""
-        before, tries = self._stuck
-        self._stuck = (effect, tries + 1 if effect is before else 1)
-        if self._stuck[1] < PATIENCE or isinstance(error, EXHAUSTED):
-            return False
-        logger.error("%r could not be carried out", effect, exc_info=error)
-        return True
-
     def _shorten(self) -> None:
-        """Begin long histories anew; between two turns."""
-        for actor in list(self._outgrown):
-            if actor.is_alive():
-                actor.history = actor.history.shortened()
-            del self._outgrown[actor]
+        """Begin histories anew that have grown long; between two turns, now and then."""
+        self._turns = max(TURNS, len(self.agents) // 4)
+        actors: list[Actor] = [self.server, *self.agents.values()]
+        for actor in actors:
+            if is_outgrown(actor.history, actor.machine, actor.long):
+                actor.history = begin(actor.machine)
 
-    def _count(self) -> None:
+    def _note(self) -> None:
+        """What is seldom to be noted when a turn is committed."""
+        self._arrived = tuple(self._queue)
+        self.news += self._traced
+        self._traced.clear()
         for message in self._counted:
             if isinstance(message, Knowledge):
                 self._counters.knowledge += 1
@@ -281,6 +273,15 @@ class Dispatch:
                     self._counters.aborted += report.action == "aborted"
         self._counted.clear()
 
+    def _is_hopeless(self, effect: Any, error: Exception) -> bool:
+        """Whether an effect fails again and again, though nobody is interrupted."""
+        before, tries = self._stuck
+        self._stuck = (effect, tries + 1 if effect is before else 1)
+        if self._stuck[1] < PATIENCE or isinstance(error, EXHAUSTED):
+            return False
+        logger.error("%r could not be carried out", effect, exc_info=error)
+        return True
+
     # --- Turns that were interrupted ------------------------------------------------------------
 
     def mend(self, error: BaseException | None = None) -> None:
@@ -290,17 +291,20 @@ class Dispatch:
         else:
             self._culprit = self._at
             refused = error is not None and self.refuses(error)
-            for actor, length in self.touched.items():
-                actor.history.cut(length)
-                if not refused:
-                    actor.history.replay()
+            actors: dict[Actor, None] = {}
+            for actor, step in reversed(self.touched):
+                actors[actor] = None
+                if actor.history[-1] is step:
+                    actor.history.pop()
+            if not refused:
+                for actor in actors:
+                    replay(actor.history)
             for kept in (self._unsettled, self._outbox, self._counted, self._traced, self._queue):
                 kept.clear()
-            self._outgrown.clear()
             self._at = None
             self.touched.clear()
             self._queue += self._arrived
-        if self._queue:
+        if self._queue or (self.cluster is not None and self.cluster.flush()):
             self.conclude()
         self.torn = False
 
@@ -342,9 +346,10 @@ class Dispatch:
     def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
         """What the lock server would have answered at the beginning of the turn."""
         machine = self.server.machine
-        length = self.touched.get(self.server)
-        if length is not None and not self._committed:
-            machine = self.server.history.past(length)
+        steps = {id(step) for actor, step in self.touched if actor is self.server}
+        if steps and not self._committed:
+            history = [step for step in self.server.history if id(step) not in steps]
+            machine = past(machine, history)
         answer: T = question.__func__(machine, *args)  # type: ignore[attr-defined]
         return answer
 

@@ -1,11 +1,10 @@
 """What has made a machine what it is.
 
 A machine is deterministic: its state follows from a state before, and from the events since then, in
-their order. So a machine that was left half-changed can be made anew. Who carries an event out puts it
-down first (`locks.node.agent`, `locks.node.server`); a history that has grown long is begun anew from the
-machine's present state.
-
-The machine is made anew in place: whoever knows it goes on knowing it.
+their order. So a machine that was left half-changed can be made anew, in place: whoever knows it goes on
+knowing it. An actor's *history* is the list of these events, functions with their arguments. The first one
+loads the state at which it begins. Who carries an event out puts it down first (`locks.node.agent`,
+`locks.node.server`); a history that has grown long is begun anew from the machine's present state.
 """
 
 from __future__ import annotations
@@ -14,7 +13,10 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Protocol
 
-__all__ = ["History", "Machine"]
+__all__ = ["Event", "History", "Machine", "begin", "is_outgrown", "past", "replay"]
+
+Event = tuple[Callable[..., object], tuple[Any, ...]]
+History = list[Event]
 
 PER_SIZE = 8  # events for each part of the state that would have to be saved
 
@@ -22,55 +24,36 @@ PER_SIZE = 8  # events for each part of the state that would have to be saved
 class Machine(Protocol):
     """What can be made anew."""
 
-    def save(self) -> tuple[Any, int]:
-        """Its state, to be used by `load` any number of times, and a measure of its size."""
+    @property
+    def size(self) -> int:
+        """A measure of how much there is to save."""
+
+    def save(self) -> Any:
+        """Its state, to be used by `load` any number of times."""
 
     def load(self, state: Any) -> None:
         """Have a state that was saved."""
 
 
-class History:
-    """A state of a machine, and the events since then.
+def begin(machine: Machine, state: Any = None) -> History:
+    """A history that begins with a state: the machine's present one, unless one is given."""
+    return [(machine.load, (machine.save() if state is None else state,))]
 
-    Args:
-        machine: The machine.
-        state: What `Machine.save` returned.
-        long: How many events are worth saving a small state.
-        size: The measure of the state's size.
 
-    Attributes:
-        steps: The events, as functions with their arguments.
-        limit: How many of them there may be.
-    """
+def replay(history: History) -> None:
+    """Make the machine of a history anew."""
+    for event, args in history:
+        event(*args)
 
-    __slots__ = ("_long", "_machine", "_state", "limit", "steps")
 
-    def __init__(self, machine: Machine, state: Any, long: int, size: int = 0) -> None:
-        self._machine = machine
-        self._state = state
-        self._long = long
-        self.limit = long + PER_SIZE * size
-        self.steps: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+def past(machine: Machine, history: History) -> Any:
+    """Another machine, as `machine` was at the end of this history."""
+    other = copy(machine)
+    for event, args in history:
+        event.__func__(other, *args)  # type: ignore[attr-defined]
+    return other
 
-    def cut(self, length: int) -> None:
-        """Forget the events after the first `length`."""
-        del self.steps[length:]
 
-    def replay(self) -> None:
-        """Make the machine anew."""
-        self._machine.load(self._state)
-        for event, args in self.steps:
-            event(*args)
-
-    def past(self, length: int) -> Any:
-        """Another machine, as this one was after the first `length` events."""
-        machine = copy(self._machine)
-        machine.load(self._state)
-        for event, args in self.steps[:length]:
-            event.__func__(machine, *args)  # type: ignore[attr-defined]
-        return machine
-
-    def shortened(self) -> History:
-        """A history that begins with the machine as it is now."""
-        state, size = self._machine.save()
-        return History(self._machine, state, self._long, size)
+def is_outgrown(history: History, machine: Machine, long: int) -> bool:
+    """Whether it is time to begin a history anew; `long` events are worth saving a small state."""
+    return len(history) > long and len(history) > long + PER_SIZE * machine.size

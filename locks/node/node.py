@@ -121,7 +121,6 @@ class Node:
         self.deliver = self._dispatch.deliver
         self.perform = self._dispatch.perform
         self.touched = self._dispatch.touched
-        self.outgrown = self._dispatch.outgrown
         self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
         self.clients: dict[Client, dict[Agent, None]] = {}  # the transactions of each client
@@ -161,6 +160,7 @@ class Node:
             **options: See `locks.begin_transaction`.
         """
         self.check_running()
+        here = client is None
         if client is None:
             client = current_client()
         if options.get("link") and not _can_be_linked(client):
@@ -171,7 +171,7 @@ class Node:
             )
         number = self.new_number(created)
         ref = agent_numbered(number, self.name)
-        agent = self._surroundings.agent_class(self, ref, client, **options)
+        agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
         try:
             self.agents[ref] = agent
             self.clients.setdefault(client, {})[agent] = None

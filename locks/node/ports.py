@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.model import LockId, LockResult, View
+from locks.node.history import Event
 from locks.node.statistics import Counters
 from locks.runtime import Client, Waiter
 from locks.runtime.inline import Turn
@@ -76,7 +77,7 @@ class NodePort(Protocol):
     name: str
     alive: frozenset[str]  # the nodes whose lock servers can be asked
     turn: Turn
-    touched: dict[Any, int]  # the actors that took something in, in this turn; see `Dispatch`
+    touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
     counters: Counters
 
     @property
@@ -100,9 +101,6 @@ class NodePort(Protocol):
 
     def deliver(self, receiver: Any, message: ServerMessage | AgentMessage) -> None:
         """Put a message for the lock server, or an agent of this node, into the queue."""
-
-    def outgrown(self, actor: Any) -> None:
-        """An actor's history is to be shortened when the turn is over."""
 
     def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
         """Do what a machine wants done."""

@@ -7,7 +7,7 @@ the node's executor, so that a slow watcher does not hold up others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pykka
 
@@ -15,14 +15,12 @@ from locks.core.messages import ServerMessage, Unwatch, Watch
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
 from locks.model import LockId, View
-from locks.node.history import History
+from locks.node.history import begin
 from locks.node.ports import NodePort
 from locks.runtime import Down, Monitor, monitor
 from locks.runtime.inline import InlineActor
 
 __all__ = ["Server", "Watcher"]
-
-LONG = 200  # messages that are worth saving the lock table
 
 Watcher = pykka.ActorRef[Any] | Callable[[View], object]
 
@@ -35,11 +33,13 @@ class Server(InlineActor):
         first_version: Where the versions of its lock table start.
     """
 
+    long: ClassVar[int] = 200
+
     def __init__(self, node: NodePort, first_version: int) -> None:
         super().__init__(node.turn)
         self.node = node
         self.machine = ServerMachine(node.name, first_version)
-        self.history = History(self.machine, self.machine.save()[0], LONG)
+        self.history = begin(self.machine)
         self._fenced = False
         self._monitors: dict[Watcher, Monitor] = {}
 
@@ -57,8 +57,11 @@ class Server(InlineActor):
     def handle(self, message: Any) -> None:
         """Carry a message out."""
         if not self._fenced:
-            self._put_down(self.machine.handle, message)
-            self.node.perform(self, self.machine.handle(message))
+            machine = self.machine
+            step = (machine.handle, (message,))
+            self.node.touched.append((self, step))
+            self.history.append(step)
+            self.node.perform(self, machine.handle(message))
 
     def fence(self) -> None:
         """It is broken: from now on it takes nothing in, so nothing is granted."""
@@ -66,17 +69,10 @@ class Server(InlineActor):
 
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger; in a turn."""
-        self._put_down(self.machine.raise_to, version)
+        step = (self.machine.raise_to, (version,))
+        self.node.touched.append((self, step))
+        self.history.append(step)
         self.machine.raise_to(version)
-
-    def _put_down(self, event: Callable[..., object], *args: Any) -> None:
-        """Put down what is done next; in a turn."""
-        steps = self.history.steps
-        if self not in self.node.touched:
-            self.node.touched[self] = len(steps)
-        steps.append((event, args))
-        if len(steps) > self.history.limit:
-            self.node.outgrown(self)
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""

@@ -127,8 +127,8 @@ class AgentMachine:
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
 
-    def save(self) -> tuple[SavedAgent, int]:
-        """Its state, to go back to with `load`, and a measure of its size."""
+    def save(self) -> SavedAgent:
+        """Its state, to go back to with `load`."""
         return save_agent(self)
 
     def load(self, saved: SavedAgent) -> None:
@@ -389,6 +389,11 @@ class AgentMachine:
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""
         return lock_id in self._ledger.requests
+
+    @property
+    def size(self) -> int:
+        """How many lock requests there are to save."""
+        return len(self._ledger.requests)
 
     @property
     def empty(self) -> bool:

@@ -20,13 +20,11 @@ MadeAgent = tuple[AgentId, str, Iterable[str], bool, bool, bool, bool]
 SavedAgent = MadeAgent | dict[str, Any]
 
 
-def save_agent(machine: Any) -> tuple[dict[str, Any], int]:
-    """The state of an `AgentMachine`, and the number of its lock requests."""
+def save_agent(machine: Any) -> dict[str, Any]:
+    """The state of an `AgentMachine`."""
     waits: list[Hashable] = [*machine._waits.opaque, *machine._tokens.waits]
     memo: dict[int, Any] = {id(wait): wait for wait in waits}
-    return _copy({name: getattr(machine, name) for name in machine.__slots__}, memo), len(
-        machine._ledger.requests
-    )
+    return _copy({name: getattr(machine, name) for name in machine.__slots__}, memo)
 
 
 def load_agent(machine: Any, saved: SavedAgent) -> None:

@@ -92,10 +92,14 @@ class ServerMachine:
         """Give no version from now on that is not larger: another node has given this one."""
         self.table.raise_to(version)
 
-    def save(self) -> tuple[SavedServer, int]:
-        """Its state, to go back to with `load`, and how many requests that are."""
-        saved = save_server(self.table, self._notifier, self._watchers)
-        return saved, len(saved.entries)
+    @property
+    def size(self) -> int:
+        """How many requests there are to save."""
+        return self.table.size
+
+    def save(self) -> SavedServer:
+        """Its state, to go back to with `load`."""
+        return save_server(self.table, self._notifier, self._watchers)
 
     def load(self, saved: SavedServer) -> None:
         """Go back to a state that was saved."""

@@ -243,6 +243,11 @@ class LockTable:
         """The entry with this number, if it is still in the table."""
         return self._entries.get(number)
 
+    @property
+    def size(self) -> int:
+        """How many entries there are."""
+        return len(self._entries)
+
     def view(self, lock_id: LockId) -> list[Entry]:
         """All related entries in their order."""
         return sorted(self.related(lock_id), key=order_of)
