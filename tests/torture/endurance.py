@@ -59,7 +59,9 @@ def look() -> tuple[int, dict[str, int]]:
     """Memory in bytes, and the numbers of objects of our types and those we stand on."""
     for _ in range(3):
         gc.collect()
-    counts = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
+    counts = Counter(
+        f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects()
+    )
     ours = {name: count for name, count in counts.items() if name.startswith(OURS)}
     for name in ("builtins.dict", "builtins.list", "builtins.function", "builtins.weakref"):
         ours[name] = counts[name] // 50  # large numbers, with some noise
@@ -72,7 +74,9 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture.endurance")
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--transactions", type=int, default=0, help="go on until there were so many")
+    parser.add_argument(
+        "--transactions", type=int, default=0, help="go on until there were so many"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="for each round")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import gevent
@@ -155,15 +156,11 @@ class Stage:
         for answer, expected in self._waits:
             self._collect(answer, expected)
         for client in self._others.values():
-            try:
+            with suppress(locks.AgentEnded):  # aborted, for a deadlock
                 client.call(lambda client=client: client.agent.is_alive() and client.agent.end())
-            except locks.AgentEnded:
-                pass  # aborted, for a deadlock
             client.stop()
-        try:
+        with suppress(AssertionError):  # told below
             eventually(lambda: not self.node.agents, 1.0)
-        except AssertionError:
-            pass  # told below
         self._add("in the end", broken_when_empty(self.node))
         if not self.problems:
             self._use()
@@ -205,5 +202,3 @@ def _name_caller(name: str) -> None:
 
 def _show(held: Held) -> str:
     return ", ".join(f"{who} {mode} {i}" for (who, i), mode in sorted(held.items())) or "nothing"
-
-

@@ -25,6 +25,7 @@ no two holders. In the end all invariants hold (`invariants`), nothing is left, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -136,10 +137,8 @@ class Storm:
         """Transactions until it is over."""
         rng = self.fork()
         while not self.over:
-            try:
+            with contextlib.suppress(self.tolerated):
                 step(rng, self.book)
-            except self.tolerated:
-                pass
 
     def greenlets(self, *bodies: Callable[[], object]) -> None:
         """Greenlets in the hub of a thread of its own."""
@@ -154,10 +153,8 @@ class Storm:
         """Transactions of a greenlet, that lets others run."""
         rng = self.fork()
         while not self.over:
-            try:
+            with contextlib.suppress(self.tolerated):
                 step(rng, self.book)
-            except self.tolerated:
-                pass
             gevent.sleep(0)
 
     def _background(self, with_greenlets: bool) -> None:
@@ -227,10 +224,8 @@ class Storm:
         node = self.node
         if default_node() is not node:
             self.problems.append("the node was replaced by another one")
-        try:
+        with contextlib.suppress(AssertionError):  # told below
             eventually(lambda: not node.agents, 3.0)
-        except AssertionError:
-            pass  # told below
         self.problems += broken_when_empty(node)
         self.problems += self.book.violations[:5]
         if self.seen != self.thrown:
@@ -365,10 +360,8 @@ def collector(storm: Storm) -> None:
         rng = storm.fork()
         while not storm.over:
             keeper = Keeper(rows(rng))
-            try:
+            with contextlib.suppress(locks.LockTimeout, locks.DeadlockAborted):
                 next(keeper.rows)
-            except (locks.LockTimeout, locks.DeadlockAborted):
-                pass
             Finaliser(locks.spawn_agent())
             del keeper
             step(rng, storm.book)
@@ -481,10 +474,8 @@ def stack(storm: Storm) -> None:
 
     def body() -> None:
         while not storm.over:
-            try:
+            with contextlib.suppress(RecursionError):
                 walk(0)
-            except RecursionError:
-                pass
 
     storm.thread(body)
     storm.thread(body)

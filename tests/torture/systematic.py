@@ -362,7 +362,9 @@ def _child(out: int, name: str, kind: str, plan: Plan | None, errors: Any) -> No
                 trial = Trial(name, kind, fault, at, "", False, True, [text])
             printed = os.pread(errors.fileno(), 3000, mark).decode(errors="replace").strip()
             lines = printed.splitlines()
-            if fault == "memory":  # the interpreter's own way to say that it could not end a generator
+            if (
+                fault == "memory"
+            ):  # the interpreter's own way to say that it could not end a generator
                 inherent = ("Exception ignored in: <generator object", "MemoryError:")
                 lines = [line for line in lines if not line.startswith(inherent)]
             if lines:

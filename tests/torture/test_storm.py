@@ -27,7 +27,8 @@ def weather(scenario: str, seed: int, seconds: float) -> None:
     assert done.stdout, f"it hung, or broke down:\n{done.stderr}"
     found = json.loads(done.stdout.splitlines()[-1])
     assert not found["problems"], found
-    assert done.stderr == ""
+    # Without memory the interpreter says so wherever it can't end a generator.
+    assert done.stderr == "" or scenario == "memory"
     assert found["steps"] > 20
 
 

@@ -20,7 +20,9 @@ def judge(kind: str, number: int, forms: tuple[str, ...]) -> None:
     found = list(measure(cells, number, SEED, 30 + number / 200))
     for cell in found:
         print(cell)
-    bad = [cell for cell in found if cell.form in CLOSED and (cell.left or cell.lost or cell.errors)]
+    bad = [
+        cell for cell in found if cell.form in CLOSED and (cell.left or cell.lost or cell.errors)
+    ]
     assert not bad, "\n".join(map(str, bad))
 
 

@@ -25,7 +25,10 @@ __all__ = ["Strike", "Tracer", "trace"]
 
 TESTS = str(pathlib.Path(__file__).parents[1])
 UNCOUNTED = (TESTS, "<frozen")
-SWALLOWING = ("/_weakrefset.py", "/weakref.py")  # callbacks: Python itself swallows what is raised there
+SWALLOWING = (
+    "/_weakrefset.py",
+    "/weakref.py",
+)  # callbacks: Python itself swallows what is raised there
 RETURNS = {"RETURN_VALUE", "RETURN_CONST"}
 _counted: dict[str, bool] = {}  # by file
 
@@ -111,9 +114,7 @@ def counts(code: CodeType) -> bool:
     file = code.co_filename
     known = _counted.get(file)
     if known is None:
-        known = _counted[file] = not (
-            file.startswith(UNCOUNTED) or file.endswith(SWALLOWING)
-        )
+        known = _counted[file] = not (file.startswith(UNCOUNTED) or file.endswith(SWALLOWING))
     return known
 
 

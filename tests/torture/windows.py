@@ -15,6 +15,7 @@ program decides where they hit); `async` is `PyThreadState_SetAsyncExc` at a thr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import faulthandler
 import json
@@ -155,10 +156,8 @@ def _anybody() -> bool:
 def _free_all() -> None:
     node = locks.start()
     for agent in list(node.clients.get(locks.runtime.current_client(), ())):
-        try:
+        with contextlib.suppress(locks.AgentEnded):
             agent.end()
-        except locks.AgentEnded:
-            pass
     if _anybody():
         locks.stop()  # nothing else frees it
 
@@ -419,9 +418,7 @@ def main() -> None:
         begun = time.monotonic()
         count = KINDS[kind](FORMS[form](), options.number, options.seed)
         seconds = round(time.monotonic() - begun, 2)
-        cell = Cell(
-            kind, form, options.number, count.left, count.lost, count.errors[:5], seconds
-        )
+        cell = Cell(kind, form, options.number, count.left, count.lost, count.errors[:5], seconds)
         print(json.dumps(cell), flush=True)
 
 

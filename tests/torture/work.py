@@ -7,6 +7,7 @@ holders of one lock. (A note alone proves nothing: an exception may hit a client
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from typing import NamedTuple
@@ -85,10 +86,8 @@ def random_mode(rng: random.Random) -> Mode:
 def step(rng: random.Random, book: Book) -> None:
     """One random transaction of the caller, of some kind."""
     book.steps += 1
-    try:
+    with contextlib.suppress(locks.DeadlockAborted, locks.LockTimeout):
         rng.choice(FORMS)(rng, book)
-    except (locks.DeadlockAborted, locks.LockTimeout):
-        pass
 
 
 def _block(rng: random.Random, book: Book) -> None:
