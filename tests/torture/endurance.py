@@ -19,7 +19,8 @@ import time
 from collections import Counter
 from typing import NamedTuple
 
-from tests.torture.storm import SCENARIOS, Storm
+from tests.torture.storm import SCENARIOS
+from tests.torture.weather import Storm
 
 __all__ = ["Round", "growing"]
 
@@ -79,13 +80,15 @@ def main() -> None:
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="for each round")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", action="append", choices=ROUNDS, help="kinds of storms")
     options = parser.parse_args()
+    rounds = options.only or ROUNDS
     sys.setswitchinterval(0.0005)
     end = time.monotonic() + 60 * options.minutes
     steps = number = 0
     while time.monotonic() < end or steps < options.transactions:
         faulthandler.dump_traceback_later(options.seconds + HANG, exit=True)
-        scenario = ROUNDS[number % len(ROUNDS)]
+        scenario = rounds[number % len(rounds)]
         storm = Storm(options.seed + number, options.seconds)
         storm.play(SCENARIOS[scenario])
         steps += storm.book.steps
