@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import random
 import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import gevent
 import pykka
@@ -24,6 +25,27 @@ from tests.torture.invariants import broken_when_empty
 from tests.torture.work import Book, step
 
 __all__ = ["Storm"]
+
+
+class _HubThread:
+    """A thread with a gevent hub, for one storm after the other: gevent keeps something of each that ends."""
+
+    idle: ClassVar[list[_HubThread]] = []
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.jobs.get()()
+            self.done.put(None)
+
+    @classmethod
+    def take(cls) -> _HubThread:
+        """One that is idle, or a new one."""
+        return cls.idle.pop() if cls.idle else cls()
 
 
 class Storm:
@@ -101,13 +123,22 @@ class Storm:
                 step(rng, self.book)
 
     def greenlets(self, *bodies: Callable[[], object]) -> None:
-        """Greenlets in the hub of a thread of its own."""
+        """Greenlets in the hub of a thread of their own."""
 
         def run() -> None:
             gevent.joinall([gevent.spawn(self._guarded, body) for body in bodies])
-            gevent.get_hub().destroy(destroy_loop=True)
 
-        self.thread(run)
+        home = _HubThread.take()
+        home.jobs.put(run)
+        self._stop.append(lambda: self._await(home))
+
+    def _await(self, home: _HubThread) -> None:
+        try:
+            home.done.get(timeout=8)
+        except queue.Empty:
+            self.problems.append("greenlets do not end")
+            return
+        _HubThread.idle.append(home)
 
     def green_work(self) -> None:
         """Transactions of a greenlet, that lets others run."""
