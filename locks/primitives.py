@@ -69,9 +69,15 @@ class Lock:
             raise InvalidOption(
                 f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout
             )
-        return self._acquire(timeout if blocking else 0, blocking, None)
+        hold = Hold(self)
+        try:
+            return self._acquire(timeout if blocking else 0, blocking, hold)
+        except BaseException:
+            if hold.held is not None:
+                self.let_go(hold.held)
+            raise
 
-    def _acquire(self, timeout: float | None, blocking: bool, hold: Hold | None) -> bool:
+    def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
         node = default_node()
         agent = call = None
         try:
@@ -85,8 +91,7 @@ class Lock:
                 )
             call = node.new_call()
             agent.lock_by(call, ((self.lock_id, self.mode, (node.name,), "all"),), timeout)
-            if hold is not None:
-                hold.held = agent
+            hold.held = agent
             return True
         except BaseException as error:
             if agent is not None:
@@ -127,7 +132,7 @@ class Lock:
         return agent.token(self.lock_id)
 
     def __enter__(self) -> Lock:
-        self._acquire(None, True, entering(self))
+        self._acquire(None, True, entering(self) or Hold(self))
         return self
 
     if TYPE_CHECKING:

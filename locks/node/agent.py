@@ -52,7 +52,6 @@ from locks.runtime import (
     Monitor,
     current_client,
     exit_client,
-    monitor,
     tell,
 )
 from locks.runtime.inline import InlineActor
@@ -147,7 +146,8 @@ class Agent(InlineActor):
 
     def start_monitoring(self) -> None:
         """Watch over the client; the transaction ends with it."""
-        self._monitor = monitor(self.client, self._client_down)
+        self._monitor = Monitor(self._client_down)  # known before it begins, to be cancelled
+        self._monitor.begin(self.client)
 
     def receive(self, message: Any) -> None:
         """Take in an `AgentMessage`."""

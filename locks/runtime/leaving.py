@@ -80,7 +80,10 @@ class _Exit(functools.partial[None]):
     def __del__(self) -> None:
         (hold,) = self.args
         if hold.held is not None:
-            hold.subject.let_go(hold.held)
+            try:
+                hold.subject.let_go(hold.held)
+            except (RecursionError, MemoryError):
+                return  # it is posted, and somebody else does it
 
 
 def _leave(
