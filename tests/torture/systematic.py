@@ -359,7 +359,8 @@ def _child(out: int, name: str, kind: str, plan: Plan | None, errors: Any) -> No
                 trial = play(name, kind, fault, at, log)
             except BaseException as error:
                 text = f"the trial broke down: {type(error).__name__}: {error}"[:300]
-                trial = Trial(name, kind, fault, at, "", False, True, [text])
+                where = Tracer.last.where if Tracer.last is not None else ""
+                trial = Trial(name, kind, fault, at, where, False, True, [text])
             printed = os.pread(errors.fileno(), 3000, mark).decode(errors="replace").strip()
             lines = printed.splitlines()
             ignored = [line for line in lines if line.startswith("Exception ignored")]

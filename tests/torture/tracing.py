@@ -17,7 +17,7 @@ import pathlib
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 from gevent import getcurrent
 
@@ -65,7 +65,10 @@ class Tracer:
     Attributes:
         count: How many instructions there were so far.
         struck: Where it has happened, if it has.
+        last: Where the last one of all tracers has.
     """
+
+    last: ClassVar[Strike | None] = None
 
     def __init__(
         self,
@@ -103,7 +106,7 @@ class Tracer:
         number = self.count
         self.count = number + 1
         if number == self._at:
-            self.struck = Strike(frame)
+            self.struck = Tracer.last = Strike(frame)
             if self._strike is not None:
                 self._strike()
         return self.step
