@@ -212,12 +212,13 @@ def lock(
         timeout: Seconds to wait at most; `None` waits for ever, `0` doesn't wait.
 
     Returns:
-        The status, and the deadlocks of this transaction that were resolved so far.
+        The status, and the deadlocks of this transaction that were resolved so far; the newest 100.
 
     Raises:
         MisuseError: The call is wrong; nothing was changed.
         CannotServe: Too few of the nodes run; nothing was changed.
-        LockTimeout: Time ran out; this request was withdrawn.
+        LockTimeout: Time ran out; this request was withdrawn. Its `lost` says which locks, if any,
+            were surrendered meanwhile.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         AgentEnded: The transaction has ended.
     """

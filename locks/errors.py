@@ -161,11 +161,14 @@ class LockTimeout(OperatingError, TimeoutError):
         lock_ids: What was waited for.
         holders: Who held it, as `locks.Contender`s.
         timeout: The time that was waited, in seconds.
+        lost: Locks that the client was told before that it has, and must not rely on any more: they
+            were surrendered in a deadlock, or lost with a node. `locks.ensure_held` says so, too.
     """
 
     lock_ids: Any = ()
     holders: Any = ()
     timeout: Any = None
+    lost: Any = ()
 
 
 class AgentEnded(OperatingError):
@@ -192,6 +195,8 @@ class LockLost(OperatingError):
 
 class DeadlockAborted(LocksError):
     """The transaction was aborted to resolve a deadlock; run it again.
+
+    It may be another transaction of the caller than the one in which it waited; `deadlock.agent` says so.
 
     Attributes:
         deadlock: The `locks.Deadlock` report: the cycle, who yielded, and by which rule.

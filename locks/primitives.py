@@ -60,7 +60,8 @@ class Lock:
 
         Raises:
             MisuseError: The caller has acquired it already.
-            DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now.
+            DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now. (If it was
+                a transaction of its own that was aborted, it still has its other `Lock`s.)
         """
         if timeout == -1:
             timeout = None

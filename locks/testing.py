@@ -31,6 +31,7 @@ from locks.model import AgentId, Deadlock, LockResult, show
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
 from locks.node.node import Node, NodeStatistics, Surroundings
+from locks.node.one_client import interrupt_others
 from locks.node.ports import Background, NodePort, PendingCall
 from locks.node.server import Server
 from locks.runtime import Client as AnyClient
@@ -302,7 +303,8 @@ class _Agent(Agent):
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
         if event == self.machine.unlock:
             self.host.let_go(args[0])
-        self.node.application.note(self.client.name, _in_words(event.__name__, args))
+        if words := _in_words(event.__name__, args):
+            self.node.application.note(self.client.name, words)
         self.abandons = event == self.machine.abandon
         super().event(event, *args)
 
@@ -315,6 +317,7 @@ class _Agent(Agent):
     def has_ended(self, ended: Ended) -> None:
         link, self._link = self._link, False
         super().has_ended(ended)
+        interrupt_others(self)
         if link and ended.reason is not None:
             self.node.executor.run_soon(
                 self.node.application.kill, self.client, Killed(ended.reason)
@@ -430,7 +433,9 @@ class _Node(Node):
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:
-    """What a client does, for the trace."""
+    """What a client does, for the trace; nothing if it is not the client who does it."""
+    if event in ("hold_up", "held_up", "interrupt"):
+        return ""
     if event == "ask_all":
         return "asks for " + ", ".join(f"{mode} {show(lock_id)}" for lock_id, mode, *_ in args[0])
     if event in ("unlock", "surrender"):

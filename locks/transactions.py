@@ -237,7 +237,7 @@ class Transaction:
 
     @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
-        """The deadlocks of this transaction that were resolved so far."""
+        """The deadlocks of this transaction that were resolved so far; the newest 100."""
         return self.agent.deadlocks()
 
 
@@ -284,7 +284,8 @@ def run_transaction(
         What the function returned.
 
     Raises:
-        DeadlockAborted: It was aborted once more than `retries` times.
+        DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the
+            caller is to be run again (`Deadlock.run_again`), in which this one is nested.
     """
     if not isinstance(retries, int) or retries < 0:
         raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
@@ -294,6 +295,6 @@ def run_transaction(
             with Transaction(timeout, "abort", created) as tx:
                 return function(tx)
         except DeadlockAborted as error:
-            if retries == 0 or error.deadlock.agent != tx.agent.id:
+            if retries == 0 or error.deadlock.run_again != tx.agent.id:
                 raise
             retries -= 1

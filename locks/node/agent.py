@@ -9,7 +9,7 @@ raised into it, withdraws its requests.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,7 +18,7 @@ import pykka
 from gevent import getcurrent, monkey
 
 from locks.core.agent.machine import AgentMachine, Flag, Object
-from locks.core.messages import AgentMessage, Ended, Lost
+from locks.core.messages import AgentMessage, Ended, Lost, Surrendered
 from locks.errors import (
     AgentEnded,
     InvalidOption,
@@ -28,10 +28,8 @@ from locks.errors import (
     MisuseError,
     NotClient,
     NotHeld,
-    WaitsForItself,
 )
 from locks.model import (
-    RIVALS,
     AgentId,
     Deadlock,
     LockId,
@@ -39,10 +37,10 @@ from locks.model import (
     LockResult,
     Notification,
     check_timeout,
-    related,
     show,
 )
 from locks.node.history import History
+from locks.node.one_client import hold_up_others, interrupt_others
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
@@ -158,6 +156,8 @@ class Agent(InlineActor):
     def handle(self, message: Any) -> None:
         """Carry a message out."""
         self.event(self.machine.receive, message)
+        if type(message) is Surrendered:
+            interrupt_others(self)
 
     def settle(self) -> None:
         """All that there was is taken in: look for deadlocks."""
@@ -486,34 +486,12 @@ class Agent(InlineActor):
         call.begun = True
         self.turn.run(self.event, event, *args)
         if call.result is None:
-            own = self.node.clients.get(self.client, ())
-            if len(own) > 1:
-                self._check_own(list(own))
+            if len(self.node.clients.get(self.client, ())) > 1:
+                self.turn.run(hold_up_others, self, call, timeout != 0)
             call.waiter.wait(timeout)
         if isinstance(call.result, Exception):
             raise call.result
         return call.result
-
-    def _check_own(self, others: Iterable[Agent]) -> None:
-        """Raise `WaitsForItself` if another transaction of the same client is in the way."""
-        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-        for other in others:
-            if other is self:
-                continue
-            for held in self.turn.ask(other.machine.lock_info):
-                for info in wanted:
-                    if (
-                        held.granted
-                        and related(held.lock_id, info.lock_id)
-                        and held.mode in RIVALS[info.mode]
-                    ):
-                        raise WaitsForItself(
-                            f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
-                            f"has {held.mode} {show(held.lock_id)} itself in another transaction "
-                            f"({other.id}), and would wait for ever. Take both in one transaction",
-                            lock_id=info.lock_id,
-                            holder=other.id,
-                        )
 
     def _timed_out(
         self, wanted: list[LockInfo], timeout: float | None, withdrawn: bool
@@ -526,13 +504,19 @@ class Agent(InlineActor):
             if contender.agent != self.id
         ]
         held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+        lost = self.turn.ask(self.machine.lost)
         return LockTimeout(
             f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
             + (f"held by {held_by}; " if held_by else "")
-            + ("the request was withdrawn" if withdrawn else "the requests stay"),
+            + ("the request was withdrawn" if withdrawn else "the requests stay")
+            + (
+                f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}"
+                * bool(lost)
+            ),
             lock_ids=ids,
             holders=holders,
             timeout=timeout,
+            lost=lost,
         )
 
     def _set_notified(self, notify: NotifyTarget) -> None:

@@ -35,6 +35,7 @@ from locks.model import (
     show,
 )
 from locks.node.agent import Agent
+from locks.node.one_client import hold_up_others
 from locks.node.ports import NodePort, PendingCall
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
@@ -225,7 +226,10 @@ class RemoteClients:
                 wait = self._new_wait(agent, caller, tag)
                 try:
                     agent.event(self._begin, agent, wait, verb.name, arguments)
+                    if verb.name != "token":
+                        hold_up_others(agent, wait)
                 except BaseException:
+                    agent.event(agent.machine.abandon, wait)
                     if isinstance(tag, Reference):
                         self._waits.pop((agent, tag), None)
                     raise

@@ -290,7 +290,8 @@ class Turn:
         # again after letting go. So no work is left behind.
         while self._posted and self._lock.acquire(blocking=False):
             try:
-                self._drain()
+                if not self._drain():
+                    break
             finally:
                 self._lock.release()
         if self._journal.news:
@@ -298,8 +299,8 @@ class Turn:
         if shield.noted:
             raise_noted()
 
-    def _drain(self, last: bool = False) -> None:
-        """Do what is posted; with the lock.
+    def _drain(self, last: bool = False) -> bool:
+        """Do what is posted, with the lock; return whether nothing is left to the background.
 
         What interrupts somebody else's work is raised here, once that work was done all the same. Work
         that fails again is left to the background: there it is known that nobody interrupts it.
@@ -338,6 +339,7 @@ class Turn:
             posted.popleft()
         if interruption is not None:
             raise interruption
+        return not posted
 
     def _interrupted(self) -> None:
         """An exception came up in a turn, or at its edge: leave everything as it is to be."""

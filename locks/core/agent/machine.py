@@ -4,7 +4,7 @@ An agent asks lock servers for the locks that its client wants, tells the client
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
-`deadlocks` says what it does about deadlocks, and `fencing` how it gets fencing tokens.
+`deadlocks` what it does about deadlocks, `fencing` how it gets fencing tokens, `hold_ups` what else a wait means.
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ from typing import ClassVar, Literal
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
+from locks.core.agent.hold_ups import HoldUps, OneOfSeveral
 from locks.core.agent.ledger import Ledger, Object
-from locks.core.agent.requests import ClientWaits, LockRequest, cannot_serve, locks_lost
+from locks.core.agent.requests import (
+    ClientWaits,
+    LockRequest,
+    has_ended,
+    locks_lost,
+)
 from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.wait_graph import Exploration
@@ -38,7 +44,6 @@ from locks.errors import (
     AgentEnded,
     DeadlockAborted,
     InvalidOption,
-    LockLost,
     LocksError,
     NotHeld,
     assert_never,
@@ -61,9 +66,10 @@ __all__ = ["AgentMachine", "Flag", "Object"]
 
 Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
 FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
+REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
-class AgentMachine:
+class AgentMachine(OneOfSeveral):
     """One transaction's agent.
 
     Args:
@@ -86,6 +92,7 @@ class AgentMachine:
     tokens_class: ClassVar[type[Tokens]] = Tokens
 
     __slots__ = (
+        "_hold_ups",
         "_last_status",
         "_ledger",
         "_out",
@@ -126,6 +133,7 @@ class AgentMachine:
         self._resolver = self.resolver_class(agent, self._out)
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
+        self._hold_ups = HoldUps(agent, self._ledger, self._waits)
 
     def save(self) -> SavedAgent:
         """Its state, to go back to with `load`."""
@@ -209,16 +217,7 @@ class AgentMachine:
             NotHeld: The transaction doesn't hold it on all of these nodes.
         """
         self.check_alive()
-        request = self._ledger.request(lock_id)
-        for node in nodes:
-            node_request = request.node_requests.get(node)
-            if node_request is None or node_request.grant(request.mode) is None:
-                raise NotHeld(
-                    f"{show(lock_id)} on {node} is not held by {self.id}: there is nothing to "
-                    f"surrender to {other}",
-                    lock_id=lock_id,
-                    node=node,
-                )
+        self._ledger.request(lock_id).check_granted(nodes, self.id, other)
         for node in nodes:
             self._resolver.surrender(node, Surrender(self.id, lock_id))
         return self._conclude()
@@ -248,6 +247,7 @@ class AgentMachine:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
                 self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
                 self._tokens.end(error)
+            self._hold_ups.end()
             self._ledger.end()
             self._resolver.cease()
             self.ended = Ended(reason)
@@ -302,7 +302,7 @@ class AgentMachine:
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
             self._resolver.node_down(node, self._ledger.nodes)
             if missing is not None:
-                return self.end(self._ending(missing))
+                return self.end(self._ledger.ending(missing))
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
@@ -337,6 +337,10 @@ class AgentMachine:
         if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
         return self._flush()
+
+    def lost(self) -> tuple[LockId, ...]:
+        """What the client was told it has, and must not rely on any more; for `ensure_held`."""
+        return tuple(request.lock_id for request in self._ledger.lost())
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
@@ -408,14 +412,7 @@ class AgentMachine:
     def check_alive(self) -> None:
         """Raise the reason for which the transaction ended, if it has."""
         if self.ended is not None:
-            reason = self.ended.reason
-            if isinstance(reason, (DeadlockAborted, LockLost)):
-                raise type(reason)(str(reason), **reason.about) from reason
-            raise AgentEnded(
-                f"transaction {self.id} has ended"
-                + (f": {reason}" if reason is not None else "; begin a new one"),
-                agent=self.id,
-            ) from reason
+            raise has_ended(self.id, self.ended.reason) from self.ended.reason
 
     # --- For study: what simulators look at, and nothing else does --------------------------------
 
@@ -446,7 +443,8 @@ class AgentMachine:
     def _resolved(self, report: Deadlock) -> None:
         """A deadlock is resolved; the lock server that did so says by itself what still matters."""
         self.deadlocks.append(report)
-        self._resolver.forget(node for node in self._ledger.nodes if node != report.node)
+        del self.deadlocks[:-REPORTS]
+        self._resolver.forget(node for node in self._ledger.nodes if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
         report = message.message.report
@@ -470,13 +468,6 @@ class AgentMachine:
             first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
         self._out[:0] = first
 
-    def _ending(self, missing: LockRequest) -> LocksError:
-        """The reason for which the transaction ends when a lock request can't be granted any more."""
-        if missing.lost is not None:
-            missing.lose(node for node in missing.node_requests if node not in self._ledger.alive)
-            return locks_lost(self.id, self._ledger.lost(), ended=True)
-        return cannot_serve(missing.lock_id, missing.node_requests, self._ledger.alive)
-
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
         return self._ledger.idle and not self._resolver.surrendering
@@ -494,6 +485,8 @@ class AgentMachine:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
+            if self._ledger.hidden:
+                self._hold_ups.tidy()
             self._ledger.tell_standing()
         return self._flush()
 

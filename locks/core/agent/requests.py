@@ -12,7 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable
 
-from locks.errors import CannotServe, LockLost, assert_never
+from locks.errors import (
+    AgentEnded,
+    CannotServe,
+    DeadlockAborted,
+    LockLost,
+    LocksError,
+    NotHeld,
+    assert_never,
+)
 from locks.model import COVERING, AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
 
 __all__ = [
@@ -21,6 +29,7 @@ __all__ = [
     "LockRequest",
     "NodeRequest",
     "cannot_serve",
+    "has_ended",
     "locks_lost",
     "needed",
     "servable",
@@ -212,6 +221,18 @@ class LockRequest:
         )
         return granted >= needed(self.require, node_requests, alive)
 
+    def check_granted(self, nodes: Iterable[str], agent: AgentId, other: AgentId) -> None:
+        """Raise `NotHeld` unless an agent has something on these nodes to surrender to another one."""
+        for node in nodes:
+            node_request = self.node_requests.get(node)
+            if node_request is None or node_request.grant(self.mode) is None:
+                raise NotHeld(
+                    f"{show(self.lock_id)} on {node} is not held by {agent}: there is nothing to "
+                    f"surrender to {other}",
+                    lock_id=self.lock_id,
+                    node=node,
+                )
+
     def info(self) -> LockInfo:
         """What users see of it."""
         grants = self.grants()
@@ -280,6 +301,11 @@ class ClientWaits:
             self._answered = (wait, self._waits.pop(wait))
         return found
 
+    @property
+    def unanswered(self) -> list[Hashable]:
+        """Those who wait."""
+        return list(self._waits)
+
     def end(self) -> list[Hashable]:
         """There is nothing to wait for any more; return who waited."""
         waits = list(self._waits)
@@ -324,6 +350,14 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
         lock_id=lock_id,
         nodes=down,
     )
+
+
+def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
+    """The error for who uses a transaction that has ended: the reason again, if there is one for it."""
+    if isinstance(reason, (DeadlockAborted, LockLost)):
+        return type(reason)(str(reason), **reason.about)
+    why = "; begin a new one" if reason is None else f": {reason}"
+    return AgentEnded(f"transaction {agent} has ended{why}", agent=agent)
 
 
 def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = False) -> LockLost:
