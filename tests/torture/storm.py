@@ -57,6 +57,8 @@ __all__ = ["SCENARIOS", "WITHOUT_GREENLETS"]
 HANG = 15.0
 WITHOUT_GREENLETS = ("memory",)
 """gevent itself does not survive without memory."""
+LACKING = (MemoryError, RuntimeError)
+"""What the interpreter says without memory; the latter where it can't make a lock."""
 REFUSED = (locks.LocksError, RuntimeError)
 """What an acquire within a turn may say."""
 
@@ -270,7 +272,6 @@ def memory(storm: Storm) -> None:
     """Some allocations in a row fail, here or in another thread."""
     if _testcapi is None or not hasattr(_testcapi, "set_nomemory"):
         return
-    storm.tolerated = MemoryError  # the hook is the whole program's
     rng = storm.fork()
     while not storm.over:
         first = rng.randint(0, 300)
@@ -278,10 +279,10 @@ def memory(storm: Storm) -> None:
         try:
             _testcapi.set_nomemory(first, last)
             try:
-                step(rng, storm.book)
+                step(rng, storm.book, closed=True)
             finally:
                 _testcapi.remove_mem_hooks()
-        except MemoryError:
+        except LACKING:
             pass
 
 
@@ -295,7 +296,7 @@ def stack(storm: Storm) -> None:
 
     def body() -> None:
         while not storm.over:
-            with contextlib.suppress(RecursionError):
+            with contextlib.suppress(RecursionError, locks.DeadlockAborted):
                 walk(0)
 
     storm.thread(body)
@@ -325,7 +326,9 @@ def main() -> None:
     options = parser.parse_args()
     faulthandler.dump_traceback_later(options.seconds + HANG, exit=True)
     sys.setswitchinterval(0.0001)
-    storm = Storm(options.seed, options.seconds)
+    # Without memory is the whole program, whoever it is that is meant.
+    tolerated = LACKING if options.scenario == "memory" else ()
+    storm = Storm(options.seed, options.seconds, tolerated)
     log: list[str] = []
 
     class Log(logging.Handler):

@@ -58,14 +58,16 @@ class Storm:
         tolerated: What clients in the background may see, too.
     """
 
-    def __init__(self, seed: int, seconds: float) -> None:
+    def __init__(
+        self, seed: int, seconds: float, tolerated: tuple[type[Exception], ...] = ()
+    ) -> None:
         self.rng = random.Random(seed)
         self.book = Book()
         self.over = False
         self.thrown = 0
         self.seen = 0
         self.problems: list[str] = []
-        self.tolerated: type[Exception] | tuple[()] = ()
+        self.tolerated = tolerated
         self._seconds = seconds
         self._stop: list[Callable[[], object]] = []
         self.node = locks.start()
@@ -113,14 +115,16 @@ class Storm:
         try:
             body()
         except BaseException as error:
+            if isinstance(error, self.tolerated):
+                return
             self.problems.append(f"a client saw {_told(error)}")
 
     def work(self) -> None:
         """Transactions until it is over."""
         rng = self.fork()
         while not self.over:
-            with contextlib.suppress(self.tolerated):
-                step(rng, self.book)
+            with contextlib.suppress(*self.tolerated):
+                step(rng, self.book, closed=bool(self.tolerated))
 
     def greenlets(self, *bodies: Callable[[], object]) -> None:
         """Greenlets in the hub of a thread of their own."""
@@ -144,8 +148,8 @@ class Storm:
         """Transactions of a greenlet, that lets others run."""
         rng = self.fork()
         while not self.over:
-            with contextlib.suppress(self.tolerated):
-                step(rng, self.book)
+            with contextlib.suppress(*self.tolerated):
+                step(rng, self.book, closed=bool(self.tolerated))
             gevent.sleep(0)
 
     def _background(self, with_greenlets: bool) -> None:
@@ -199,7 +203,7 @@ class Storm:
                 while not self.over:
                     armed.set()
                     for _ in range(10):
-                        step(rng, self.book)
+                        step(rng, self.book, closed=True)
                 eventually(ended.is_set, 5)
                 eventually(lambda: False, 0.2)  # the last one may be on its way
             except kind:

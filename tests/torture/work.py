@@ -83,11 +83,15 @@ def random_mode(rng: random.Random) -> Mode:
     return "write" if rng.random() < 0.6 else "read"
 
 
-def step(rng: random.Random, book: Book) -> None:
-    """One random transaction of the caller, of some kind."""
+def step(rng: random.Random, book: Book, closed: bool = False) -> None:
+    """One random transaction of the caller, of some kind.
+
+    With `closed`, only of those kinds that let go whatever interrupts them: blocks. A caller that gets something
+    returned, and has a `try` on the next line, can be interrupted between the two.
+    """
     book.steps += 1
     with contextlib.suppress(locks.DeadlockAborted, locks.LockTimeout):
-        rng.choice(FORMS)(rng, book)
+        rng.choice(CLOSED if closed else FORMS)(rng, book)
 
 
 def _block(rng: random.Random, book: Book) -> None:
@@ -155,4 +159,5 @@ def _with_lock(rng: random.Random, book: Book) -> None:
         book.leave([book.enter(lock_id, "write", agent)])
 
 
-FORMS = (_block, _block, _all_at_once, _functions, _upgrade, _lock, _with_lock)
+CLOSED = (_block, _block, _all_at_once, _upgrade, _with_lock)
+FORMS = (*CLOSED, _functions, _lock)
