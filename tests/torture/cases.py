@@ -1,0 +1,408 @@
+"""The calls that are disturbed: each a small play of the client under test and others.
+
+A case prepares a stage, makes one call, and says who holds what when the call has returned, and when it has
+raised: the acquire that raises holds nothing, and what was held before is still held; a release has happened,
+or not; a block that was left has let go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import pykka
+
+import locks
+from tests.helpers import eventually
+from tests.torture.stage import Held, Stage, name_id
+
+__all__ = ["CASES", "Case"]
+
+A, B = name_id("a"), name_id("b")
+NOTHING: Held = {}
+
+
+def mine(*names: str, mode: str = "write") -> dict[tuple[str, str], str]:
+    """The client under test holds these."""
+    return {("me", name): mode for name in names}
+
+
+def theirs(*names: str, mode: str = "write") -> dict[tuple[str, str], str]:
+    """The other client holds these."""
+    return {("other", name): mode for name in names}
+
+
+class Case:
+    """One call.
+
+    Args:
+        prepare: Sets the stage, undisturbed.
+        act: The call under test.
+        returned: Who holds what when it has returned.
+        raised: Likewise when it was disturbed and has raised: one of these.
+        expected: The error that it ends with if it is not disturbed.
+        finish: What a program does afterwards, before its transactions end.
+        check: Looks at what else must be so after the call.
+        begin: Positions count from the first instruction of this code on; and there are none where something is
+            missing (memory, stack).
+        interlude: What another client does at that moment.
+        kinds: The kinds of other clients that it is played with.
+    """
+
+    def __init__(
+        self,
+        prepare: Callable[[Stage], object],
+        act: Callable[[Stage], object],
+        returned: Held,
+        *raised: Held,
+        expected: type[Exception] | None = None,
+        finish: Callable[[Stage], object] = lambda stage: None,
+        check: Callable[[Stage], object] = lambda stage: None,
+        begin: Callable[[CodeType], bool] | None = None,
+        interlude: Callable[[Stage], object] | None = None,
+        kinds: tuple[str, ...] = ("threads",),
+    ) -> None:
+        self.prepare = prepare
+        self.act = act
+        self.returned = returned
+        self.raised = raised
+        self.expected = expected
+        self.finish = finish
+        self.check = check
+        self.begin = begin
+        self.interlude = interlude
+        self.kinds = kinds
+
+
+BOTH = ("threads", "greenlets")
+
+
+# --- Beginning ----------------------------------------------------------------------------------
+
+
+def _spawn(stage: Stage) -> None:
+    stage.agents.append(locks.spawn_agent())
+
+
+def _begin_with(stage: Stage) -> None:
+    stage.agents.append(locks.begin_transaction([(A, "write"), (B, "read")])[0])
+
+
+def _block(stage: Stage) -> None:
+    with locks.transaction():
+        pass
+
+
+def _locking_block(stage: Stage) -> None:
+    with locks.transaction() as tx:
+        tx.lock(A)
+
+
+def _block_of_all(stage: Stage) -> None:
+    with locks.transaction() as tx:
+        tx.lock_all(write=[A], read=[B])
+
+
+def _nothing(stage: Stage) -> None:
+    pass
+
+
+# --- Waiting ------------------------------------------------------------------------------------
+
+
+def _busy(stage: Stage) -> None:
+    """Another client holds `a` until we wait for it."""
+    other = stage.other("a")
+    stage.later(lambda: other.agent.end())
+    stage.begin("b")
+
+
+def _busy_for_locks(stage: Stage) -> None:
+    other = stage.other("a")
+    stage.later(lambda: other.agent.end())
+
+
+def _held(stage: Stage) -> None:
+    """Another client holds `a`, and goes on."""
+    stage.other("a")
+    stage.begin("b")
+
+
+def _waited_for(stage: Stage) -> None:
+    """Another client waits for what we hold."""
+    stage.begin("a", "b")
+    stage.other()
+    stage.waiting("a")
+
+
+def _two_readers(stage: Stage) -> None:
+    stage.begin("a", mode="read")
+    other = stage.other("a", mode="read")
+    stage.later(lambda: other.agent.end())
+
+
+def _victim(stage: Stage) -> None:
+    """An older client holds `b`, and waits for our `a`."""
+    stage.other("b", abort_on_deadlock=True)
+    stage.begin("a", abort_on_deadlock=True)
+    stage.waiting("a")
+
+
+def _survivor(stage: Stage) -> None:
+    """A younger client holds `b`, and waits for our `a`."""
+    stage.begin("a", abort_on_deadlock=True)
+    stage.other("b", abort_on_deadlock=True)
+    stage.waiting("a", locks.DeadlockAborted)
+
+
+def _ask(name: str, mode: str = "write", timeout: float | None = None) -> Callable[[Stage], object]:
+    return lambda stage: locks.lock(stage.agents[0], name_id(name), mode, timeout=timeout)  # type: ignore[arg-type]
+
+
+def _lock_all(stage: Stage) -> None:
+    wanted = [(name_id(name), "write") for name in "ac"]
+    locks.lock_objects(stage.agents[0], wanted)
+    locks.await_all_locks(stage.agents[0])
+
+
+# --- Lock ---------------------------------------------------------------------------------------
+
+
+def _a_lock(stage: Stage) -> locks.Lock:
+    lock: locks.Lock = stage.keep.setdefault("lock", locks.Lock(A))
+    return lock
+
+
+def _let_go(stage: Stage) -> None:
+    """What the `finally` of a program does if it believes that it has the lock."""
+    for lock in (_a_lock(stage), locks.Lock(B)):
+        if lock.owned():
+            lock.release()
+
+
+def _acquired(stage: Stage) -> None:
+    _a_lock(stage).acquire()
+
+
+def _with_lock(stage: Stage) -> None:
+    with _a_lock(stage):
+        pass
+
+
+def _with_readers(stage: Stage) -> None:
+    both = locks.RWLock(A)
+    with both.read_lock():
+        pass
+    with both.write_lock():
+        pass
+
+
+def _second_lock(stage: Stage) -> None:
+    assert locks.Lock(B).acquire()
+
+
+def _try_lock(stage: Stage) -> None:
+    assert not _a_lock(stage).acquire(timeout=0.0005)
+
+
+def _try_at_once(stage: Stage) -> None:
+    assert not _a_lock(stage).acquire(blocking=False)
+
+
+# --- Looking ------------------------------------------------------------------------------------
+
+
+def _look(stage: Stage) -> None:
+    agent = stage.agents[0]
+    locks.ensure_held(agent, A)
+    locks.fencing_token(agent, A)
+    locks.lock_info(agent)
+    locks.transaction_status(agent)
+    locks.holders(A)
+    locks.statistics()
+
+
+def _watcher(view: object) -> None:
+    pass
+
+
+def _watch(stage: Stage) -> None:
+    locks.watch(A, watcher=_watcher)
+
+
+def _unwatch(stage: Stage) -> None:
+    locks.unwatch(A, watcher=_watcher)
+
+
+# --- The end of others --------------------------------------------------------------------------
+
+
+def _mortal(stage: Stage) -> None:
+    """An actor holds `a`; we bring its end about."""
+
+    class Mortal(pykka.ThreadingActor):
+        use_daemon_thread = True
+
+        def on_receive(self, message: Any) -> Any:
+            return message()
+
+    ref = stage.keep["actor"] = Mortal.start()
+    agent = ref.ask(lambda: locks.begin_transaction([(A, "write")])[0])
+    stage.keep["agent"] = agent
+    stage.names[agent.machine.client] = "other"
+
+
+def _end_of_actor(stage: Stage) -> None:
+    stage.keep["actor"].actor_stopped.set()
+
+
+def _actor_is_gone(stage: Stage) -> None:
+    actor = stage.keep["actor"]
+    if not actor.is_alive():
+        _soon(stage, "the dead actor's transaction ends", lambda: not stage.node.agents)
+
+
+def _bury(stage: Stage) -> None:
+    actor = stage.keep["actor"]
+    actor.actor_stopped.clear()
+    actor.stop(block=True)
+
+
+def _soon(stage: Stage, what: str, condition: Callable[[], object]) -> None:
+    try:
+        eventually(condition, 1.0)
+    except AssertionError:
+        stage.problems.append(f"not within a second: {what}")
+
+
+def _dies_meanwhile(stage: Stage) -> None:
+    """Another client's thread ends while we are in the turn; it leaves that to us."""
+    stage.forget().stop()
+
+
+def _is_buried(stage: Stage) -> None:
+    _soon(stage, "the dead thread's transaction ends", lambda: len(stage.node.agents) <= 1)
+
+
+def _two_with_b(stage: Stage) -> None:
+    stage.begin("b")
+    stage.other("a")
+
+
+def _in_watch(code: CodeType) -> bool:
+    return code.co_filename.endswith("runtime/monitor.py") and code.co_name == "fire"
+
+
+def _in_server(code: CodeType) -> bool:
+    return code.co_filename.endswith("server/machine.py")
+
+
+CASES: dict[str, Case] = {
+    "spawn_agent": Case(_nothing, _spawn, NOTHING, NOTHING),
+    "begin_transaction of two": Case(
+        _nothing, _begin_with, {("me", "a"): "write", ("me", "b"): "read"}, NOTHING
+    ),
+    "with transaction": Case(_nothing, _block, NOTHING, NOTHING),
+    "with transaction, lock": Case(_nothing, _locking_block, NOTHING, NOTHING),
+    "with transaction, lock that waits": Case(
+        _busy_for_locks, _locking_block, NOTHING, NOTHING, kinds=BOTH
+    ),
+    "with transaction, lock_all": Case(_nothing, _block_of_all, NOTHING, NOTHING),
+    "lock": Case(lambda s: s.begin("b"), _ask("a"), mine("a", "b"), mine("b")),
+    "lock that waits": Case(_busy, _ask("a"), mine("a", "b"), mine("b"), kinds=BOTH),
+    "lock that is refused a wait": Case(
+        _held,
+        _ask("a", timeout=0),
+        NOTHING,
+        mine("b") | theirs("a"),
+        expected=locks.LockTimeout,
+    ),
+    "lock that times out": Case(
+        _held,
+        _ask("a", timeout=0.0005),
+        NOTHING,
+        mine("b") | theirs("a"),
+        expected=locks.LockTimeout,
+        kinds=BOTH,
+    ),
+    "lock_objects, await_all_locks": Case(
+        lambda s: s.begin("b"),
+        _lock_all,
+        mine("a", "b", "c"),
+        mine("b"),
+        mine("a", "b", "c"),  # asked for without waiting: that stays
+    ),
+    "upgrade": Case(
+        lambda s: s.begin("a", mode="read"), _ask("a"), mine("a"), mine("a", mode="read")
+    ),
+    "upgrade that waits": Case(_two_readers, _ask("a"), mine("a"), mine("a", mode="read")),
+    "unlock, another waits": Case(
+        _waited_for,
+        lambda s: locks.unlock(s.agents[0], A),
+        mine("b") | theirs("a"),
+        mine("a", "b"),
+        mine("b") | theirs("a"),
+    ),
+    "end, another waits": Case(
+        _waited_for,
+        lambda s: locks.end_transaction(s.agents[0]),
+        theirs("a"),
+        mine("a", "b"),
+        theirs("a"),
+    ),
+    "deadlock, we abort": Case(
+        _victim,
+        _ask("b"),
+        NOTHING,
+        mine("a") | theirs("b"),
+        theirs("a", "b"),
+        expected=locks.DeadlockAborted,
+    ),
+    "deadlock, another aborts": Case(
+        _survivor, _ask("b"), mine("a", "b"), mine("a"), mine("a") | theirs("b")
+    ),
+    "Lock.acquire": Case(_nothing, _acquired, mine("a"), NOTHING, finish=_let_go),
+    "Lock.acquire, second": Case(
+        _second_lock, _acquired, mine("a", "b"), mine("b"), finish=_let_go
+    ),
+    "Lock.acquire that waits": Case(
+        _busy_for_locks, _acquired, mine("a"), NOTHING, finish=_let_go, kinds=BOTH
+    ),
+    "Lock.acquire that times out": Case(
+        lambda s: s.other("a"), _try_lock, theirs("a"), theirs("a"), finish=_let_go
+    ),
+    "Lock.acquire(blocking=False)": Case(
+        lambda s: s.other("a"), _try_at_once, theirs("a"), theirs("a"), finish=_let_go
+    ),
+    "Lock.release": Case(
+        _acquired, lambda s: _a_lock(s).release(), NOTHING, mine("a"), NOTHING, finish=_let_go
+    ),
+    "with Lock": Case(_nothing, _with_lock, NOTHING, NOTHING),
+    "with Lock that waits": Case(_busy_for_locks, _with_lock, NOTHING, NOTHING, kinds=BOTH),
+    "with RWLock": Case(_nothing, _with_readers, NOTHING, NOTHING),
+    "watch": Case(lambda s: s.begin("a"), _watch, mine("a"), mine("a"), finish=_unwatch),
+    "unwatch": Case(
+        lambda s: (s.begin("a"), _watch(s)), _unwatch, mine("a"), mine("a"), finish=_unwatch
+    ),
+    "ensure_held, token, looking": Case(lambda s: s.begin("a"), _look, mine("a"), mine("a")),
+    "an actor ends here": Case(
+        _mortal,
+        _end_of_actor,
+        NOTHING,
+        NOTHING,
+        theirs("a"),
+        begin=_in_watch,  # before it, `threading.Event` itself can be torn
+        check=_actor_is_gone,
+        finish=_bury,
+    ),
+    "work posted by a dying thread": Case(
+        _two_with_b,
+        _ask("c"),
+        mine("b", "c"),
+        mine("b"),
+        begin=_in_server,
+        interlude=_dies_meanwhile,
+        check=_is_buried,
+    ),
+}

@@ -1,0 +1,46 @@
+"""Storms (`storm`): all kinds of clients, and all that Python can throw at them, at random."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.torture.storm import SCENARIOS
+
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+
+
+def weather(scenario: str, seed: int, seconds: float) -> None:
+    """Let it storm in a process of its own, and judge."""
+    print(f"python -m tests.torture.storm {scenario} --seed {seed} --seconds {seconds}")
+    command = [sys.executable, "-m", "tests.torture.storm", scenario, "--seed", str(seed)]
+    done = subprocess.run(
+        [*command, "--seconds", str(seconds)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stdout, f"it hung, or broke down:\n{done.stderr}"
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert not found["problems"], found
+    # Without memory the interpreter says so wherever it can't end a generator.
+    assert done.stderr == "" or scenario == "memory"
+    assert found["steps"] > 20
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_storm(scenario: str) -> None:
+    """Half a second: no two holders, nothing left, each exception seen once, and the node serves on."""
+    weather(scenario, SEED, 0.4)
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("number", range(40 if EXPLORE else 4))
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_longer_storm(scenario: str, number: int) -> None:
+    """Seconds, with several seeds."""
+    weather(scenario, SEED + number, 4)

@@ -1,0 +1,72 @@
+"""Each call of the public API is whole or not at all, at whatever instruction it is disturbed.
+
+`systematic` has the faults, `cases` the calls. Here each call is disturbed at some positions under each
+fault, others in each run (the seed is printed; `LOCKS_SEED=17` chooses); `make explore` tries all, or many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.torture.cases import CASES
+from tests.torture.systematic import FAULTS, Row, Trial
+
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+PLAYED = [(name, kind) for name, case in CASES.items() for kind in case.kinds]
+IDS = [f"{name} ({kind})" for name, kind in PLAYED]
+TRIES = 4
+# One process plays all cases; its outcome is looked at in one worker.
+pytestmark = pytest.mark.xdist_group("torture, systematic")
+
+
+def swept(*arguments: str) -> list[Row]:
+    """What the command found."""
+    command = [sys.executable, "-m", "tests.torture.systematic", "--json", "--seed", str(SEED)]
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    rows = [Row(*json.loads(line)) for line in done.stdout.splitlines()]
+    return [row._replace(failed=[Trial(*each) for each in row.failed]) for row in rows]
+
+
+@pytest.fixture(scope="module")
+def some() -> list[Row]:
+    """All cases under all faults, at a few positions."""
+    return swept("--tries", str(TRIES), "--most", "2")
+
+
+def judge(rows: list[Row]) -> None:
+    """Fail with what went wrong."""
+    print(f"LOCKS_SEED={SEED}")
+    print(f"{sum(row.trials for row in rows)} trials, outside {sum(row.outside for row in rows)}")
+    bad = [trial for row in rows for trial in row.failed]
+    lines = [
+        f"{trial.fault} at {trial.at} ({trial.where}): {'; '.join(trial.problems)}" for trial in bad
+    ]
+    assert not bad, f"{len(bad)} of {sum(row.trials for row in rows)}:\n" + "\n".join(lines[:20])
+
+
+@pytest.mark.parametrize(("name", "kind"), PLAYED, ids=IDS)
+def test_a_disturbed_call_is_whole_or_not_at_all(name: str, kind: str, some: list[Row]) -> None:
+    """Under each fault, at a few positions: the ledger, all invariants, and who saw the exception."""
+    rows = [row for row in some if (row.case, row.kind) == (name, kind)]
+    assert rows, "it was not played"
+    judge(rows)
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", CASES)
+def test_at_each_instruction(name: str, fault: str) -> None:
+    """`Injected` at every position, the other faults at many; with `LOCKS_EXPLORE=1` each at every one."""
+    tries = [] if EXPLORE or fault == "Injected" else ["--tries", "500"]
+    rows = swept("--case", name, "--fault", fault, *tries)
+    judge([row for row in rows if row.case == name])

@@ -1,0 +1,39 @@
+"""Interrupted acquires (`windows`): none leaves a lock behind."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.torture.windows import CELLS, CLOSED, FORMS, KINDS, measure
+
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+
+
+def judge(kind: str, number: int, forms: tuple[str, ...]) -> None:
+    """Measure some forms under one kind of interruption."""
+    print(f"LOCKS_SEED={SEED}")
+    cells = [cell for cell in CELLS if cell[0] == kind and cell[1] in forms]
+    found = list(measure(cells, number, SEED, 30 + number / 200))
+    for cell in found:
+        print(cell)
+    bad = [
+        cell for cell in found if cell.form in CLOSED and (cell.left or cell.lost or cell.errors)
+    ]
+    assert not bad, "\n".join(map(str, bad))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_interrupted_acquire_leaves_nothing(kind: str) -> None:
+    """Of 2,000 of each form of block."""
+    judge(kind, 2000, CLOSED)
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_hundred_thousand_interrupted_acquires_leave_nothing(kind: str) -> None:
+    """Of each form of block; what `acquire()` before `try` leaves is printed, with `threading.Lock` beside it."""
+    judge(kind, 100_000 if EXPLORE else 20_000, tuple(FORMS))
