@@ -182,23 +182,21 @@ class Turn:
         lock = self._lock
         if lock._is_owned():
             self._refuse(function)
+        # Nothing but calls in the block: an exception that a tracer raises at the beginning of a `try`
+        # there would not be caught (CPython 3.11), and the lock be kept.
         try:
             journal = self._journal
             with lock:
-                try:
-                    if journal.torn:
-                        journal.mend()
-                    journal.torn = True
-                    answer = function(*args)
-                    journal.conclude()
-                except BaseException as error:
-                    journal.mend(error)
-                    raise
+                if journal.torn:
+                    journal.mend()
+                journal.torn = True
+                answer = function(*args)
+                journal.conclude()
             if self._posted or journal.news or shield.noted:
                 self._afterwards()
             return answer
-        except BaseException:
-            self._interrupted()
+        except BaseException as error:
+            self._interrupted(error)
             raise
 
     def ask(self, question: Callable[..., T], *args: Any) -> T:
@@ -222,8 +220,8 @@ class Turn:
             if self._posted or shield.noted:
                 self._afterwards()
             return answer
-        except BaseException:
-            self._interrupted()
+        except BaseException as error:
+            self._interrupted(error)
             raise
 
     def run_surely(self, function: Callable[..., object], *args: Any) -> None:
@@ -243,24 +241,18 @@ class Turn:
         try:
             journal = self._journal
             with lock:
-                try:
-                    if journal.torn:
-                        journal.mend()
-                    journal.torn = True
-                    function(*args)
-                    journal.conclude()
-                    due = False
-                except BaseException as error:
-                    if journal.refuses(error):
-                        due = False
-                    journal.mend(error)
-                    raise
+                if journal.torn:
+                    journal.mend()
+                journal.torn = True
+                function(*args)
+                journal.conclude()
+                due = False
             if self._posted or journal.news or shield.noted:
                 self._afterwards()
-        except BaseException:
-            if due:
+        except BaseException as error:
+            if due and not journal.refuses(error):
                 self._posted.append(Work(function, args))
-            self._interrupted()
+            self._interrupted(error)
             raise
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
@@ -274,8 +266,8 @@ class Turn:
         try:
             self._posted.append(Work(function, args))
             self._afterwards()
-        except BaseException:
-            self._interrupted()
+        except BaseException as error:
+            self._interrupted(error)
             raise
 
     def catch_up(self) -> None:
@@ -288,16 +280,19 @@ class Turn:
         """After a turn: do what was posted meanwhile, and tell what is to be told."""
         # A thread that fails to get the lock leaves its work to the thread that has it, which looks
         # again after letting go. So no work is left behind.
-        while self._posted and self._lock.acquire(blocking=False):
-            try:
-                if not self._drain():
-                    break
-            finally:
+        try:
+            while self._posted and self._lock.acquire(blocking=False):
+                done = self._drain()
                 self._lock.release()
-        if self._journal.news:
-            self._journal.tell()
-        if shield.noted:
-            raise_noted()
+                if not done:
+                    break
+            if self._journal.news:
+                self._journal.tell()
+            if shield.noted:
+                raise_noted()
+        except BaseException as error:
+            self._interrupted(error)
+            raise
 
     def _drain(self, last: bool = False) -> bool:
         """Do what is posted, with the lock; return whether nothing is left to the background.
@@ -313,18 +308,9 @@ class Turn:
         while posted:
             work = posted[0]
             if not work.done:
-                try:
-                    journal.torn = True
-                    work.function(*work.args)
-                    journal.conclude(work)
-                except BaseException as error:
-                    refused = journal.refuses(error)
-                    journal.mend(error)
-                    if refused:
-                        work.done = True
-                    elif work.done:
-                        interruption = error
-                    elif last:
+                error = self._do(work)
+                if error is not None and not work.done:
+                    if last:
                         if journal.cannot_do(work, error):
                             continue
                     else:
@@ -336,12 +322,28 @@ class Turn:
                             interruption = None  # it is the work that fails, not the caller
                         self._hand_over()
                         break
+                elif error is not None and not journal.refuses(error):
+                    interruption = error
             posted.popleft()
         if interruption is not None:
             raise interruption
         return not posted
 
-    def _interrupted(self) -> None:
+    def _do(self, work: Work) -> BaseException | None:
+        """Do one piece of work, with the lock; return what has come up."""
+        journal = self._journal
+        try:
+            journal.torn = True
+            work.function(*work.args)
+            journal.conclude(work)
+        except BaseException as error:
+            if journal.refuses(error):
+                work.done = True
+            journal.mend(error)
+            return error
+        return None
+
+    def _interrupted(self, error: BaseException) -> None:
         """An exception came up in a turn, or at its edge: leave everything as it is to be."""
         lock = self._lock
         journal = self._journal
@@ -349,6 +351,8 @@ class Turn:
             if (journal.torn or self._posted) and (
                 lock._is_owned() or lock.acquire(blocking=False)
             ):
+                if journal.torn:
+                    journal.mend(error)
                 self._drain()
         except EXHAUSTED:
             pass  # somebody else does it
@@ -381,7 +385,7 @@ class Turn:
                 f"be done there ({getattr(function, '__qualname__', function)}). Releasing and ending work; "
                 "for all else, note what is to be done and do it later"
             )
-        self._interrupted()  # it was interrupted so often that it could not give the lock back
+        self._interrupted(KeyboardInterrupt())  # it was interrupted so often that it could not give the lock back
 
 
 _TURNS = {
