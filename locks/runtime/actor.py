@@ -43,6 +43,7 @@ import pykka
 from pykka import ActorDeadError, ActorRegistry
 from pykka.messages import _ActorStop
 
+from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
     ACTOR_REF,
     DeathWatch,
@@ -331,6 +332,7 @@ class GeventActor(pykka.Actor):
         # Only news if the loop never ran; otherwise it has called `_end` itself.
         self._end(end_reason(greenlet))
 
+    @whole
     def _end(self, reason: object) -> None:
         """Whatever the cause was: leave no caller waiting for this actor."""
         inbox = self.actor_inbox

@@ -1,10 +1,10 @@
-"""Ctrl-C must not tear a state machine.
+"""Ctrl-C must not tear a state machine, and must not get lost.
 
 Python runs signal handlers between two bytecodes of the main thread, and the default handler of
 SIGINT raises `KeyboardInterrupt` right there. State machines that run in whichever thread calls
 them would be left half-changed. So, as `asyncio.Runner` does, `install` puts in a handler that
 looks where the main thread is: inside a shielded section it only takes a note, and `leave` raises
-`KeyboardInterrupt` when the outermost section ends; anywhere else it raises at once, as always.
+`KeyboardInterrupt` when the outermost section ends.
 
 Use, in any thread::
 
@@ -21,58 +21,104 @@ has stored depth 0 is noted and raised by `leave`; one after that raises at once
 note with it, so that two signals never become two exceptions at different places.
 
 In other threads, and while nothing is installed, `enter` and `leave` do nothing.
+
+**Where nobody would get it.** In three places an exception is not the program's:
+
+- In the hub, and in greenlets that work for it (`in_background`), it would tear what others rely on. There the
+  hub's loop throws it at the main greenlet. The next Ctrl-C that comes before that is raised at once.
+- In functions that are marked as `whole` (they tell of the end of clients, also from within a finaliser or a weak
+  reference's callback) it would leave somebody untold. The signal is sent once more, a moment later; if such a
+  function takes a second, which it never should, it is interrupted all the same.
+- Python swallows what is raised in finalisers and callbacks of weak references. `sys.unraisablehook` is told; an
+  interrupt that it is told of is sent once more.
+
+**In a forked child** all is as after an import. The thread that has forked is its main thread. Sections that it was in
+at the fork are left without effect, because their token is the parent's state.
 """
 
 from __future__ import annotations
 
+import os
 import signal
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gevent import monkey
+from gevent import getcurrent, monkey
+from gevent._hub_local import get_hub_if_exists
+
+from locks.runtime.native import get_ident, is_main_thread, start_new_thread
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Callable
+    from types import CodeType, FrameType
 
-__all__ = ["enter", "install", "leave", "uninstall"]
+__all__ = ["enter", "in_background", "install", "leave", "uninstall", "whole"]
 
-# Native, also in a monkey-patched program: signals know threads, not greenlets.
-_get_ident = monkey.get_original("_thread", "get_ident")
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_sleep = monkey.get_original("time", "sleep")
+
+ONCE_MORE = 0.001
+"""Seconds after which a signal is sent once more that came where it must not be raised."""
+
+OFTEN = 1000
+"""How often it is sent once more before it is raised wherever it comes."""
 
 
 class _Shield:
     """The state of the one main thread."""
 
-    __slots__ = ("depth", "installed", "main", "noted")
+    __slots__ = ("before", "depth", "installed", "main", "noted", "sent", "thrown")
 
     def __init__(self) -> None:
         self.main = 0  # ident of the main thread while installed; no thread has ident 0
         self.depth = 0
         self.noted = False
         self.installed = 0
+        self.sent = 0  # how often it was sent once more by now
+        self.thrown: Any = None  # the hub's callback that will throw it at the main greenlet
+        self.before: Callable[[Any], object] | None = None  # the hook that ours stands for
 
 
 _shield = _Shield()
+_whole: set[CodeType] = set()  # code that must not be torn
 
 
-def enter() -> bool:
+def enter() -> _Shield | None:
     """Begin a shielded section; give what it returns to `leave`. Sections may be nested."""
-    if _get_ident() != _shield.main:
-        return False
-    _shield.depth += 1
-    return True
+    shield = _shield
+    if get_ident() != shield.main:
+        return None
+    shield.depth += 1
+    return shield
 
 
-def leave(token: bool) -> None:
+def leave(token: _Shield | None) -> None:
     """End a shielded section.
 
     Raises:
         KeyboardInterrupt: if it was the outermost section and Ctrl-C was pressed meanwhile.
     """
-    if token:
-        _shield.depth -= 1
-        if _shield.noted and not _shield.depth:
-            _shield.noted = False
-            raise KeyboardInterrupt
+    if token is not None:
+        token.depth -= 1
+        if token.noted and not token.depth:
+            token.noted = False
+            if token is _shield and not _pass_on(token):
+                raise KeyboardInterrupt
+
+
+def whole(function: F) -> F:
+    """Mark a function that must not be torn, nor what it calls: Ctrl-C waits until it has returned."""
+    _whole.add(function.__code__)
+    return function
+
+
+def in_background() -> None:
+    """Have Ctrl-C go to the main greenlet while the calling one is at work."""
+    getcurrent().__dict__[_BACKGROUND] = True
+
+
+_BACKGROUND = "_locks_in_background"
 
 
 def install() -> bool:
@@ -87,8 +133,10 @@ def install() -> bool:
             signal.signal(signal.SIGINT, _on_sigint)
         except ValueError:  # not the main thread
             return False
-        _shield.main = _get_ident()
-    elif signal.getsignal(signal.SIGINT) is not _on_sigint or _get_ident() != _shield.main:
+        _shield.main = get_ident()
+        if _shield.before is None:
+            _shield.before, sys.unraisablehook = sys.unraisablehook, _on_unraisable
+    elif signal.getsignal(signal.SIGINT) is not _on_sigint or get_ident() != _shield.main:
         return False
     _shield.installed += 1
     return True
@@ -103,13 +151,82 @@ def uninstall() -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         except ValueError:
             return  # Not the main thread. Our handler stays: outside sections it is the default.
+        _unhook()
         if not _shield.depth:
             _shield.main = 0
 
 
 def _on_sigint(signum: int, frame: FrameType | None) -> None:
-    if _shield.depth:
-        _shield.noted = True
-    else:
-        _shield.noted = False
+    shield = _shield
+    # In a child, the first signal may come before `_forked`: then the depth is the parent's.
+    if shield.depth and get_ident() == shield.main:
+        shield.noted = True
+        return
+    shield.noted = False
+    if shield.sent < OFTEN and _is_within_whole(frame):
+        shield.sent += 1
+        start_new_thread(_send_once_more, (get_ident(),))
+        return
+    shield.sent = 0
+    if not _pass_on(shield):
         signal.default_int_handler(signum, frame)
+
+
+def _pass_on(shield: _Shield) -> bool:
+    """If the hub is at work, have its loop throw the interrupt at the main greenlet."""
+    thrown, shield.thrown = shield.thrown, None
+    if thrown is not None:
+        thrown.stop()
+        return False  # the second one; the loop may be held up
+    hub: Any = get_hub_if_exists()
+    if hub is None or hub.loop is None:
+        return False
+    current: Any = getcurrent()
+    if current is not hub and _BACKGROUND not in current.__dict__:
+        return False
+    shield.thrown = hub.loop.run_callback(_throw, shield, hub)
+    return True
+
+
+def _throw(shield: _Shield, hub: Any) -> None:
+    shield.thrown = None
+    hub.handle_system_error(KeyboardInterrupt, KeyboardInterrupt())
+
+
+def _is_within_whole(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code in _whole:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_once_more(main: int) -> None:
+    _sleep(ONCE_MORE)
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+def _on_unraisable(unraisable: Any) -> None:
+    if issubclass(unraisable.exc_type, KeyboardInterrupt) and is_main_thread():
+        if not sys.is_finalizing():
+            start_new_thread(_send_once_more, (get_ident(),))
+    elif _shield.before is not None:
+        _shield.before(unraisable)
+
+
+def _unhook() -> None:
+    # Else somebody has put a hook of his own over ours, and may still call it.
+    if sys.unraisablehook is _on_unraisable and _shield.before is not None:
+        sys.unraisablehook, _shield.before = _shield.before, None
+
+
+def _forked() -> None:
+    """In a child all is as after an import."""
+    global _shield
+    _unhook()
+    if signal.getsignal(signal.SIGINT) is _on_sigint:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _shield = _Shield()
+
+
+os.register_at_fork(after_in_child=_forked)

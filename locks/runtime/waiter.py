@@ -314,8 +314,13 @@ class Channel(Generic[T]):
                 if not self._items:
                     waiter.wait(idle=True)
             finally:
-                self._receiver = None
+                if self._receiver is waiter:  # else a receiver has come after one that was given up
+                    self._receiver = None
         return self._items.popleft()
+
+    def clear(self) -> None:
+        """Forget what is queued."""
+        self._items.clear()
 
     def close(self, refuse: Callable[[T], object]) -> None:
         """Call `refuse(item)` for all that is queued and, in its sender, for all that comes later.
