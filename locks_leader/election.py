@@ -280,6 +280,11 @@ class _Part:
         self.over.open()
         self.decided.open()
 
+    def abandon(self) -> None:
+        """In a forked child: the part is taken in the parent. Who waits here is told so."""
+        self.instance = None
+        self.has_ended(Down(self.instance, "it takes part in the parent process"))
+
     def check_failed(self) -> None:
         """Raise the exception that has ended it, if one has."""
         if isinstance(self._reason, Exception):
@@ -316,11 +321,8 @@ def _forget_parts() -> None:
     """In a forked child nobody takes part: the actors are in the parent."""
     for election in list(_elections):
         part, election._part = election._part, None
-        if part is not None and part.leadership is not None:
-            part.leadership.lost = (
-                Event()
-            )  # those who wait for the other one are in the parent, too
-            part.leadership.lost.open()
+        if part is not None:
+            part.abandon()
 
 
 os.register_at_fork(after_in_child=_forget_parts)

@@ -253,6 +253,15 @@ class Part:
         self.ended(error)
         self._tell(Gone())
 
+    def abandon(self) -> None:
+        """In a forked child: the part is taken in the parent. Who waits here, or leaves a block, goes on."""
+        self._tell = lambda message: None
+        self._lock = _State()  # a thread of the parent may have had it at the fork
+        self.reason = OwnershipEnded(f"this worker's part in {self.name!r} is the parent process's")
+        self.stopping = True
+        self.over.open()
+        self.wake()
+
     # --- From the program, in its own threads -------------------------------------------------------
 
     def begin(self, group: int) -> int | None:

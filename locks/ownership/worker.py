@@ -294,8 +294,10 @@ def check_node(node: Node | None) -> Node | None:
 def _forget_parts() -> None:
     """In a forked child no worker takes part: the actors are in the parent."""
     for worker in list(_workers):
-        worker._part = None
+        part, worker._part = worker._part, None
         worker._joining = native_lock()
+        if part is not None:
+            part.abandon()
 
 
 os.register_at_fork(after_in_child=_forget_parts)

@@ -31,8 +31,10 @@ it in the main greenlet.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import sys
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -419,3 +421,11 @@ def _refuse(actor: str, envelope: Envelope[Any]) -> None:
         else:
             error = ActorDeadError(f"{actor} stopped before handling the message")
             reply_to.set_exception((ActorDeadError, error, None))
+
+
+def _forked() -> None:
+    """In a child: a thread of the parent may have had Pykka's registry locked at the fork."""
+    ActorRegistry._actor_refs_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)

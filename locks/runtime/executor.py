@@ -25,7 +25,7 @@ import gevent
 from gevent import monkey
 
 from locks.runtime import interrupts
-from locks.runtime.native import is_main_thread, start_thread
+from locks.runtime.native import is_main_thread, native_lock, start_thread
 from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists, run_in_hub
 
 if TYPE_CHECKING:
@@ -61,10 +61,12 @@ class Executor:
         self.is_own_thread = own_thread
         """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
-            ready = Waiter()
+            # Waited for by the whole thread: other greenlets might wait for the lock that the caller has.
+            ready = native_lock()
+            ready.acquire()
             try:
-                self._start_thread(ready)
-                ready.wait()
+                self._start_thread(ready.release)
+                ready.acquire()
             except BaseException:
                 self._finish_soon()
                 raise
@@ -173,9 +175,9 @@ class Executor:
         except IndexError:
             return  # somebody does it already
         self.is_own_thread = True
-        self._start_thread(Waiter())
+        self._start_thread(_nobody_waits)
 
-    def _start_thread(self, ready: Waiter) -> None:
+    def _start_thread(self, ready: Callable[[], object]) -> None:
         self._join = start_thread(partial(self._run_thread, ready), "locks-home")
 
     def _start_worker(self) -> None:
@@ -212,11 +214,11 @@ class Executor:
         else:
             self._start_worker()
 
-    def _run_thread(self, ready: Waiter) -> None:
+    def _run_thread(self, ready: Callable[[], object]) -> None:
         self._start_worker()
         hub = self.hub
         self._movable[:] = [True]
-        ready.wake()
+        ready()
         while not self._ended.is_open:
             try:
                 self._ended.wait()
@@ -224,6 +226,10 @@ class Executor:
                 # gevent throws a `SystemExit` of any greenlet at the thread's main greenlet.
                 logger.exception("a greenlet in the thread of locks tried to end it")
         hub.destroy()
+
+
+def _nobody_waits() -> None:
+    """What a thread says that takes the place of another one."""
 
 
 def _drop(work: Work | None) -> None:

@@ -25,7 +25,8 @@ In other threads, and while nothing is installed, `enter` and `leave` do nothing
 **Where nobody would get it.** In three places an exception is not the program's:
 
 - In the hub, and in greenlets that work for it (`in_background`), it would tear what others rely on. There the
-  hub's loop throws it at the main greenlet. The next Ctrl-C that comes before that is raised at once.
+  hub's loop throws it at the main greenlet. If a greenlet keeps the loop from that, or Ctrl-C is pressed again, it is
+  raised wherever the main thread is.
 - In functions that are marked as `whole` (they tell of the end of clients, also from within a finaliser or a weak
   reference's callback) it would leave somebody untold. The signal is sent once more, a moment later; if such a
   function takes a second, which it never should, it is interrupted all the same.
@@ -61,6 +62,9 @@ _sleep = monkey.get_original("time", "sleep")
 ONCE_MORE = 0.001
 """Seconds after which a signal is sent once more that came where it must not be raised."""
 
+LATE = 0.05
+"""Seconds within which the hub's loop is to throw it at the main greenlet."""
+
 OFTEN = 1000
 """How often it is sent once more before it is raised wherever it comes."""
 
@@ -68,7 +72,7 @@ OFTEN = 1000
 class _Shield:
     """The state of the one main thread."""
 
-    __slots__ = ("before", "depth", "installed", "main", "noted", "sent", "thrown")
+    __slots__ = ("before", "depth", "installed", "late", "main", "noted", "sent", "thrown")
 
     def __init__(self) -> None:
         self.main = 0  # ident of the main thread while installed; no thread has ident 0
@@ -76,6 +80,7 @@ class _Shield:
         self.noted = False
         self.installed = 0
         self.sent = 0  # how often it was sent once more by now
+        self.late: Any = None  # the same, when it has not done so in time
         self.thrown: Any = None  # the hub's callback that will throw it at the main greenlet
         self.before: Callable[[Any], object] | None = None  # the hook that ours stands for
 
@@ -158,6 +163,9 @@ def uninstall() -> None:
 
 def _on_sigint(signum: int, frame: FrameType | None) -> None:
     shield = _shield
+    late, shield.late = shield.late, None
+    if late is not None and late is not shield.thrown:
+        return  # sent by ourselves, and thrown in the last moment
     # In a child, the first signal may come before `_forked`: then the depth is the parent's.
     if shield.depth and get_ident() == shield.main:
         shield.noted = True
@@ -185,6 +193,7 @@ def _pass_on(shield: _Shield) -> bool:
     if current is not hub and _BACKGROUND not in current.__dict__:
         return False
     shield.thrown = hub.loop.run_callback(_throw, shield, hub)
+    start_new_thread(_send_if_late, (get_ident(), shield, shield.thrown))
     return True
 
 
@@ -204,6 +213,13 @@ def _is_within_whole(frame: FrameType | None) -> bool:
 def _send_once_more(main: int) -> None:
     _sleep(ONCE_MORE)
     signal.pthread_kill(main, signal.SIGINT)
+
+
+def _send_if_late(main: int, shield: _Shield, thrown: object) -> None:
+    _sleep(LATE)
+    if shield.thrown is thrown:
+        shield.late = thrown
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def _on_unraisable(unraisable: Any) -> None:

@@ -16,10 +16,13 @@ from gevent import monkey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["get_ident", "is_main_thread", "start_new_thread", "start_thread"]
+__all__ = ["get_ident", "is_main_thread", "native_lock", "start_new_thread", "start_thread"]
 
 get_ident = monkey.get_original("_thread", "get_ident")
 """The native thread of the caller."""
+
+native_lock = monkey.get_original("_thread", "allocate_lock")
+"""Make a lock of native threads."""
 
 start_new_thread = monkey.get_original("_thread", "start_new_thread")
 """Start a native thread; the process does not wait for its end."""
@@ -62,7 +65,7 @@ def start_thread(function: Callable[[], object], name: str) -> Callable[[float |
 
     else:
         alive: list[Any] = []
-        started = monkey.get_original("_thread", "allocate_lock")()
+        started = native_lock()
         started.acquire()
 
         def run() -> None:
