@@ -72,13 +72,24 @@ OFTEN = 1000
 class _Shield:
     """The state of the one main thread."""
 
-    __slots__ = ("before", "depth", "installed", "late", "main", "noted", "sent", "thrown")
+    __slots__ = (
+        "before",
+        "depth",
+        "installed",
+        "late",
+        "main",
+        "noted",
+        "sending",
+        "sent",
+        "thrown",
+    )
 
     def __init__(self) -> None:
         self.main = 0  # ident of the main thread while installed; no thread has ident 0
         self.depth = 0
         self.noted = False
         self.installed = 0
+        self.sending = False  # it is about to be sent once more
         self.sent = 0  # how often it was sent once more by now
         self.late: Any = None  # the same, when it has not done so in time
         self.thrown: Any = None  # the hub's callback that will throw it at the main greenlet
@@ -172,8 +183,7 @@ def _on_sigint(signum: int, frame: FrameType | None) -> None:
         return
     shield.noted = False
     if shield.sent < OFTEN and _is_within_whole(frame):
-        shield.sent += 1
-        start_new_thread(_send_once_more, (get_ident(),))
+        _send_again(shield)
         return
     shield.sent = 0
     if not _pass_on(shield):
@@ -210,8 +220,20 @@ def _is_within_whole(frame: FrameType | None) -> bool:
     return False
 
 
-def _send_once_more(main: int) -> None:
+def _send_again(shield: _Shield) -> None:
+    if not shield.sending:
+        shield.sending = True
+        shield.sent += 1
+        try:
+            start_new_thread(_send_once_more, (get_ident(), shield))
+        except RuntimeError:  # no thread can be started
+            shield.sending = False
+            raise KeyboardInterrupt from None
+
+
+def _send_once_more(main: int, shield: _Shield) -> None:
     _sleep(ONCE_MORE)
+    shield.sending = False
     signal.pthread_kill(main, signal.SIGINT)
 
 
@@ -225,7 +247,7 @@ def _send_if_late(main: int, shield: _Shield, thrown: object) -> None:
 def _on_unraisable(unraisable: Any) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt) and is_main_thread():
         if not sys.is_finalizing():
-            start_new_thread(_send_once_more, (get_ident(),))
+            _send_again(_shield)
     elif _shield.before is not None:
         _shield.before(unraisable)
 
