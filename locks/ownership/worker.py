@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,9 +17,10 @@ from locks.node.node import Node
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
-from locks.ownership.part import Part
+from locks.ownership.part import Part, Task
 from locks.runtime import current_client
 from locks.runtime.inline import native_lock
+from locks.runtime.interrupts import whole
 from locks.runtime.waiter import get_hub_if_exists
 
 __all__ = ["Statistics", "Worker", "check_node"]
@@ -171,35 +172,28 @@ class Worker(ABC):
             return {}
         return dict(part.member.owned)
 
-    @contextmanager
-    def hold(self, resource: Hashable) -> Iterator[int]:
+    def hold(self, resource: Hashable) -> AbstractContextManager[int]:
         """Do a task on a resource: `with mine.hold(resource) as token: ...`.
 
         The resource's group is not handed on before the end of the block. More than one may be held
         at a time, also of the same group: then it is up to the program that they do not meet.
 
-        Yields:
-            The fencing token: larger than that of each owner before.
+        Returns:
+            What the `with` statement takes; it gives the fencing token: larger than that of each owner before.
 
         Raises:
             NotOwner: The group is not its own.
             OwnershipEnded: This worker takes no part.
         """
-        group = self.grouping.group_of(resource)
+        return _Hold(self, resource)
+
+    def _task(self, resource: Hashable) -> Task:
         part = self._part
         if part is None or part.over.is_open:
             if part is not None:
                 part.check_failed()
             raise OwnershipEnded(f"this worker takes no part in {self.name!r}; join() first")
-        with part.task(group) as token:
-            if token is None:
-                raise NotOwner(
-                    f"group {group} of {self.name!r} is not owned here: leave {resource!r} to its "
-                    "owner",
-                    resource=resource,
-                    group=group,
-                )
-            yield token
+        return part.task(self.grouping.group_of(resource))
 
     # --- Working ------------------------------------------------------------------------------------
 
@@ -282,6 +276,31 @@ class Worker(ABC):
             lost=member.lost,
             agreements=part.agreements,
         )
+
+
+class _Hold(AbstractContextManager[int]):
+    """A task on a resource; what may be raised is raised before it is begun."""
+
+    def __init__(self, worker: Worker, resource: Hashable) -> None:
+        self._worker = worker
+        self._resource = resource
+
+    def __enter__(self) -> int:
+        group = self._worker.grouping.group_of(self._resource)
+        self._task = self._worker._task(self._resource)
+        token = self._task.__enter__()
+        if token is None:
+            raise NotOwner(
+                f"group {group} of {self._worker.name!r} is not owned here: leave {self._resource!r} to "
+                "its owner",
+                resource=self._resource,
+                group=group,
+            )
+        return token
+
+    @whole
+    def __exit__(self, *_: object) -> None:
+        self._task.__exit__()
 
 
 def check_node(node: Node | None) -> Node | None:
