@@ -248,6 +248,7 @@ class Part:
             raise
         self.ended(reason)
 
+    @interrupts.whole
     def broken_off(self, error: BaseException) -> None:
         """`join` was left by an exception: the participant may be there, or may be on its way."""
         self.ended(error)
@@ -289,6 +290,7 @@ class Part:
         """Do a task of a group, in a `with` block: its token, or `None` if none may be begun."""
         return Task(self, group)
 
+    @interrupts.whole
     def stop(self, now: bool) -> None:
         """Begin nothing more; end when no task is at hand, or at once."""
         self._lock.post(partial(self._stop, now))

@@ -20,7 +20,7 @@ from locks.ownership.groups import Grouping
 from locks.ownership.part import Part, Task
 from locks.runtime import current_client
 from locks.runtime.inline import native_lock
-from locks.runtime.interrupts import whole
+from locks.runtime.interrupts import whole, whole_itself
 from locks.runtime.waiter import get_hub_if_exists
 
 __all__ = ["Statistics", "Worker", "check_node"]
@@ -126,10 +126,20 @@ class Worker(ABC):
         if self._part is not None:
             self._part.stop(now)
 
+    @whole_itself
     def __enter__(self: W) -> W:
-        self.join()
+        before = self._part
+        try:
+            self.join()
+        except MisuseError:
+            raise
+        except BaseException as error:
+            if self._part is not None and self._part is not before:
+                self._part.broken_off(error)
+            raise
         return self
 
+    @whole_itself
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
-__all__ = ["enter", "in_background", "install", "leave", "uninstall", "whole"]
+__all__ = ["enter", "in_background", "install", "leave", "uninstall", "whole", "whole_itself"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -98,6 +98,7 @@ class _Shield:
 
 _shield = _Shield()
 _whole: set[CodeType] = set()  # code that must not be torn
+_whole_itself: set[CodeType] = set()  # code that must not, in its own frame
 
 
 def enter() -> _Shield | None:
@@ -126,6 +127,12 @@ def leave(token: _Shield | None) -> None:
 def whole(function: F) -> F:
     """Mark a function that must not be torn, nor what it calls: Ctrl-C waits until it has returned."""
     _whole.add(function.__code__)
+    return function
+
+
+def whole_itself(function: F) -> F:
+    """Mark a function that must not be torn in its own steps; in what it calls, in a wait, it may be interrupted."""
+    _whole_itself.add(function.__code__)
     return function
 
 
@@ -213,6 +220,8 @@ def _throw(shield: _Shield, hub: Any) -> None:
 
 
 def _is_within_whole(frame: FrameType | None) -> bool:
+    if frame is not None and frame.f_code in _whole_itself:
+        return True
     while frame is not None:
         if frame.f_code in _whole:
             return True

@@ -232,3 +232,38 @@ interrupts.uninstall()
 print(sys.unraisablehook is hook)
 """
     assert run_script(script) == "ValueError\nTrue\n"
+
+
+@either
+def test_in_the_first_step_of_a_function_that_lets_go(
+    run_script: Callable[..., str], prelude: str
+) -> None:
+    """It does its own steps, and may be interrupted in what it waits for."""
+    script = (
+        SETUP.format(prelude=prelude)
+        + """
+@interrupts.whole_itself
+def let_go():
+    press()
+    print("interrupted in what it calls")
+@interrupts.whole
+def told():
+    press()
+    print("whole")
+@interrupts.whole_itself
+def own_steps():
+    signal.raise_signal(signal.SIGINT)
+    print("own steps")
+try:
+    let_go()
+except KeyboardInterrupt:
+    print("in a call")
+for function in (told, own_steps):
+    try:
+        function()
+        time.sleep(30)
+    except KeyboardInterrupt:
+        print("later")
+"""
+    )
+    assert run_script(script) == "in a call\nwhole\nlater\nown steps\nlater\n"
