@@ -48,6 +48,7 @@ from locks.errors import (
     NotClient,
     NotHeld,
     OperatingError,
+    ReentrantCall,
     WaitsForItself,
 )
 from locks.model import (
@@ -113,6 +114,7 @@ __all__ = [
     "Notification",
     "OperatingError",
     "RWLock",
+    "ReentrantCall",
     "RemoteError",
     "RemoteRef",
     "RequestRecord",

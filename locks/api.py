@@ -6,7 +6,7 @@ which stands on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pykka
@@ -95,14 +95,15 @@ def begin_transaction(
             "spawn_agent(client=...) and let the client lock",
             client=repr(client),
         )
-    agent = spawn_agent(**options)
-    if not wanted:
-        return agent, LockResult("no_locks", ())
+    kept: list[Agent] = []
     try:
+        agent = _spawn_agent(kept.append, **options)
+        if not wanted:
+            return agent, LockResult("no_locks", ())
         return agent, agent.lock_all(wanted, timeout)
     except BaseException:
-        if agent.is_alive():
-            agent.kill("begin_transaction failed")
+        for agent in kept:
+            agent.let_go()
         raise
 
 
@@ -136,6 +137,28 @@ def spawn_agent(
     Raises:
         InvalidOption: An option has a wrong value.
     """
+    return _spawn_agent(
+        None,
+        client=client,
+        link=link,
+        abort_on_deadlock=abort_on_deadlock,
+        await_nodes=await_nodes,
+        monitor_nodes=monitor_nodes,
+        notify=notify,
+    )
+
+
+def _spawn_agent(
+    keep: Callable[[Agent], object] | None,
+    *,
+    client: Client | None = None,
+    link: bool = False,
+    abort_on_deadlock: bool = False,
+    await_nodes: bool = False,
+    monitor_nodes: bool = False,
+    notify: NotifyTarget = False,
+) -> Agent:
+    """Begin a transaction; as soon as it has begun, `keep` is called with its agent."""
     for value in (link, abort_on_deadlock, await_nodes, monitor_nodes):
         if value is not False and value is not True:
             flags = {
@@ -148,6 +171,7 @@ def spawn_agent(
             raise InvalidOption(f"option {name}={value!r} is neither True nor False", option=name)
     return default_node().spawn_agent(
         client,
+        keep=keep,
         link=link,
         notify=notify,
         abort_on_deadlock=abort_on_deadlock,
@@ -188,17 +212,24 @@ def lock(
         timeout: Seconds to wait at most; `None` waits for ever, `0` doesn't wait.
 
     Returns:
-        The status, and the deadlocks of this transaction that were resolved so far.
+        The status, and the deadlocks of this transaction that were resolved so far; the newest 100.
 
     Raises:
         MisuseError: The call is wrong; nothing was changed.
         CannotServe: Too few of the nodes run; nothing was changed.
-        LockTimeout: Time ran out; this request was withdrawn.
+        LockTimeout: Time ran out; this request was withdrawn. Its `lost` says which locks, if any,
+            were surrendered meanwhile.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         AgentEnded: The transaction has ended.
     """
     user = _agent(agent)
-    return user.lock_all((checked_object(user.node, lock_id, mode, nodes, require),), timeout)
+    wanted = checked_object(user.node, lock_id, mode, nodes, require)
+    call = user.node.new_call()
+    try:
+        return user.lock_by(call, (wanted,), timeout)
+    except BaseException:
+        user.give_up(call)
+        raise
 
 
 def lock_nowait(

@@ -40,6 +40,7 @@ __all__ = [
     "NotClient",
     "NotHeld",
     "OperatingError",
+    "ReentrantCall",
     "WaitsForItself",
     "assert_never",
 ]
@@ -114,6 +115,15 @@ class WaitsForItself(MisuseError):
     holder: Any = None
 
 
+class ReentrantCall(MisuseError):
+    """The call came from within a step of `locks` in the same thread.
+
+    Python runs finalisers, signal handlers, tracers and the like between any two bytecodes of a
+    thread, so also in the middle of such a step. What releases or ends something works there all the
+    same, at the end of the step. What asks for something would have to wait for itself, and is refused.
+    """
+
+
 class NotHeld(MisuseError):
     """The lock (or the place in its queue) that the call is about is not there.
 
@@ -151,11 +161,14 @@ class LockTimeout(OperatingError, TimeoutError):
         lock_ids: What was waited for.
         holders: Who held it, as `locks.Contender`s.
         timeout: The time that was waited, in seconds.
+        lost: Locks that the client was told before that it has, and must not rely on any more: they
+            were surrendered in a deadlock, or lost with a node. `locks.ensure_held` says so, too.
     """
 
     lock_ids: Any = ()
     holders: Any = ()
     timeout: Any = None
+    lost: Any = ()
 
 
 class AgentEnded(OperatingError):
@@ -182,6 +195,8 @@ class LockLost(OperatingError):
 
 class DeadlockAborted(LocksError):
     """The transaction was aborted to resolve a deadlock; run it again.
+
+    It may be another transaction of the caller than the one in which it waited; `deadlock.agent` says so.
 
     Attributes:
         deadlock: The `locks.Deadlock` report: the cycle, who yielded, and by which rule.

@@ -26,6 +26,9 @@ Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
 Place = int | Fraction
 RequestKey = tuple[str, int]
 
+HELD_UP = "$held up"
+"""The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); not for users."""
+
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 
 
@@ -127,6 +130,9 @@ class RequestRecord(NamedTuple):
     blocked: bool
     version: int
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RequestRecord:
+        return self
+
     @property
     def key(self) -> RequestKey:
         """What identifies the request everywhere."""
@@ -139,8 +145,15 @@ class Edge(NamedTuple):
     waiter: RequestRecord
     holder: RequestRecord
 
+    @property
+    def is_hold_up(self) -> bool:
+        """Whether both are of one client, which can't go on with one while it waits with the other."""
+        return is_held_up_id(self.waiter.lock_id)
+
     def __str__(self) -> str:
         w, h = self.waiter, self.holder
+        if self.is_hold_up:
+            return f"{w.client} waits with {h.agent}, and can't go on with {w.agent} meanwhile"
         has = "holds" if h.state == "granted" else "stands ahead with"
         return (
             f"{w.client} ({w.agent}) waits for {w.mode} {show(w.lock_id)} on {w.node}, "
@@ -153,7 +166,7 @@ class Deadlock(NamedTuple):
 
     Attributes:
         agent: The agent that yielded.
-        lock_id: The lock id that it gave up.
+        lock_id: The lock id that it gave up, or its place in the queue for it.
         node: The node of that lock.
         action: `"surrendered"` (it stands last and goes on waiting) or `"aborted"`.
         cycle: The edges of the deadlock, beginning with the one that was broken.
@@ -177,9 +190,38 @@ class Deadlock(NamedTuple):
         """The agents of the cycle, each waiting for the next."""
         return tuple(edge.waiter.agent for edge in self.cycle)
 
+    @property
+    def server(self) -> str:
+        """The node whose lock server broke the cycle, at its first edge."""
+        return self.cycle[0].waiter.node if self.cycle else self.node
+
+    @property
+    def run_again(self) -> AgentId:
+        """The agent whose transaction is to be run again after an abort.
+
+        It is the one that was aborted. But if that was because its client could not go on with
+        another transaction of its own, it is the other one: others wait for what that one has, and
+        would so again.
+        """
+        first = self.cycle[0] if self.cycle else None
+        return first.waiter.agent if first is not None and first.is_hold_up else self.agent
+
     def __str__(self) -> str:
-        lines = [f"{self.agent} {self.action} {show(self.lock_id)} on {self.node}: {self.rule}"]
-        lines += [f"  {edge}" for edge in self.cycle]
+        held_up = bool(self.cycle) and self.cycle[0].is_hold_up
+        done = f"{self.action} and waits no more for" if held_up else self.action
+        lines = [f"{self.agent} {done} {show(self.lock_id)} on {self.node}: {self.rule}"]
+        before = self.cycle[-1:]
+        for edge in self.cycle:
+            text = str(edge)
+            if edge.is_hold_up and before and not before[0].is_hold_up:
+                has = before[0].holder
+                holds = "holds" if has.state == "granted" else "stands in line for"
+                text = (
+                    f"{has.client} waits with {edge.holder.agent}, while it {holds} {has.mode} "
+                    f"{show(has.lock_id)} on {has.node} with {has.agent}"
+                )
+            lines.append(f"  {text}")
+            before = (edge,)
         return "\n".join(lines)
 
 
@@ -189,7 +231,7 @@ class LockResult(NamedTuple):
     Attributes:
         status: `"have_all_locks"`, or `"no_locks"` when nothing was asked for.
         deadlocks: The deadlocks of this transaction that were resolved so far, in the order in
-            which the agent got to know of them.
+            which the agent got to know of them; the newest 100.
     """
 
     status: Status
@@ -338,6 +380,11 @@ def show(lock_id: LockId) -> str:
     return "/".join(str(element) for element in lock_id)
 
 
+def is_held_up_id(lock_id: LockId) -> bool:
+    """Whether an id stands for a client's wait; elements of users' own classes are not asked."""
+    return type(lock_id[0]) is str and lock_id[0] == HELD_UP
+
+
 def check_lock_id(value: Any) -> LockId:
     """Check a lock id and return it as a tuple.
 
@@ -371,6 +418,11 @@ def check_lock_id(value: Any) -> LockId:
             "use strings, numbers or tuples",
             lock_id=repr(value),
         ) from None
+    if is_held_up_id(value):
+        raise InvalidLockId(
+            f"lock ids that begin with {HELD_UP!r} are for locks itself; use another first element",
+            lock_id=value,
+        )
     lock_id: LockId = value
     return lock_id
 

@@ -14,13 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from locks.errors import InvalidOption, LockLost, LockTimeout, MisuseError, NotHeld
+from locks.errors import (
+    InvalidOption,
+    LockLost,
+    LockTimeout,
+    MisuseError,
+    NotHeld,
+)
 from locks.model import Mode, check_lock_id, check_mode, check_timeout, show
-from locks.node.agent import Agent
+from locks.node.agent import Agent, not_held
 from locks.program import default_node
 from locks.runtime import current_client
+from locks.runtime.leaving import Hold, Leaving, entering
 
 __all__ = ["Lock", "RWLock"]
 
@@ -53,7 +60,8 @@ class Lock:
 
         Raises:
             MisuseError: The caller has acquired it already.
-            DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now.
+            DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now. (If it was
+                a transaction of its own that was aborted, it still has its other `Lock`s.)
         """
         if timeout == -1:
             timeout = None
@@ -62,27 +70,38 @@ class Lock:
             raise InvalidOption(
                 f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout
             )
-        node = default_node()
-        client = current_client()
-        agent = node.holders.get(client)
-        if agent is None or not agent.is_alive():
-            agent = node.spawn_agent(client, abort_on_deadlock=True)
-            node.holders[client] = agent
-        elif agent.machine.asks_for(self.lock_id):
-            if not blocking:
-                return False
-            raise MisuseError(
-                f"{show(self.lock_id)} is held by the caller already; a lock is not re-entrant",
-                lock_id=self.lock_id,
-            )
-        wanted = (self.lock_id, self.mode, (node.name,), "all")
+        hold = Hold(self)
         try:
-            agent.lock_all((wanted,), timeout if blocking else 0)  # type: ignore[arg-type]
-        except LockTimeout:
-            return False
-        finally:
-            _end_if_idle(agent)
-        return True
+            return self._acquire(timeout if blocking else 0, blocking, hold)
+        except BaseException:
+            if hold.held is not None:
+                self.let_go(hold.held)
+            raise
+
+    def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
+        node = default_node()
+        agent = call = None
+        try:
+            agent = node.holder(current_client())
+            if agent.asks_for(self.lock_id):
+                if not blocking:
+                    return False
+                raise MisuseError(
+                    f"{show(self.lock_id)} is held by the caller already; a lock is not re-entrant",
+                    lock_id=self.lock_id,
+                )
+            call = node.new_call()
+            agent.lock_by(call, ((self.lock_id, self.mode, (node.name,), "all"),), timeout)
+            hold.held = agent
+            return True
+        except BaseException as error:
+            if agent is not None:
+                if call is not None:
+                    agent.give_up(call)
+                agent.end_if_idle()
+            if isinstance(error, LockTimeout):
+                return False
+            raise
 
     def release(self) -> None:
         """Release the lock.
@@ -90,15 +109,10 @@ class Lock:
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        node = default_node()
-        agent = node.holders.get(current_client())
-        if agent is None or not agent.machine.holds(self.lock_id):
-            raise NotHeld(
-                f"{show(self.lock_id)} is not held by the caller; it can't be released",
-                lock_id=self.lock_id,
-            )
-        agent.unlock(self.lock_id)
-        _end_if_idle(agent)
+        agent = default_node().holders.get(current_client())
+        if agent is None:
+            raise not_held(self.lock_id)
+        agent.release(self.lock_id)
 
     def locked(self) -> bool:
         """Whether any client holds a lock on exactly this id, or on one that covers it."""
@@ -109,7 +123,7 @@ class Lock:
     def owned(self) -> bool:
         """Whether the caller holds it."""
         agent = default_node().holders.get(current_client())
-        return agent is not None and agent.machine.holds(self.lock_id)
+        return agent is not None and agent.holds(self.lock_id)
 
     def token(self) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
@@ -119,17 +133,28 @@ class Lock:
         return agent.token(self.lock_id)
 
     def __enter__(self) -> Lock:
-        self.acquire()
+        self._acquire(None, True, entering(self) or Hold(self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __exit__ = Leaving()
+
+    def leave(self, held: Agent | None, error: BaseException | None) -> None:
+        """The block is left; see `locks.runtime.leaving`."""
         try:
-            self.release()
+            if held is None:
+                self.release()
+            else:
+                held.release(self.lock_id)
         except NotHeld as lost:
             # An abort has released everything. Its exception comes through here: don't hide it.
             if error is None:
@@ -137,6 +162,10 @@ class Lock:
                     f"{show(self.lock_id)} was lost before its block was left",
                     lock_id=self.lock_id,
                 ) from lost
+
+    def let_go(self, held: Agent) -> None:
+        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        held.let_go_of(self.lock_id)
 
 
 class RWLock:
@@ -159,9 +188,3 @@ class RWLock:
     def write_lock(self) -> Lock:
         """The lock for a writer; acquire it, or use it in a `with` statement."""
         return Lock(self.lock_id, "write")
-
-
-def _end_if_idle(agent: Agent) -> None:
-    """End the transaction of a client that holds nothing by `Lock`s any more."""
-    if agent.is_alive() and agent.machine.empty:
-        agent.end()

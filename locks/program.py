@@ -52,7 +52,7 @@ def start(
         mesh: Whether nodes tell each other which nodes they know, so that all are connected.
         allow_plaintext: Allow addresses other than loopback without TLS.
         trace: For debugging: called with sender, receiver and message for each message between
-            actors. It must be quick, and must not call `locks`.
+            actors, in their order, after the step in which it was sent.
 
     Returns:
         The node.

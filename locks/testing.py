@@ -31,11 +31,12 @@ from locks.model import AgentId, Deadlock, LockResult, show
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
 from locks.node.node import Node, NodeStatistics, Surroundings
+from locks.node.one_client import interrupt_others
 from locks.node.ports import Background, NodePort, PendingCall
 from locks.node.server import Server
 from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Killed, Waiter, current_client
-from locks.runtime.inline import Turn
+from locks.runtime.inline import Journal, Turn
 from locks.sim.application import Application, Client, Violation
 from locks.sim.host import Host
 
@@ -221,13 +222,16 @@ def _add_note(error: BaseException, note: str) -> None:
 class _Turn(Turn):
     """One client runs at a time, so there is no turn to take; but others may go first."""
 
-    def __init__(self, around: _Surroundings) -> None:
-        super().__init__(lambda: None)
+    def __init__(self, around: _Surroundings, journal: Journal, background: Background) -> None:
+        super().__init__(journal, background.run_soon)
         self._around = around
 
-    def run(self, function: Callable[..., object], *args: Any) -> None:
+    def run(self, function: Callable[..., T], *args: Any) -> T:
         self._around.application.pause()
-        function(*args)
+        return function(*args)
+
+    def run_surely(self, function: Callable[..., object], *args: Any) -> None:
+        self.run(function, *args)
 
     def ask(self, question: Callable[..., T], *args: Any) -> T:
         self._around.application.pause()
@@ -291,6 +295,7 @@ class _Agent(Agent):
     def __init__(self, node: NodePort, agent: AgentId, client: AnyClient, **options: Any) -> None:
         super().__init__(node, agent, client, **options)
         self.host = self.node.application.host(self.machine, self._effect)
+        self.abandons = False  # a wait, just now
 
     def start_monitoring(self) -> None:
         """The node says when a client has ended."""
@@ -298,7 +303,9 @@ class _Agent(Agent):
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
         if event == self.machine.unlock:
             self.host.let_go(args[0])
-        self.node.application.note(self.client.name, _in_words(event.__name__, args))
+        if words := _in_words(event.__name__, args):
+            self.node.application.note(self.client.name, words)
+        self.abandons = event == self.machine.abandon
         super().event(event, *args)
 
     def status(self) -> LockResult:
@@ -310,6 +317,7 @@ class _Agent(Agent):
     def has_ended(self, ended: Ended) -> None:
         link, self._link = self._link, False
         super().has_ended(ended)
+        interrupt_others(self)
         if link and ended.reason is not None:
             self.node.executor.run_soon(
                 self.node.application.kill, self.client, Killed(ended.reason)
@@ -338,6 +346,8 @@ class _Dispatch(Dispatch):
 
     def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
         if isinstance(sender, _Agent):
+            if sender.abandons:
+                sender.host.withdrawn()
             self.application.perform(sender.host, list(effects))
             return
         for effect in effects:
@@ -358,8 +368,8 @@ class _Surroundings(Surroundings):
     def executor(self) -> Background:
         return _Background(self)
 
-    def turn(self, finish: Callable[[], object]) -> Turn:
-        return _Turn(self)
+    def turn(self, journal: Journal, background: Background) -> Turn:
+        return _Turn(self, journal, background)
 
     def new_call(self) -> PendingCall:
         return PendingCall(_Waiter(self.application))
@@ -388,7 +398,11 @@ class _Node(Node):
         )
 
     def spawn_agent(
-        self, client: AnyClient | None = None, created: int | None = None, **options: Any
+        self,
+        client: AnyClient | None = None,
+        created: int | None = None,
+        keep: Callable[[Agent], object] | None = None,
+        **options: Any,
     ) -> Agent:
         self.application.pause()
         client = current_client() if client is None else client
@@ -400,7 +414,7 @@ class _Node(Node):
             )
         if client.dead:
             self.application.soon(self._client_ended, client)
-        return super().spawn_agent(client, created, **options)
+        return super().spawn_agent(client, created, keep, **options)
 
     def stop(self) -> None:
         program._default = self
@@ -419,7 +433,9 @@ class _Node(Node):
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:
-    """What a client does, for the trace."""
+    """What a client does, for the trace; nothing if it is not the client who does it."""
+    if event in ("hold_up", "held_up", "interrupt"):
+        return ""
     if event == "ask_all":
         return "asks for " + ", ".join(f"{mode} {show(lock_id)}" for lock_id, mode, *_ in args[0])
     if event in ("unlock", "surrender"):

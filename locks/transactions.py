@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from locks.api import checked_object
 from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, LockLost, MisuseError
@@ -16,6 +16,7 @@ from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
 from locks.program import default_node
 from locks.runtime import Event
+from locks.runtime.leaving import Leaving, entering
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
 
@@ -64,26 +65,49 @@ class Transaction:
     def __enter__(self) -> Transaction:
         if self._agent is not None:
             raise MisuseError("a transaction can't be entered twice; make a new one")
-        self._agent = default_node().spawn_agent(
-            created=self._created,
-            abort_on_deadlock=self._abort,
-            await_nodes=self._await_nodes,
-        )
-        self._agent.on_lost = self._on_lost
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        agent = self.agent
+        hold = entering(self)
         try:
-            agent.end()
+            agent = default_node().spawn_agent(
+                created=self._created,
+                keep=self._keep,
+                abort_on_deadlock=self._abort,
+                await_nodes=self._await_nodes,
+            )
+            agent.on_lost = self._on_lost
+            if hold is not None:
+                hold.held = agent
+            return self
+        except BaseException:
+            if self._agent is not None:
+                self._agent.let_go()
+            raise
+
+    def _keep(self, agent: Agent) -> None:
+        self._agent = agent
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __exit__ = Leaving()
+
+    def leave(self, held: Agent | None, error: BaseException | None) -> None:
+        """The block is left; see `locks.runtime.leaving`."""
+        try:
+            self.agent.leave()
         except (AgentEnded, DeadlockAborted, LockLost):
             if error is None:
                 raise
+
+    def let_go(self, held: Agent) -> None:
+        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        held.let_go()
 
     @overload
     def lock(
@@ -132,8 +156,13 @@ class Transaction:
         """
         agent = self.agent
         wanted = checked_object(agent.node, lock_id, mode, nodes, require)
-        agent.lock_all((wanted,), self._timeout if timeout is None else timeout)
-        return agent.token(wanted[0]) if nodes is None else None
+        call = agent.node.new_call()
+        try:
+            agent.lock_by(call, (wanted,), self._timeout if timeout is None else timeout)
+            return agent.token(wanted[0]) if nodes is None else None
+        except BaseException:
+            agent.give_up(call)
+            raise
 
     def read_lock(self, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
         """Lock an id together with other readers; see `lock`."""
@@ -169,7 +198,12 @@ class Transaction:
         agent = self.agent
         wanted = [checked_object(agent.node, i, "write", nodes, require) for i in write]
         wanted += [checked_object(agent.node, i, "read", nodes, require) for i in read]
-        agent.lock_all(wanted, self._timeout if timeout is None else timeout)
+        call = agent.node.new_call()
+        try:
+            agent.lock_by(call, wanted, self._timeout if timeout is None else timeout)
+        except BaseException:
+            agent.give_up(call)
+            raise
 
     def unlock(self, lock_id: Sequence[Any]) -> None:
         """Release a lock before the block ends.
@@ -203,8 +237,8 @@ class Transaction:
 
     @property
     def deadlocks(self) -> tuple[Deadlock, ...]:
-        """The deadlocks of this transaction that were resolved so far."""
-        return tuple(self.agent.machine.deadlocks)
+        """The deadlocks of this transaction that were resolved so far; the newest 100."""
+        return self.agent.deadlocks()
 
 
 def transaction(
@@ -250,7 +284,8 @@ def run_transaction(
         What the function returned.
 
     Raises:
-        DeadlockAborted: It was aborted once more than `retries` times.
+        DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the
+            caller is to be run again (`Deadlock.run_again`), in which this one is nested.
     """
     if not isinstance(retries, int) or retries < 0:
         raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
@@ -260,6 +295,6 @@ def run_transaction(
             with Transaction(timeout, "abort", created) as tx:
                 return function(tx)
         except DeadlockAborted as error:
-            if retries == 0 or error.deadlock.agent != tx.agent.id:
+            if retries == 0 or error.deadlock.run_again != tx.agent.id:
                 raise
             retries -= 1

@@ -226,4 +226,4 @@ def _ask(node: Node | None, scope: Any, question: Callable[[Scope], T]) -> T:
         raise InvalidOption(f"a scope's name is text, such as {SCOPE!r}, not {scope!r}")
     Atom(name)  # refuses what is too long
     asked = default_node() if node is None else node
-    return asked.turn.ask(lambda: question(scope_of(asked, name)))
+    return asked.turn.run(lambda: question(scope_of(asked, name)))

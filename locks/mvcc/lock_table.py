@@ -29,7 +29,7 @@ from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, 
 from locks.mvcc.records import Guard
 from locks.mvcc.table import LockStates
 from locks.runtime import Waiter, interrupts
-from locks.runtime.inline import InlineActor, Turn
+from locks.runtime.inline import InlineActor, Turn, Work, raised_in
 
 __all__ = ["Deadlocks", "LockTable", "Push"]
 
@@ -52,6 +52,52 @@ OPERATIONS = (
 """What may be sent as a message; `wait_for` would block its receiver."""
 
 _log = logging.getLogger("locks.mvcc")
+
+
+class _Journal:
+    """What a turn of a table works on.
+
+    Its operations raise what they refuse before they change anything. One that is cut short otherwise
+    can't be undone: then nobody can rely on the table any more, and it is stopped.
+    """
+
+    news = ()
+
+    def __init__(self, finish: Callable[[], object], stop: Callable[[object], object]) -> None:
+        self._finish = finish
+        self._stop = stop
+        self.torn = False
+
+    def conclude(self, work: Work | None = None) -> None:
+        self._finish()
+        if work is not None:
+            work.done = True
+        self.torn = False
+
+    def mend(self, error: BaseException | None = None) -> None:
+        if self.torn and (error is None or not self.refuses(error)):
+            _log.error("a lock table was interrupted, and is stopped", exc_info=error)
+            self._stop(error or "an operation was cut short")
+        self.torn = False
+
+    def refuses(self, error: BaseException) -> bool:
+        return raised_in(error, "locks.mvcc.")
+
+    def cannot_do(self, work: Work, error: BaseException) -> bool:
+        _log.error("%s has failed in a lock table", work.function, exc_info=error)
+        return False
+
+    def can_tell_past(self, question: Callable[..., object]) -> bool:
+        return False
+
+    def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
+        raise AssertionError("a lock table does not know its past")
+
+    def tell(self) -> None:
+        """There is nothing to tell."""
+
+    def leave_it(self, function: Callable[[], object]) -> None:
+        """There is no background: whoever takes the next turn catches up."""
 
 
 class LockTable(InlineActor):
@@ -94,7 +140,8 @@ class LockTable(InlineActor):
                 "with two transactions and a key",
                 value=repr(push),
             )
-        super().__init__(Turn(self._finish))
+        self._journal = _Journal(self._finish, self.stop_inline)
+        super().__init__(Turn(self._journal, self._journal.leave_it))
         self._states = LockStates(detect=deadlocks != "push")
         self._push_after = None if deadlocks == "graph" else float(push_after)
         self._push = push
@@ -146,9 +193,13 @@ class LockTable(InlineActor):
             self.turn.run(self._answer, answers, question, (request, txn, guard))
         except BaseException:
             if answers and guard is None:  # Ctrl-C: the new guard is returned to no caller
-                self.turn.run(self._states.dequeue, answers[0][1])
+                self.turn.run_surely(self._dequeue_again, answers[0][1])
             raise
         return answers[0]
+
+    def _dequeue_again(self, guard: Guard) -> None:
+        if not self._stopped:
+            self._states.dequeue(guard)
 
     def add_discovered_lock(self, guard: Guard, intent: Intent) -> bool:
         """Take in a lock that the table did not know: the request found its intent in the store.
@@ -253,7 +304,7 @@ class LockTable(InlineActor):
             if self._ask(self._park, guard, waiter):
                 waiter.wait(seconds)
         finally:
-            self.turn.run(self._unpark, guard, waiter)
+            self.turn.run_surely(self._unpark, guard, waiter)
 
     def _park(self, guard: Guard, waiter: Waiter) -> bool:
         """Have the waiter woken when the guard waits no more; `False` if it does not wait now."""

@@ -9,16 +9,16 @@ raised into it, withdraws its requests.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import gevent
 import pykka
-from gevent import monkey
+from gevent import getcurrent, monkey
 
 from locks.core.agent.machine import AgentMachine, Flag, Object
-from locks.core.messages import AgentMessage, AnswerWait, Ended, Lost
+from locks.core.messages import AgentMessage, AnswerWait, Ended, Lost, Surrendered
 from locks.errors import (
     AgentEnded,
     InvalidOption,
@@ -27,19 +27,20 @@ from locks.errors import (
     LockTimeout,
     MisuseError,
     NotClient,
-    WaitsForItself,
+    NotHeld,
 )
 from locks.model import (
-    RIVALS,
     AgentId,
+    Deadlock,
     LockId,
     LockInfo,
     LockResult,
     Notification,
     check_timeout,
-    related,
     show,
 )
+from locks.node.history import History
+from locks.node.one_client import hold_up_others, interrupt_others
 from locks.node.ports import NodePort, PendingCall
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
@@ -49,13 +50,14 @@ from locks.runtime import (
     Monitor,
     current_client,
     exit_client,
-    monitor,
     tell,
 )
 from locks.runtime.inline import InlineActor
 from locks.wire import pack_notification
 
-__all__ = ["Agent", "NotifyTarget", "name_of"]
+__all__ = ["Agent", "NotifyTarget", "name_of", "not_held"]
+
+T = TypeVar("T")
 
 NotifyTarget = bool | Callable[[Notification], object]
 
@@ -79,12 +81,16 @@ class Agent(InlineActor):
             greenlet.
     """
 
+    long: ClassVar[int] = 1000
+
     __slots__ = (
+        "_here",
         "_link",
         "_lost",
         "_monitor",
         "_notified",
         "client",
+        "history",
         "id",
         "machine",
         "node",
@@ -97,6 +103,7 @@ class Agent(InlineActor):
         agent: AgentId,
         client: Client,
         *,
+        here: bool = False,
         link: bool = False,
         notify: NotifyTarget = False,
         abort_on_deadlock: bool = False,
@@ -109,15 +116,18 @@ class Agent(InlineActor):
         self.client = client
         self._link = link
         self._notified: Callable[[Notification], object] | None = None
-        self.machine = AgentMachine(
+        made = (
             agent,
             name_of(client),
             node.alive,
-            abort_on_deadlock=abort_on_deadlock,
-            await_nodes=await_nodes,
-            monitor_nodes=monitor_nodes,
-            notify=bool(notify),
+            abort_on_deadlock,
+            await_nodes,
+            monitor_nodes,
+            bool(notify),
         )
+        self.machine = AgentMachine(*made)
+        self.history: History = [(self.machine.load, (made,))]
+        self._here = getcurrent() if here else None
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
@@ -134,7 +144,8 @@ class Agent(InlineActor):
 
     def start_monitoring(self) -> None:
         """Watch over the client; the transaction ends with it."""
-        self._monitor = monitor(self.client, self._client_down)
+        self._monitor = Monitor(self._client_down)  # known before it begins, to be cancelled
+        self._monitor.begin(self.client)
 
     def receive(self, message: Any) -> None:
         """Take in an `AgentMessage`."""
@@ -144,15 +155,21 @@ class Agent(InlineActor):
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
-        self.node.perform(self, self.machine.receive(message))
+        self.event(self.machine.receive, message)
+        if type(message) is Surrendered:
+            interrupt_others(self)
 
     def settle(self) -> None:
         """All that there was is taken in: look for deadlocks."""
-        self.node.perform(self, self.machine.settle())
+        self.event(self.machine.settle)
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
-        """Run one event of the machine, in a turn."""
-        self.node.perform(self, event(*args))
+        """Put one event of the machine down, run it, and do what it wants done; in a turn."""
+        node = self.node
+        step = (event, args)
+        node.touched.append((self, step))
+        self.history.append(step)
+        node.perform(self, event(*args))
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it."""
@@ -180,6 +197,7 @@ class Agent(InlineActor):
 
     def has_ended(self, ended: Ended) -> None:
         """The machine has ended; so does the actor."""
+        self._here = None
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
@@ -220,6 +238,8 @@ class Agent(InlineActor):
 
     def check_client(self) -> None:
         """Raise `NotClient` unless it is the client who calls."""
+        if self._here is not None and getcurrent() is self._here:
+            return
         client = current_client()
         if client is not self.client and client != self.client and not self._is_patched_thread():
             raise NotClient(
@@ -245,17 +265,36 @@ class Agent(InlineActor):
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
         call = self.node.new_call()
+        try:
+            return self.lock_by(call, objects, timeout)
+        except BaseException:
+            self.give_up(call)
+            raise
+
+    def lock_by(
+        self, call: PendingCall, objects: Sequence[Object], timeout: float | None
+    ) -> LockResult:
+        """The same; whoever calls gives the call up if this, or what comes after it, fails."""
         return self._wait(call, timeout, self.machine.ask_all, objects, call)
+
+    def give_up(self, call: PendingCall) -> None:
+        """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
+        if call.begun:
+            self.turn.run_surely(self.event, self.machine.abandon, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
         call = self.node.new_call()
-        return self._wait(call, timeout, self.machine.await_all, call)
+        try:
+            return self._wait(call, timeout, self.machine.await_all, call)
+        except BaseException:
+            self.give_up(call)
+            raise
 
     def unlock(self, lock_id: LockId) -> None:
         """Release one id."""
         self.check_client()
-        self.turn.run(self.unlock_now, lock_id)
+        self.turn.run_surely(self.unlock_now, lock_id)
 
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
@@ -271,7 +310,7 @@ class Agent(InlineActor):
     def change_flag(self, flag: Flag, value: NotifyTarget) -> None:
         """Change an option of the running transaction."""
         self.check_client()
-        self.machine.check_alive()
+        self.turn.ask(self.machine.check_alive)
         if flag == "notify":
             if value:
                 self._set_notified(value)
@@ -283,22 +322,39 @@ class Agent(InlineActor):
 
     def status(self) -> LockResult:
         """Status and deadlocks so far."""
-        self.machine.check_alive()
         if current_client() != self.client:
-            return self.turn.ask(self.machine.result)
-        return self.turn.ask(self.machine.tell_status)
+            return self._ask(self.machine.result)
+        return self.turn.run(self._tell_status)
+
+    def _tell_status(self) -> LockResult:
+        self.machine.check_alive()
+        self.event(self.machine.told_status)
+        return self.machine.result()
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
-        self.machine.check_alive()
-        return self.turn.ask(self.machine.lock_info)
+        return self._ask(self.machine.lock_info)
+
+    def _ask(self, question: Callable[..., T], *args: Any) -> T:
+        """Ask a question in a turn; raise why the transaction has ended, if it has."""
+
+        def ask() -> T:
+            self.machine.check_alive()
+            return question(*args)
+
+        answer: T = self.turn.ask(ask)
+        return answer
 
     def token(self, lock_id: LockId, timeout: float | None = None) -> int:
         """The fencing token of a lock that is held; on several nodes they are asked first."""
         token = self.turn.ask(self.known_token, lock_id)
         if token is None:
             call = self.node.new_call()
-            token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            try:
+                token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+            except BaseException:
+                self.give_up(call)
+                raise
             if token is None:
                 raise LockTimeout(
                     f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
@@ -356,8 +412,67 @@ class Agent(InlineActor):
     def end(self) -> None:
         """End the transaction."""
         self.check_client()
+        self.turn.run_surely(self._leave)
+
+    def leave(self) -> None:
+        """End the transaction as its block is left, in whatever thread that is.
+
+        Raises:
+            LocksError: Why it has ended before.
+        """
+        self.turn.run_surely(self._leave)
+
+    def _leave(self) -> None:
         self.machine.check_alive()
-        self.turn.run(self.event, self.machine.end)
+        self.event(self.machine.end)
+
+    def deadlocks(self) -> tuple[Deadlock, ...]:
+        """The deadlocks of the transaction that were resolved so far, also when it has ended."""
+        return self.turn.ask(lambda: tuple(self.machine.deadlocks))
+
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        # A client that has just begun has asked for nothing, and needs no turn to know it.
+        return len(self.history) > 1 and self.turn.ask(self.machine.asks_for, lock_id)
+
+    def holds(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for and is held, in a transaction that has not ended."""
+        return self.turn.ask(lambda: self.machine.ended is None and self.machine.holds(lock_id))
+
+    def release(self, lock_id: LockId) -> None:
+        """Release one id that is held; with the last one the transaction ends. In whatever thread.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._release, lock_id)
+
+    def _release(self, lock_id: LockId) -> None:
+        if self.machine.ended is not None or not self.machine.holds(lock_id):
+            raise not_held(lock_id)
+        self.unlock_now(lock_id)
+        self._end_if_idle()
+
+    def let_go_of(self, lock_id: LockId) -> None:
+        """Release one id if it is held or asked for; it is done in any case."""
+        self.turn.run_surely(self._let_go_of, lock_id)
+
+    def _let_go_of(self, lock_id: LockId) -> None:
+        if self.machine.ended is None and self.machine.asks_for(lock_id):
+            self.unlock_now(lock_id)
+            self._end_if_idle()
+
+    def end_if_idle(self) -> None:
+        """End the transaction if nothing is asked for in it."""
+        self.turn.run_surely(self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if self.machine.ended is None and self.machine.empty:
+            self.event(self.machine.end)
+
+    def let_go(self) -> None:
+        """End the transaction, whoever calls, if it has not ended; it is done in any case."""
+        self.turn.run_surely(self.event, self.machine.end)
 
     def _wait(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
@@ -365,7 +480,7 @@ class Agent(InlineActor):
         result = self._await(call, timeout, event, *args)
         if result is None:
             wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-            self.turn.run(self.event, self.machine.abandon, call)
+            self.turn.run(self._give_up_waiting, call)
             result = call.result  # it may have come just now
             if result is None:
                 raise self._timed_out(wanted, timeout, withdrawn=event == self.machine.ask_all)
@@ -373,50 +488,26 @@ class Agent(InlineActor):
                 raise result
         return result  # type: ignore[no-any-return]
 
+    def _give_up_waiting(self, call: PendingCall) -> None:
+        """The time is over; an answer that came just now counts."""
+        if call.result is None:
+            self.event(self.machine.abandon, call)
+
     def _await(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> Any:
         """Run an event that answers `call`; return the answer, `None` if it did not come."""
         check_timeout(timeout)
         self.check_client()
-        try:
-            self.turn.run(self.event, event, *args)
-            if call.result is None:
-                own = self.node.clients.get(self.client, ())
-                if len(own) > 1:
-                    self._check_own(list(own))
-                call.waiter.wait(timeout)
-        except MisuseError:
-            if call.result is None:
-                self.turn.run(self.event, self.machine.abandon, call)
-            raise
-        except BaseException:
-            self.turn.run(self.event, self.machine.abandon, call)
-            raise
+        call.begun = True
+        self.turn.run(self.event, event, *args)
+        if call.result is None:
+            if len(self.node.clients.get(self.client, ())) > 1:
+                self.turn.run(hold_up_others, self, call, timeout != 0)
+            call.waiter.wait(timeout)
         if isinstance(call.result, Exception):
             raise call.result
         return call.result
-
-    def _check_own(self, others: Iterable[Agent]) -> None:
-        """Raise `WaitsForItself` if another transaction of the same client is in the way."""
-        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-        for other in others:
-            if other is self:
-                continue
-            for held in self.turn.ask(other.machine.lock_info):
-                for info in wanted:
-                    if (
-                        held.granted
-                        and related(held.lock_id, info.lock_id)
-                        and held.mode in RIVALS[info.mode]
-                    ):
-                        raise WaitsForItself(
-                            f"{self.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
-                            f"has {held.mode} {show(held.lock_id)} itself in another transaction "
-                            f"({other.id}), and would wait for ever. Take both in one transaction",
-                            lock_id=info.lock_id,
-                            holder=other.id,
-                        )
 
     def _timed_out(
         self, wanted: list[LockInfo], timeout: float | None, withdrawn: bool
@@ -429,13 +520,19 @@ class Agent(InlineActor):
             if contender.agent != self.id
         ]
         held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+        lost = self.turn.ask(self.machine.lost)
         return LockTimeout(
             f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
             + (f"held by {held_by}; " if held_by else "")
-            + ("the request was withdrawn" if withdrawn else "the requests stay"),
+            + ("the request was withdrawn" if withdrawn else "the requests stay")
+            + (
+                f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}"
+                * bool(lost)
+            ),
             lock_ids=ids,
             holders=holders,
             timeout=timeout,
+            lost=lost,
         )
 
     def _set_notified(self, notify: NotifyTarget) -> None:
@@ -456,6 +553,13 @@ class Agent(InlineActor):
                 "pass notify=function",
                 notify=notify,
             )
+
+
+def not_held(lock_id: LockId) -> NotHeld:
+    """The error of a client that releases what it does not hold."""
+    return NotHeld(
+        f"{show(lock_id)} is not held by the caller; it can't be released", lock_id=lock_id
+    )
 
 
 def name_of(client: Client) -> str:

@@ -207,7 +207,7 @@ class Cluster:
         link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
         self.distribution.pace_changed()
         self._learn(name, known)
-        self.node.server.machine.raise_to(version)
+        self.node.server.raise_to(version)
         if name not in self.members:
             self.joined(name)
         # The nodes that were greeted before this was learned are told of it, too.

@@ -1,12 +1,21 @@
-"""The queue of messages between a node's actors, and how effects are carried out.
+"""The queue of messages between a node's actors, how effects are carried out, and the node's journal.
 
 All actors of a node take one turn (`locks.runtime.inline`): the caller runs what follows from its call at
 once, in its own thread or greenlet, until every message is delivered. Then agents that learned something
 look for deadlocks (so an agent has taken in all that has come before it looks), and the messages that
 this brings about are delivered in the same way. Messages between two actors keep their order. Foreign code
-(notifications, watchers, monitors) never runs within a turn; it is handed to the node's executor.
+(notifications, watchers, monitors) never runs within a turn; it is handed to the node's executor, and
+what a trace is told, it is told when the turn is over.
 
-Everything here is for the turn.
+**How a turn is undone and completed.** Machines are deterministic, so an actor's machine is what its
+history makes of it (`locks.node.history`). Each event is put down before it is carried out, and
+`touched` has what was put down in this turn. What goes out of the machines is gathered in `_outbox`. So
+until the turn is committed, by one assignment, nothing has happened but in the machines of `touched`:
+`mend` cuts their histories and has the machines made anew from them.
+After it, the outbox is carried out, each effect at least once; all of them are such that twice is as
+good as once.
+
+Everything here is for the turn, but `tell`.
 """
 
 from __future__ import annotations
@@ -15,7 +24,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import pykka
 
@@ -39,17 +48,24 @@ from locks.errors import AgentEnded, assert_never
 from locks.model import AgentId
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
+from locks.node.history import Event, begin, is_outgrown, past, replay
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
 from locks.runtime import tell
+from locks.runtime.inline import EXHAUSTED, Work, native_lock, raised_in
 
 __all__ = ["Dispatch", "Trace"]
 
 logger = logging.getLogger("locks")
 
 Trace = Callable[[Any, Any, Any], object]
+T = TypeVar("T")
+
 Actor = Server | Agent
+
+TURNS = 128  # between two looks at how long histories have grown
+PATIENCE = 4  # how often something is tried that fails, before it is given up
 
 
 class Dispatch:
@@ -91,52 +107,75 @@ class Dispatch:
         self._on_broken = on_broken
         self._queue: deque[tuple[Actor, Any]] = deque()
         self._unsettled: dict[Agent, None] = {}
+        self.torn = False
+        self.touched: list[tuple[Actor, Event]] = []
+        self._outbox: deque[tuple[Actor, Any]] = deque()
+        self._turns = TURNS
+        self._counted: list[Any] = []  # messages that are counted
+        self._traced: list[tuple[Any, Any, Any]] = []
+        self._committed: Work | bool = False  # the work that was done, if it was work
+        self._arrived: tuple[tuple[Actor, Any], ...] = ()  # what came in after the commit
+        self._at: Actor | None = None  # who takes in a message just now
+        self._culprit: Actor | None = None
+        self._stuck: tuple[Any, int] = (None, 0)  # an effect that could not be carried out
+        self.news: deque[tuple[Any, Any, Any]] = deque()
+        self._telling = native_lock()
 
     def deliver(self, receiver: Actor, message: ServerMessage | AgentMessage) -> None:
         """Put a message into the queue."""
         self._queue.append((receiver, message))
 
     def perform(self, sender: Actor, effects: Sequence[ServerEffect | AgentEffect]) -> None:
-        """Do what a machine wants done."""
+        """Put messages for actors of this node into the queue, and all else into the outbox."""
         for effect in effects:
             receiver: Actor | None
             if isinstance(effect, ToServer):
                 if effect.node != self._name:
-                    self._send(sender, effect.node, effect.message)
+                    self._put_out(sender, effect, effect.node)
                     continue
                 receiver = self.server
             elif isinstance(effect, ToAgent):
                 if effect.agent.node != self._name:
-                    self._send(sender, effect.agent, effect.message)
+                    self._put_out(sender, effect, effect.agent)
                     continue
                 receiver = self.agents.get(effect.agent)
             else:
-                self.perform_here(sender, effect)
+                self._outbox.append((sender, effect))
                 continue
             if receiver is not None:
                 self._queue.append((receiver, effect.message))
                 if self.trace is not None:
-                    self.trace(sender, receiver, effect.message)
+                    self._traced.append((sender, receiver, effect.message))
+
+    def _put_out(self, sender: Actor, effect: ToServer | ToAgent, receiver: str | AgentId) -> None:
+        """Put a message for an actor of another node into the outbox."""
+        self._outbox.append((sender, effect))
+        if self.trace is not None:
+            self._traced.append((sender, receiver, effect.message))
 
     def perform_here(
-        self, sender: Actor, effect: AnswerWait | Notify | Lost | Ended | ToWatcher
+        self,
+        sender: Actor,
+        effect: AnswerWait | Notify | Lost | Ended | ToWatcher | ToServer | ToAgent,
     ) -> None:
-        """Carry out an effect that is not a message to an actor."""
-        if isinstance(effect, ToWatcher):
-            self._tell_watcher(effect)
-            return
-        assert isinstance(sender, Agent)
+        """Carry out an effect that is not a message to an actor of this node."""
         if isinstance(effect, AnswerWait):
             wait: Any = effect.wait  # the shell's own: `PendingCall`, or one for another node
             wait.answer(effect.result)
         elif isinstance(effect, Ended):
+            assert isinstance(sender, Agent)
             self.agents.pop(sender.id, None)
-            self._unsettled.pop(sender, None)
             self._on_ended(sender)
             sender.has_ended(effect)
+        elif isinstance(effect, (ToServer, ToAgent)):
+            self._send(sender, effect)
+        elif isinstance(effect, ToWatcher):
+            self._tell_watcher(effect)
         elif isinstance(effect, Notify):
+            assert isinstance(sender, Agent)
             sender.notify(effect.notification)
         elif isinstance(effect, Lost):
+            assert isinstance(sender, Agent)
             sender.has_lost(effect)
         else:
             assert_never(effect)
@@ -148,63 +187,191 @@ class Dispatch:
         told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
         self._executor.run_soon(told, effect.view)
 
-    def _send(self, sender: Actor, receiver: str | AgentId, message: Any) -> None:
+    def _send(self, sender: Actor, effect: ToServer | ToAgent) -> None:
         """Send a message to a lock server, or an agent, of another node."""
-        if self.trace is not None:
-            self.trace(sender, receiver, message)
         if self.cluster is None:
             return  # an agent that has never been here: the simulator's
-        if isinstance(receiver, AgentId):
-            self.cluster.to_agent(receiver, message)
+        if isinstance(effect, ToAgent):
+            self.cluster.to_agent(effect.agent, effect.message)
         else:
             assert isinstance(sender, Agent)
-            self.cluster.to_server(receiver, sender.id, message)
+            self.cluster.to_server(effect.node, sender.id, effect.message)
 
     # --- The end of a turn ----------------------------------------------------------------------
 
-    def finish(self) -> None:
-        """Deliver all messages, let agents look for deadlocks, and so on until all is quiet."""
+    def conclude(self, work: Work | None = None) -> None:
+        """Deliver all messages, let agents look for deadlocks, until all is quiet; then commit it."""
         queue = self._queue
         unsettled = self._unsettled
         while True:
             while queue:
                 receiver, message = queue.popleft()
-                try:
-                    receiver.handle(message)
-                except Exception as error:
-                    self.crashed(receiver, error)
-                    continue
+                self._at = receiver
+                receiver.handle(message)
                 if type(receiver) is Agent:
                     kind = type(message)
-                    if kind is Knowledge:
-                        self._counters.knowledge += 1
-                    elif kind is Surrendered:
-                        self._count_deadlock(message)
+                    if kind is Knowledge or kind is Surrendered:
+                        self._counted.append(message)
                     if receiver.machine.unsettled:
                         unsettled[receiver] = None
             if unsettled:
                 agent = next(iter(unsettled))
                 del unsettled[agent]
-                try:
-                    agent.settle()
-                except Exception as error:
-                    self.crashed(agent, error)
-            elif self.cluster is None or not self.cluster.flush():
+                self._at = agent
+                agent.settle()
+                continue
+            self._committed = True if work is None else work
+            self._publish()
+            if not queue and (self.cluster is None or not self.cluster.flush()):
+                self.torn = False
                 return
 
-    def _count_deadlock(self, answer: Surrendered) -> None:
-        report = answer.message.report
-        if answer.done and report is not None:
-            self._counters.deadlocks += 1
-            self._counters.aborted += report.action == "aborted"
+    def _publish(self) -> None:
+        """The turn is committed: carry out what is to be done outside of the machines."""
+        committed = self._committed
+        if committed is not True and committed is not False:
+            committed.done = True
+        outbox = self._outbox
+        while outbox:
+            sender, effect = outbox[0]
+            try:
+                self.perform_here(sender, effect)
+            except Exception as error:
+                if not self._is_hopeless(effect, error):
+                    raise
+            outbox.popleft()
+        # Of what was carried out, something may be for an actor here.
+        if self._counted or self._traced or self._queue or self._arrived:
+            self._note()
+        self._at = None
+        self.touched.clear()
+        self._committed = False
+        self._turns -= 1
+        if self._turns <= 0:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Begin histories anew that have grown long; between two turns, now and then."""
+        self._turns = max(TURNS, len(self.agents) // 4)
+        actors: list[Actor] = [self.server, *self.agents.values()]
+        for actor in actors:
+            if is_outgrown(actor.history, actor.machine, actor.long):
+                actor.history = begin(actor.machine)
+
+    def _note(self) -> None:
+        """What is seldom to be noted when a turn is committed."""
+        self._arrived = tuple(self._queue)
+        self.news += self._traced
+        self._traced.clear()
+        for message in self._counted:
+            if isinstance(message, Knowledge):
+                self._counters.knowledge += 1
+            else:
+                report = message.message.report
+                if message.done and report is not None:
+                    self._counters.deadlocks += 1
+                    self._counters.aborted += report.action == "aborted"
+        self._counted.clear()
+
+    def _is_hopeless(self, effect: Any, error: Exception) -> bool:
+        """Whether an effect fails again and again, though nobody is interrupted."""
+        before, tries = self._stuck
+        self._stuck = (effect, tries + 1 if effect is before else 1)
+        if self._stuck[1] < PATIENCE or isinstance(error, EXHAUSTED):
+            return False
+        logger.error("%r could not be carried out", effect, exc_info=error)
+        return True
+
+    # --- Turns that were interrupted ------------------------------------------------------------
+
+    def mend(self, error: BaseException | None = None) -> None:
+        """Undo what was not committed, complete what was."""
+        if self._committed is not False:
+            self._publish()
+        else:
+            self._culprit = self._at
+            refused = error is not None and self.refuses(error)
+            actors: dict[Actor, None] = {}
+            for actor, step in reversed(self.touched):
+                actors[actor] = None
+                if actor.history[-1] is step:
+                    actor.history.pop()
+            if not refused:
+                for actor in actors:
+                    replay(actor.history)
+            for kept in (self._unsettled, self._outbox, self._counted, self._traced, self._queue):
+                kept.clear()
+            self._at = None
+            self.touched.clear()
+            self._queue += self._arrived
+        if self._queue or (self.cluster is not None and self.cluster.flush()):
+            self.conclude()
+        self.torn = False
+
+    def refuses(self, error: BaseException) -> bool:
+        """Whether an error is the refusal of a call, raised by a machine that changed nothing.
+
+        It is raised by the very code of a machine, which no exception is that comes from elsewhere, and
+        nothing has happened in the turn before.
+        """
+        if self._at is not None or len(self.touched) > 1:
+            return False
+        if self.touched:
+            return raised_in(error, "locks.core.")
+        return raised_in(error, "locks.core.", "locks.node.")
+
+    def cannot_do(self, work: Work, error: BaseException) -> bool:
+        """Work can't be done: an agent that is broken goes alone; without its server a node does."""
+        culprit = self._culprit
+        work.tries += 1
+        if work.tries <= PATIENCE or isinstance(error, MemoryError):
+            return True
+        logger.error("%s has crashed", culprit or work.function, exc_info=error)
+        if isinstance(culprit, Agent) and culprit.is_alive():
+            text = f"transaction {culprit.id} has crashed: {error!r}"
+            try:
+                culprit.event(culprit.machine.end, AgentEnded(text, agent=culprit.id))
+                self.conclude()
+                return True
+            except Exception:
+                self.mend()
+        self._on_broken()
+        self.conclude()
+        return False
+
+    def can_tell_past(self, question: Callable[..., object]) -> bool:
+        """Whether it is a question to the machine of the lock server."""
+        return getattr(question, "__self__", None) is self.server.machine
+
+    def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
+        """What the lock server would have answered at the beginning of the turn."""
+        machine = self.server.machine
+        steps = {id(step) for actor, step in self.touched if actor is self.server}
+        if steps and not self._committed:
+            history = [step for step in self.server.history if id(step) not in steps]
+            machine = past(machine, history)
+        answer: T = question.__func__(machine, *args)  # type: ignore[attr-defined]
+        return answer
+
+    def tell(self) -> None:
+        """Tell the trace what was said in turns that are over; one thread does it at a time."""
+        while self.news and self._telling.acquire(False):
+            try:
+                while self.news:
+                    said = self.news.popleft()
+                    if self.trace is not None:
+                        self.trace(*said)
+            except Exception:
+                logger.exception("a trace has failed")
+            finally:
+                self._telling.release()
+
+    # --- All agents -----------------------------------------------------------------------------
 
     def tell_agents(self, event: Callable[[AgentMachine, str], list[Any]], node: str) -> None:
         """Another node's lock server is there, or gone: tell all agents."""
         for agent in list(self.agents.values()):
-            try:
-                agent.event(event, agent.machine, node)
-            except Exception as error:
-                self.crashed(agent, error)
+            agent.event(event, agent.machine, node)
             if agent.machine.unsettled:
                 self._unsettled[agent] = None
 
@@ -213,16 +380,3 @@ class Dispatch:
         for agent in list(self.agents.values()):
             text = f"node {self._name} {why}; transaction {agent.id} has ended"
             agent.event(agent.machine.end, AgentEnded(text, agent=agent.id))
-
-    def crashed(self, actor: Actor, error: Exception) -> None:
-        """An actor broke down in the middle of a message; what it knows can't be trusted any more.
-
-        An agent goes alone. Without its lock server, a node can vouch for nothing.
-        """
-        self._executor.run_soon(partial(logger.error, "%s has crashed", actor, exc_info=error))
-        if isinstance(actor, Agent):
-            text = f"transaction {actor.id} has crashed: {error!r}"
-            actor.event(actor.machine.end, AgentEnded(text, agent=actor.id))
-        else:
-            self._queue.clear()
-            self._on_broken()

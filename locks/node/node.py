@@ -28,7 +28,7 @@ from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
 from locks.runtime import Client, Executor, current_client, end_all, interrupts
-from locks.runtime.inline import Turn
+from locks.runtime.inline import Journal, Turn
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
 __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
@@ -60,9 +60,9 @@ class Surroundings:
         """Where the node calls foreign code."""
         return Executor.choose()
 
-    def turn(self, finish: Callable[[], object]) -> Turn:
+    def turn(self, journal: Journal, background: Background) -> Turn:
         """The turn that the node's actors take."""
-        return Turn(finish)
+        return Turn(journal, background.run_soon)
 
     def new_call(self) -> PendingCall:
         """What a client waits with that calls."""
@@ -86,8 +86,8 @@ class Node:
 
     Args:
         name: Its name, `name@host`.
-        trace: Called with sender, receiver and message for each message between actors, within
-            the turn: it must be quick, and must not call `locks`.
+        trace: Called with sender, receiver and message for each message between actors, in their
+            order, after the turn in which it was sent.
         options: How it takes part in a cluster; `None` if it stays alone.
         surroundings: What it stands on.
 
@@ -120,7 +120,8 @@ class Node:
         self.agents = self._dispatch.agents
         self.deliver = self._dispatch.deliver
         self.perform = self._dispatch.perform
-        self.turn = around.turn(self._dispatch.finish)
+        self.touched = self._dispatch.touched
+        self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
         self.clients: dict[Client, dict[Agent, None]] = {}  # the transactions of each client
         self.holders: dict[Client, Agent] = {}  # the transactions of `locks.Lock`s
@@ -143,7 +144,11 @@ class Node:
     # --- Its life -------------------------------------------------------------------------------
 
     def spawn_agent(
-        self, client: Client | None = None, created: int | None = None, **options: Any
+        self,
+        client: Client | None = None,
+        created: int | None = None,
+        keep: Callable[[Agent], object] | None = None,
+        **options: Any,
     ) -> Agent:
         """Begin a transaction.
 
@@ -151,9 +156,11 @@ class Node:
             client: Whose it is; the caller by default.
             created: The time of creation, in nanoseconds since 1970, that the agent's reference
                 says; now by default.
+            keep: Called with the agent; from then on it is the caller who ends it if anything fails.
             **options: See `locks.begin_transaction`.
         """
         self.check_running()
+        here = client is None
         if client is None:
             client = current_client()
         if options.get("link") and not _can_be_linked(client):
@@ -164,18 +171,31 @@ class Node:
             )
         number = self.new_number(created)
         ref = agent_numbered(number, self.name)
-        agent = self._surroundings.agent_class(self, ref, client, **options)
-        self.agents[ref] = agent
-        self.clients.setdefault(client, {})[agent] = None
+        agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
         try:
+            self.agents[ref] = agent
+            self.clients.setdefault(client, {})[agent] = None
             agent.start_monitoring()
+            self.counters.transactions += 1
+            if keep is not None:
+                keep(agent)
+            return agent
         except (TypeError, ValueError) as error:
-            del self.agents[ref]
-            self._forget(agent)
+            agent.let_go()
             raise InvalidOption(
                 f"client {client!r} can't have a transaction: {error}", client=repr(client)
             ) from error
-        self.counters.transactions += 1
+        except BaseException:
+            agent.let_go()
+            raise
+
+    def holder(self, client: Client) -> Agent:
+        """The transaction of a client's `locks.Lock`s; a new one if it has none."""
+        agent = self.holders.get(client)
+        if agent is None or not agent.is_alive():
+            agent = self.spawn_agent(
+                client, keep=partial(self.holders.__setitem__, client), abort_on_deadlock=True
+            )
         return agent
 
     def _forget(self, agent: Agent) -> None:
@@ -198,7 +218,7 @@ class Node:
         """Stop the node: transactions end, those who wait are told, everything is released."""
         if self.running:
             self.running = False
-            self.turn.run(self._leave)
+            self.turn.run_surely(self._leave)
             end_all(self.dependents)
         if self.server.is_alive():
             if self._shielded:
@@ -206,7 +226,7 @@ class Node:
             watch = self.server.ended()
             if watch is not None:
                 self.executor.run_soon(watch.fire, self.server, "normal")
-            self.turn.run(self._end_services)
+            self.turn.run_surely(self._end_services)
             self.executor.stop(timeout=5)
 
     def _leave(self) -> None:
@@ -218,6 +238,7 @@ class Node:
     def _broken(self) -> None:
         """The lock server has crashed: the node can vouch for nothing."""
         self.running = False
+        self.server.fence()
         self._dispatch.end_agents("has lost its lock server")
         if self.cluster is not None:
             self.cluster.stop("the lock server has crashed")
@@ -346,7 +367,7 @@ class Node:
         if address is not None:
             distribution.options.check_address(address, "connects to")
         self.turn.run(distribution.connect, name, address)
-        waiter = self.turn.ask(partial(cluster.wait_for, name, server=False))
+        waiter = self.turn.run(partial(cluster.wait_for, name, server=False))
         return waiter is None or waiter.wait(timeout)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:
@@ -365,7 +386,7 @@ class Node:
         for name in names:
             waiter = None
             if name != self.name:
-                waiter = self.turn.ask(partial(cluster.wait_for, name, server=True))
+                waiter = self.turn.run(partial(cluster.wait_for, name, server=True))
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             if waiter is not None and not waiter.wait(left):
                 return False
@@ -377,7 +398,7 @@ class Node:
         Returns:
             Whether it was connected.
         """
-        return self.turn.ask(self._needs_cluster().distribution.disconnect, name)
+        return self.turn.run(self._needs_cluster().distribution.disconnect, name)
 
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
 from locks.model import LockId, LockResult, View
+from locks.node.history import Event
 from locks.node.statistics import Counters
 from locks.runtime import Client, Waiter
 from locks.runtime.inline import Turn
@@ -28,12 +29,17 @@ class PendingCall:
 
     Args:
         waiter: What it waits with; a new one by default.
+
+    Attributes:
+        result: The answer, once there is one.
+        begun: Whether anything was asked for with it.
     """
 
-    __slots__ = ("result", "waiter")
+    __slots__ = ("begun", "result", "waiter")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
+        self.begun = False
         self.waiter = Waiter() if waiter is None else waiter
 
     def answer(self, result: LockResult | int | Exception) -> None:
@@ -71,6 +77,7 @@ class NodePort(Protocol):
     name: str
     alive: frozenset[str]  # the nodes whose lock servers can be asked
     turn: Turn
+    touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
     counters: Counters
 
     @property

@@ -35,7 +35,8 @@ from locks.model import (
     show,
 )
 from locks.node.agent import Agent
-from locks.node.ports import NodePort
+from locks.node.one_client import hold_up_others
+from locks.node.ports import NodePort, PendingCall
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.processes import CAST
@@ -93,11 +94,16 @@ class RemoteAgent:
         """See `Agent.ask_for`."""
         self._call("ask", _objects(objects))
 
-    def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
-        """See `Agent.lock_all`."""
+    def lock_by(
+        self, call: PendingCall, objects: Sequence[Object], timeout: float | None
+    ) -> LockResult:
+        """See `Agent.lock_by`."""
         return unpack_result(
             self._wait(timeout, [o[0] for o in objects], "lock", _objects(objects))
         )
+
+    def give_up(self, call: PendingCall) -> None:
+        """See `Agent.give_up`; a call to another node gives itself up when its wait is interrupted."""
 
     def await_all(self, timeout: float | None) -> LockResult:
         """See `Agent.await_all`."""
@@ -220,7 +226,10 @@ class RemoteClients:
                 wait = self._new_wait(agent, caller, tag)
                 try:
                     agent.event(self._begin, agent, wait, verb.name, arguments)
+                    if verb.name != "token":
+                        hold_up_others(agent, wait)
                 except BaseException:
+                    agent.event(agent.machine.abandon, wait)
                     if isinstance(tag, Reference):
                         self._waits.pop((agent, tag), None)
                     raise
@@ -296,7 +305,8 @@ class RemoteClients:
                 agent.event(machine.set_flag, flag, value)
             case "status":
                 _exactly(0, arguments)
-                return pack_result(machine.tell_status())
+                agent.event(machine.told_status)
+                return pack_result(machine.result())
             case "info":
                 _exactly(0, arguments)
                 return [pack_info(info) for info in machine.lock_info()]

@@ -7,7 +7,7 @@ the node's executor, so that a slow watcher does not hold up others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pykka
 
@@ -15,6 +15,7 @@ from locks.core.messages import ServerMessage, Unwatch, Watch
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError
 from locks.model import LockId, View
+from locks.node.history import begin
 from locks.node.ports import NodePort
 from locks.runtime import Down, Monitor, monitor
 from locks.runtime.inline import InlineActor
@@ -32,10 +33,14 @@ class Server(InlineActor):
         first_version: Where the versions of its lock table start.
     """
 
+    long: ClassVar[int] = 200
+
     def __init__(self, node: NodePort, first_version: int) -> None:
         super().__init__(node.turn)
         self.node = node
         self.machine = ServerMachine(node.name, first_version)
+        self.history = begin(self.machine)
+        self._fenced = False
         self._monitors: dict[Watcher, Monitor] = {}
 
     def __str__(self) -> str:
@@ -51,7 +56,23 @@ class Server(InlineActor):
 
     def handle(self, message: Any) -> None:
         """Carry a message out."""
-        self.node.perform(self, self.machine.handle(message))
+        if not self._fenced:
+            machine = self.machine
+            step = (machine.handle, (message,))
+            self.node.touched.append((self, step))
+            self.history.append(step)
+            self.node.perform(self, machine.handle(message))
+
+    def fence(self) -> None:
+        """It is broken: from now on it takes nothing in, so nothing is granted."""
+        self._fenced = True
+
+    def raise_to(self, version: int) -> None:
+        """Give no version from now on that is not larger; in a turn."""
+        step = (self.machine.raise_to, (version,))
+        self.node.touched.append((self, step))
+        self.history.append(step)
+        self.machine.raise_to(version)
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""

@@ -248,7 +248,9 @@ class Distribution:
         """Write what links have to send."""
         unsent = self.unsent
         while unsent:
-            unsent.pop().flush()
+            link = unsent[0]
+            link.flush()
+            unsent.remove(link)
 
     # --- Dialling, in the hub -------------------------------------------------------------------
 

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import ssl
 import struct
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.otp.handshake import Peer
@@ -33,6 +35,8 @@ _LENGTH = struct.Struct(">I")
 _READ = 65536
 _CIPHERTEXT = 16384  # the most that one TLS record holds
 TICK = bytes(4)
+BYTES = "bytes"
+_BYTES = (BYTES,)
 
 
 class Tls:
@@ -114,6 +118,7 @@ class Link:
 
     __slots__ = (
         "_blocked",
+        "_encrypting",
         "_frame_limit",
         "_hub",
         "_on_frame",
@@ -123,6 +128,7 @@ class Link:
         "_raw",
         "_reader",
         "_send_limit",
+        "_sent",
         "_socket",
         "_tls",
         "_turn",
@@ -170,6 +176,8 @@ class Link:
         self._out = bytearray()  # whole frames
         self._raw = bytearray()  # bytes for the socket: the same, or encrypted
         self._partial = bytearray()  # the beginning of a frame that is not complete yet
+        self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
+        self._encrypting = False
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
         self._reader: Any = None
@@ -183,8 +191,7 @@ class Link:
     def send(self, body: bytes) -> None:
         """Send a frame when the turn ends."""
         if self.closed is None:
-            self._out += _LENGTH.pack(len(body))
-            self._out += body
+            self._out.extend(_LENGTH.pack(len(body)) + body)  # a whole frame, or nothing
             self.quiet = False
             if not self._waits_to_flush:
                 self._waits_to_flush = True
@@ -193,36 +200,48 @@ class Link:
     def tick(self) -> None:
         """Send an empty frame, if nothing was sent since this was called last."""
         if self.quiet and not self._blocked and self.closed is None:
-            self._out += TICK
+            self._out.extend(TICK)
             self.flush()
         self.quiet = True
 
     def flush(self) -> None:
         """Write what is to be sent, as much as the socket takes."""
+        if self.closed is None:
+            try:
+                waiting = self._out if self._tls is None else self._encrypted(self._tls)
+                self._cut_sent(waiting)
+                if waiting and not self._blocked:
+                    # Sent, and put down how much: one step, whatever interrupts it.
+                    self._sent.update(zip(_BYTES, map(self._socket.send, (waiting,)), strict=True))
+                    self._cut_sent(waiting)
+            except BlockingIOError:
+                pass
+            except OSError as error:  # ssl.SSLError is one
+                self._turn.post(self.lose, f"can't be written to: {error}")
+                return
+            if len(waiting) > self._send_limit:
+                text = f"{len(waiting)} bytes wait to be sent; the other node does not read them"
+                self._turn.post(self.lose, text)
+            elif waiting and not self._blocked:
+                self._blocked = True
+                run_in_hub(self._hub, self._await_writable)
         self._waits_to_flush = False
-        if self.closed is not None:
-            return
-        raw = self._raw
-        try:
-            if self._tls is not None:
-                self._tls.encrypt(self._out)
-                self._out.clear()
-                raw += self._tls.outgoing()
-            else:
-                raw += self._out
-                self._out.clear()
-            if raw and not self._blocked:
-                del raw[: self._socket.send(raw)]
-        except BlockingIOError:
-            pass
-        except OSError as error:  # ssl.SSLError is one
-            self.lose(f"can't be written to: {error}")
-            return
-        if len(raw) > self._send_limit:
-            self.lose(f"{len(raw)} bytes wait to be sent; the other node does not read them")
-        elif raw and not self._blocked:
-            self._blocked = True
-            run_in_hub(self._hub, self._await_writable)
+
+    def _cut_sent(self, waiting: bytearray) -> None:
+        """Take out what was sent; one step, too: functions of C call each other."""
+        take = iter(partial(self._sent.pop, BYTES, None), None)
+        deque(map(waiting.__delitem__, map(slice, take)), maxlen=0)
+
+    def _encrypted(self, tls: Tls) -> bytearray:
+        if self._encrypting:  # cut short: nobody knows whether it was encrypted
+            raise OSError("encryption was interrupted")
+        if self._out:
+            self._encrypting = True
+            tls.encrypt(self._out)
+            self._out.clear()
+            self._raw += tls.outgoing()
+            self._encrypting = False
+        return self._raw
 
     def _await_writable(self) -> None:
         if self.closed is None:
@@ -233,7 +252,7 @@ class Link:
         self._writer.stop()
         self._writer.close()
         self._writer = None
-        self._turn.run(self._unblock)
+        self._turn.run_surely(self._unblock)
 
     def _unblock(self) -> None:
         self._blocked = False
@@ -260,9 +279,14 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._turn.run(self.lose, f"can't be read from: {error}")
+            self._turn.run_surely(self.lose, f"can't be read from: {error}")
             return
-        self._turn.run(self._take, data)
+        try:
+            self._turn.run(self._take, data)
+        except BaseException as error:
+            # What it has brought is lost: the connection has to begin anew.
+            self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
+            raise
 
     def _take(self, data: bytes) -> None:
         if self.closed is not None:

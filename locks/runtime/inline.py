@@ -2,11 +2,29 @@
 
 An actor whose handlers never wait needs nothing to run in: the sender of a message can run the
 handler at once, if no other handler is running. All inline actors that work together share one
-`Turn`. It is a native lock, so a turn may be taken in any thread, and a queue for what is posted
-while another thread has it. Handlers must not block, switch greenlets, or call foreign code.
+`Turn`. It is a native lock, so a turn may be taken in any thread. This is what makes a transaction
+cheap: starting an actor with a greenlet and switching to it and back costs ten times as much as what
+the actor has to do.
 
-This is what makes a transaction cheap: starting an actor with a greenlet and switching to it and
-back costs ten times as much as what the actor has to do.
+**What may happen within a turn.** The turn runs in the caller's thread, so whatever Python can put
+between two bytecodes of that thread can come up in it: an exception (of a signal handler, of
+`PyThreadState_SetAsyncExc`, of a tracer, `RecursionError`, `MemoryError`), and a call (of a
+finaliser, a signal handler, a tracer). The rule:
+
+* *A turn is atomic.* It works on a `Journal`, which knows at any bytecode whether the turn has been
+  committed. What was raised before that is undone: the actors are as they were. What was raised
+  after it changes nothing: the rest of what is to be done is done. Then the exception goes on to the
+  caller. Whoever is interrupted tries to mend at once; if that is not possible either (the stack is
+  at its end, there is no memory), the background does it, or whoever takes the next turn, before
+  anything else.
+* *Work is done once.* What must be done in any case (a release, the end of a client) is posted as
+  `Work`, and stays posted until the turn that did it was committed, whoever was interrupted doing it.
+* *No thread waits for itself.* A call from within a turn of the same thread is refused with
+  `ReentrantCall`; work is done at the end of the turn.
+* *The lock is given back.* It is a native re-entrant lock: such a lock tells, at any time, whether
+  the calling thread has it.
+
+Handlers must not block, switch greenlets, or call foreign code.
 
 An inline actor is its own reference, inbox and stop flag, so one small object is all that it
 costs. It is a `pykka.ActorRef`: it can be asked, told, stopped, monitored and passed around like
@@ -16,98 +34,368 @@ its owner (a node) knows it and stops it.
 
 from __future__ import annotations
 
+import queue
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pykka
 from gevent import monkey
 from pykka.messages import _ActorStop
 
-from locks.runtime import interrupts
+from locks.errors import LocksError, ReentrantCall
 from locks.runtime.actor import GeventFuture
+from locks.runtime.interrupts import add_section, raise_noted, shield
 from locks.runtime.monitor import DeathWatch, Mortal
+from locks.runtime.waiter import get_hub_if_exists
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sized
 
     from pykka._envelope import Envelope
 
 T = TypeVar("T")
 
-__all__ = ["InlineActor", "OwnReference", "Turn", "native_lock"]
+__all__ = [
+    "EXHAUSTED",
+    "InlineActor",
+    "Journal",
+    "OwnReference",
+    "Turn",
+    "Work",
+    "native_lock",
+    "raised_in",
+]
 
 native_lock = monkey.get_original("_thread", "allocate_lock")
 """Make a lock of the operating system's threads, also in a monkey-patched program."""
 
+_native_rlock = monkey.get_original("_thread", "RLock")
 
-class Turn:
-    """One at a time, in whatever thread; a `KeyboardInterrupt` waits until the turn is over.
+# What the interpreter raises when it can't go on: it says nothing about the work that was at hand.
+EXHAUSTED = (RecursionError, MemoryError)
 
-    Args:
-        finish: Called at the end of each turn, before another thread gets it.
+
+def raised_in(error: BaseException, *packages: str) -> bool:
+    """Whether an error of ours was raised by the very code of one of these packages.
+
+    That is how a call is refused. What comes from elsewhere, of a signal handler for one, is raised by
+    other code, or is no error of ours.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    origin = "" if trace is None else trace.tb_frame.f_globals.get("__name__", "")
+    return isinstance(error, LocksError) and origin.startswith(packages)
+
+
+class Work:
+    """Something that is done in a turn, once, whatever interrupts whoever does it.
+
+    Attributes:
+        done: Whether the turn that did it was committed, or it was refused.
+        tries: How often it has failed.
     """
 
-    __slots__ = ("_finish", "_lock", "_posted")
+    __slots__ = ("args", "done", "function", "tries")
 
-    def __init__(self, finish: Callable[[], object]) -> None:
-        self._lock = native_lock()
-        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._finish = finish
+    def __init__(self, function: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.function = function
+        self.args = args
+        self.done = False
+        self.tries = 0
+
+
+class Journal(Protocol):
+    """What a turn works on, such that the turn can be undone or completed. For the turn alone."""
+
+    torn: bool
+    """Whether a turn has begun and is not over. `Turn` sets it, the journal takes it back."""
+
+    @property
+    def news(self) -> Sized:
+        """What is to be told outside of the turn."""
+
+    def conclude(self, work: Work | None = None) -> None:
+        """Do what follows from what was done; commit it, with the work that is done by it."""
+
+    def mend(self, error: BaseException | None = None) -> None:
+        """Undo what was not committed, complete what was. Can be interrupted, and called again.
+
+        Args:
+            error: What has come up in the turn, if that is known.
+        """
+
+    def refuses(self, error: BaseException) -> bool:
+        """Whether an error is the refusal of a call, raised by a machine that changed nothing."""
+
+    def cannot_do(self, work: Work, error: BaseException) -> bool:
+        """Work can't be done, in the background either; returns whether it is to be tried again."""
+
+    def can_tell_past(self, question: Callable[..., object]) -> bool:
+        """Whether it can be answered as of the beginning of the turn."""
+
+    def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
+        """The answer as of the beginning of the turn, from within it."""
+
+    def tell(self) -> None:
+        """Outside of the turn: tell those who want to be told what has happened in it."""
+
+
+class Turn:
+    """One at a time, in whatever thread.
+
+    Args:
+        journal: What the turn works on.
+        background: Calls a function soon, in a thread that nobody interrupts.
+    """
+
+    __slots__ = ("__weakref__", "_background", "_journal", "_lock", "_posted")
+
+    def __init__(
+        self, journal: Journal, background: Callable[[Callable[[], object]], object]
+    ) -> None:
+        self._lock = _native_rlock()
+        self._posted: deque[Work] = deque()
+        self._journal = journal
+        self._background = background
+        add_section(self)
 
     def reset(self) -> None:
         """In a forked child: the thread that had the turn, if any, does not exist here."""
-        self._lock = native_lock()
+        self._lock = _native_rlock()
         self._posted.clear()
 
-    def run(self, function: Callable[..., object], *args: Any) -> None:
-        """Take the turn, call `function(*args)`, and finish what follows from it.
+    def is_here(self) -> bool:
+        """Whether the calling thread has the turn."""
+        return self._lock._is_owned()  # type: ignore[no-any-return]
+
+    def run(self, function: Callable[..., T], *args: Any) -> T:
+        """Take the turn, call `function(*args)`, do what follows from it; return what it returned.
+
+        All of it is done, or, if it was interrupted before it was committed, nothing.
 
         Raises:
-            RuntimeError: From within a turn.
+            ReentrantCall: From within a turn of this thread.
         """
-        token = interrupts.enter()
+        lock = self._lock
+        if lock._is_owned():
+            self._refuse(function)
         try:
-            self._lock.acquire()
-            try:
-                function(*args)
-                self._finish()
-            finally:
-                self._lock.release()
-            if self._posted:
-                self._run_posted()
-        finally:
-            interrupts.leave(token)
+            journal = self._journal
+            with lock:
+                try:
+                    if journal.torn:
+                        journal.mend()
+                    journal.torn = True
+                    answer = function(*args)
+                    journal.conclude()
+                except BaseException as error:
+                    journal.mend(error)
+                    raise
+            if self._posted or journal.news or shield.noted:
+                self._afterwards()
+            return answer
+        except BaseException:
+            self._interrupted()
+            raise
 
     def ask(self, question: Callable[..., T], *args: Any) -> T:
-        """Call `question(*args)` in a turn and return the answer."""
-        answers: list[T] = []
-        self.run(lambda: answers.append(question(*args)))
-        return answers[0]
+        """Take the turn and return the answer to a question, which changes nothing.
+
+        From within a turn of this thread, it is answered as of the beginning of that turn.
+
+        Raises:
+            ReentrantCall: From within a turn of this thread, if it can't be.
+        """
+        lock = self._lock
+        if lock._is_owned():
+            self._refuse(question, self._journal.can_tell_past(question))
+            if lock._is_owned():
+                return self._journal.tell_past(question, args)
+        try:
+            with lock:
+                if self._journal.torn:
+                    self._journal.mend()
+                answer = question(*args)
+            if self._posted or shield.noted:
+                self._afterwards()
+            return answer
+        except BaseException:
+            self._interrupted()
+            raise
+
+    def run_surely(self, function: Callable[..., object], *args: Any) -> None:
+        """Have `function(*args)` called in a turn, also if this call is interrupted.
+
+        When it returns that is done; from within a turn of this thread, it is done at its end. To do it
+        twice must be as good as once: that comes about if the call was interrupted in the end.
+
+        Raises:
+            LocksError: The function has refused it.
+        """
+        lock = self._lock
+        if lock._is_owned():
+            self._posted.append(Work(function, args))
+            return
+        due = True
+        try:
+            journal = self._journal
+            with lock:
+                try:
+                    if journal.torn:
+                        journal.mend()
+                    journal.torn = True
+                    function(*args)
+                    journal.conclude()
+                    due = False
+                except BaseException as error:
+                    if journal.refuses(error):
+                        due = False
+                    journal.mend(error)
+                    raise
+            if self._posted or journal.news or shield.noted:
+                self._afterwards()
+        except BaseException:
+            if due:
+                self._posted.append(Work(function, args))
+            self._interrupted()
+            raise
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
-        """Have `function(*args)` called in a turn: now, or by the thread that has the turn now.
+        """Have `function(*args)` called in a turn, once: now, or by the thread that has the turn.
 
-        From anywhere, also from within a turn, a finaliser or a signal handler.
+        From anywhere, also from within a turn, a finaliser or a signal handler. Never blocks.
         """
-        self._posted.append((function, args))
-        token = interrupts.enter()
+        if self._lock._is_owned():
+            self._posted.append(Work(function, args))
+            return
         try:
-            self._run_posted()
-        finally:
-            interrupts.leave(token)
+            self._posted.append(Work(function, args))
+            self._afterwards()
+        except BaseException:
+            self._interrupted()
+            raise
 
-    def _run_posted(self) -> None:
+    def catch_up(self) -> None:
+        """Mend what is torn and do what lies posted; in the background."""
+        with self._lock:
+            self._drain(last=True)
+        self._afterwards()
+
+    def _afterwards(self) -> None:
+        """After a turn: do what was posted meanwhile, and tell what is to be told."""
         # A thread that fails to get the lock leaves its work to the thread that has it, which looks
         # again after letting go. So no work is left behind.
-        while self._posted and self._lock.acquire(False):
+        while self._posted and self._lock.acquire(blocking=False):
             try:
-                while self._posted:
-                    function, args = self._posted.popleft()
-                    function(*args)
-                self._finish()
+                if not self._drain():
+                    break
             finally:
                 self._lock.release()
+        if self._journal.news:
+            self._journal.tell()
+        if shield.noted:
+            raise_noted()
+
+    def _drain(self, last: bool = False) -> bool:
+        """Do what is posted, with the lock; return whether nothing is left to the background.
+
+        What interrupts somebody else's work is raised here, once that work was done all the same. Work
+        that fails again is left to the background: there it is known that nobody interrupts it.
+        """
+        journal = self._journal
+        posted = self._posted
+        interruption: BaseException | None = None
+        if journal.torn:
+            journal.mend()
+        while posted:
+            work = posted[0]
+            if not work.done:
+                try:
+                    journal.torn = True
+                    work.function(*work.args)
+                    journal.conclude(work)
+                except BaseException as error:
+                    refused = journal.refuses(error)
+                    journal.mend(error)
+                    if refused:
+                        work.done = True
+                    elif work.done:
+                        interruption = error
+                    elif last:
+                        if journal.cannot_do(work, error):
+                            continue
+                    else:
+                        work.tries += 1
+                        if work.tries == 1:
+                            interruption = error
+                            continue
+                        if type(error) is type(interruption):
+                            interruption = None  # it is the work that fails, not the caller
+                        self._hand_over()
+                        break
+            posted.popleft()
+        if interruption is not None:
+            raise interruption
+        return not posted
+
+    def _interrupted(self) -> None:
+        """An exception came up in a turn, or at its edge: leave everything as it is to be."""
+        lock = self._lock
+        journal = self._journal
+        try:
+            if (journal.torn or self._posted) and (
+                lock._is_owned() or lock.acquire(blocking=False)
+            ):
+                self._drain()
+        except EXHAUSTED:
+            pass  # somebody else does it
+        finally:
+            while lock._is_owned():
+                lock.release()
+            if journal.torn or self._posted:
+                self._hand_over()
+            if shield.noted:
+                raise_noted()
+
+    def _hand_over(self) -> None:
+        """Have the background catch up; if that can't be said now, whoever comes next does it."""
+        with suppress(RuntimeError, *EXHAUSTED):
+            self._background(self.catch_up)
+
+    def _refuse(self, function: Callable[..., object], unless: bool = False) -> None:
+        """A call from within a turn of this thread, as it seems."""
+        frame = sys._getframe(1)
+        while frame is not None and not (
+            frame.f_code in _TURNS and frame.f_locals.get("self") is self
+        ):
+            frame = frame.f_back  # type: ignore[assignment]
+        if frame is not None or get_hub_if_exists() is not None:
+            if unless:
+                return
+            raise ReentrantCall(
+                f"{_foreign_caller()} was called in the middle of a step of locks (as a finaliser, a "
+                "signal handler, a tracing or logging hook is), and calls locks itself, which can't "
+                f"be done there ({getattr(function, '__qualname__', function)}). Releasing and ending work; "
+                "for all else, note what is to be done and do it later"
+            )
+        self._interrupted()  # it was interrupted so often that it could not give the lock back
+
+
+_TURNS = {
+    function.__code__
+    for function in (Turn.run, Turn.run_surely, Turn.post, Turn.catch_up, Turn._interrupted)
+}
+
+
+def _foreign_caller() -> str:
+    """The function outside of this package that has called."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("locks"):
+        frame = frame.f_back
+    return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
 
 
 class OwnReference(pykka.ActorRef[Any], Mortal):
@@ -220,11 +508,13 @@ class InlineActor(OwnReference):
                 reply = None
             else:
                 reply = self.receive(envelope.message)
-        except Exception as error:
+        except (LocksError, pykka.ActorDeadError) as error:
             if future is None:
                 self.failed(envelope.message, error)
             else:
-                future.set_exception(sys.exc_info())
+                with suppress(queue.Full):  # it is done again, and was answered the first time
+                    future.set_exception(sys.exc_info())
         else:
             if future is not None:
-                future.set(reply)
+                with suppress(queue.Full):
+                    future.set(reply)

@@ -1,12 +1,14 @@
-"""Ctrl-C must not tear a state machine, and must not get lost.
+"""Ctrl-C must not tear what can't be undone, and must not get lost.
 
 Python runs signal handlers between two bytecodes of the main thread, and the default handler of
-SIGINT raises `KeyboardInterrupt` right there. State machines that run in whichever thread calls
-them would be left half-changed. So, as `asyncio.Runner` does, `install` puts in a handler that
-looks where the main thread is: inside a shielded section it only takes a note, and `leave` raises
-`KeyboardInterrupt` when the outermost section ends.
+SIGINT raises `KeyboardInterrupt` right there. A turn is atomic whatever is raised into it
+(`locks.runtime.inline`), but not all that is done in a turn can be undone: what a cluster has sent,
+for one. So, as `asyncio.Runner` does, `install` puts in a handler that looks where the main thread
+is: inside a *section* it only takes a note, and `KeyboardInterrupt` is raised when the outermost
+section ends.
 
-Use, in any thread::
+A turn is a section (`add_section`): the handler asks it whether the main thread has it, so there is
+nothing to count and nothing to forget. Any other code can be made one, in any thread::
 
     token = enter()
     try:
@@ -42,7 +44,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+import weakref
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gevent import getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
@@ -53,7 +56,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import CodeType, FrameType
 
-__all__ = ["enter", "in_background", "install", "leave", "uninstall", "whole", "whole_itself"]
+__all__ = [
+    "Section",
+    "add_section",
+    "enter",
+    "in_background",
+    "install",
+    "leave",
+    "raise_noted",
+    "uninstall",
+    "whole",
+    "whole_itself",
+]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -69,22 +83,41 @@ OFTEN = 1000
 """How often it is sent once more before it is raised wherever it comes."""
 
 
+class Section(Protocol):
+    """What knows by itself whether the calling thread is in it."""
+
+    def is_here(self) -> bool:
+        """Whether the calling thread is in the section."""
+
+
 class _Shield:
-    """The state of the one main thread."""
+    """The state of the one main thread.
+
+    Attributes:
+        noted: Whether Ctrl-C was pressed in a section; who ends one looks here.
+    """
 
     __slots__ = (
         "before",
         "depth",
+        "generation",
         "installed",
         "late",
         "main",
         "noted",
+        "sections",
         "sending",
         "sent",
         "thrown",
     )
 
     def __init__(self) -> None:
+        self.generation = 1  # of processes; it is the token of sections, which no child knows
+        self.sections: dict[weakref.ref[Section], None] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Be as after an import."""
         self.main = 0  # ident of the main thread while installed; no thread has ident 0
         self.depth = 0
         self.noted = False
@@ -96,32 +129,57 @@ class _Shield:
         self.before: Callable[[Any], object] | None = None  # the hook that ours stands for
 
 
-_shield = _Shield()
+shield = _shield = _Shield()
 _whole: set[CodeType] = set()  # code that must not be torn
 _whole_itself: set[CodeType] = set()  # code that must not, in its own frame
 
 
-def enter() -> _Shield | None:
+def add_section(section: Section) -> None:
+    """Ask this section, too, for as long as it lives."""
+    _shield.sections[weakref.ref(section, _forget)] = None
+
+
+def _forget(section: weakref.ref[Section]) -> None:
+    _shield.sections.pop(section, None)
+
+
+def _is_shielded() -> bool:
+    """Whether the main thread, which calls, is in a section."""
+    # In a child, the first signal may come before `_forked`: then the depth is the parent's.
+    if _shield.depth and get_ident() == _shield.main:
+        return True
+    for each in list(_shield.sections):  # others may come and go
+        section = each()
+        if section is not None and section.is_here():
+            return True
+    return False
+
+
+def enter() -> int:
     """Begin a shielded section; give what it returns to `leave`. Sections may be nested."""
-    shield = _shield
-    if get_ident() != shield.main:
-        return None
-    shield.depth += 1
-    return shield
+    if get_ident() != _shield.main:
+        return 0
+    _shield.depth += 1
+    return _shield.generation
 
 
-def leave(token: _Shield | None) -> None:
+def leave(token: int) -> None:
     """End a shielded section.
 
     Raises:
         KeyboardInterrupt: if it was the outermost section and Ctrl-C was pressed meanwhile.
     """
-    if token is not None:
-        token.depth -= 1
-        if token.noted and not token.depth:
-            token.noted = False
-            if token is _shield and not _pass_on(token):
-                raise KeyboardInterrupt
+    if token == _shield.generation:
+        _shield.depth -= 1
+        raise_noted()
+
+
+def raise_noted() -> None:
+    """Raise `KeyboardInterrupt` if Ctrl-C was pressed in a section, and the caller is in none now."""
+    if _shield.noted and get_ident() == _shield.main and not _is_shielded():
+        _shield.noted = False
+        if not _pass_on(_shield):
+            raise KeyboardInterrupt
 
 
 def whole(function: F) -> F:
@@ -184,8 +242,7 @@ def _on_sigint(signum: int, frame: FrameType | None) -> None:
     late, shield.late = shield.late, None
     if late is not None and late is not shield.thrown:
         return  # sent by ourselves, and thrown in the last moment
-    # In a child, the first signal may come before `_forked`: then the depth is the parent's.
-    if shield.depth and get_ident() == shield.main:
+    if _is_shielded():
         shield.noted = True
         return
     shield.noted = False
@@ -269,11 +326,11 @@ def _unhook() -> None:
 
 def _forked() -> None:
     """In a child all is as after an import."""
-    global _shield
     _unhook()
     if signal.getsignal(signal.SIGINT) is _on_sigint:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    _shield = _Shield()
+    _shield.generation += 1
+    _shield.clear()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -111,6 +111,14 @@ class Monitor:
         self._callback = callback
         self._watch: DeathWatch | None = None
 
+    def begin(self, subject: Client) -> None:
+        """Watch a subject; see `monitor`."""
+        watch = _watch_of(subject)
+        if watch is None:
+            self._notify(Down(subject, "noproc"))
+        else:
+            watch.add(self, subject)
+
     def cancel(self) -> None:
         """Don't call back. Does nothing when the callback has run or is running."""
         watch = self._watch
@@ -196,11 +204,7 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
             start, if called from outside of it: its end can't be noticed from there.
     """
     new = Monitor(callback)
-    watch = _watch_of(subject)
-    if watch is None:
-        new._notify(Down(subject, "noproc"))
-    else:
-        watch.add(new, subject)
+    new.begin(subject)
     return new
 
 

@@ -448,7 +448,7 @@ class Application:
         self.deadlocks.append(report)
         names = {edge.waiter.agent: edge.waiter.client for edge in report.cycle}
         what = f"{names[report.agent]} {report.action} {show(report.lock_id)}"
-        self.note(f"deadlock of {', '.join(names.values())}:", what)
+        self.note(f"deadlock of {', '.join(dict.fromkeys(names.values()))}:", what)
 
     def told(self, host: Host) -> None:
         """A client was told that it has all that it asked for."""

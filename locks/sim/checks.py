@@ -279,7 +279,8 @@ def check_report(report: Deadlock) -> None:
     if report.agent != max(report.agents):
         raise Violation(f"not the youngest of its cycle yields: {report}")
     first = report.cycle[0]
-    named = (first.holder.agent, first.waiter.lock_id, first.waiter.node)
+    given_up = report.cycle[1].waiter if first.is_hold_up else first.waiter
+    named = (first.holder.agent, given_up.lock_id, given_up.node)
     if named != (report.agent, report.lock_id, report.node):
         raise Violation(f"the report of a deadlock is about something else: {report}")
     for edge, following in zip(report.cycle, (*report.cycle[1:], first), strict=True):
@@ -340,7 +341,7 @@ def is_deadlock(message: Surrender, edges: list[Edge], hosts: Iterable[Host]) ->
     assert message.report is not None
     assert message.waiter is not None
     assert message.holder is not None
-    node = message.report.node
+    node = message.report.server
     named = ((node, message.waiter[0]), (node, message.holder[0]))
     stuck = bound(edges, hosts)
     follow: dict[AgentId, set[AgentId]] = {}

@@ -51,6 +51,7 @@ DROPPED = {
         *("fresh", "gone"),
     },
     "Host": {"out", "client"},
+    "ClientWaits": {"_answered"},
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(

@@ -168,6 +168,16 @@ class Host:
         self.lost.discard(lock_id)
         self.told = {where: m for where, m in self.told.items() if where[1] != lock_id}
 
+    def withdrawn(self) -> None:
+        """The client has abandoned a wait that was over: it does not rely on what it was told by it."""
+        for lock_id, had in list(self.had.items()):
+            asked = self.agent.study.asked(lock_id)
+            if asked is None:
+                self.let_go(lock_id)
+            elif not covers(asked.mode, had.mode):
+                self.had[lock_id] = had._replace(mode=asked.mode)
+        self.look()
+
     def look(self) -> None:
         """What the client may rely on of all that it was told, which is what its agent vouches for.
 

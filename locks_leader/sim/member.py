@@ -390,7 +390,8 @@ class SimulatedInstance:
         if agent is None:
             return None
         (info,) = agent.lock_info()
-        held = agent.tell_status().status == "have_all_locks"
+        self._obey(agent, agent.told_status())
+        held = agent.status() == "have_all_locks"
         return standing_of(info.granted, info.versions, held)
 
     def _ask_token(self, round: int) -> None:

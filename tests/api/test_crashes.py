@@ -1,4 +1,4 @@
-"""What a broken invariant does: the actor in which it broke goes down, and nobody else."""
+"""What a bug in a machine does: to whoever calls, to the agent that has it, to the node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.server.machine import ServerMachine
 from tests.helpers import eventually
 
-A, B = ("a",), ("b",)
+A, B, C = ("a",), ("b",), ("c",)
 
 
 @pytest.fixture(autouse=True)
@@ -20,40 +20,70 @@ def _stopped_afterwards() -> Any:
     locks.stop()
 
 
-def test_an_agent_that_crashes_goes_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A bug in one agent ends that agent, frees its locks, and is logged; others go on."""
+def _break_agent(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    receive = AgentMachine.receive
+
+    def receive_or_crash(machine: AgentMachine, message: Any) -> Any:
+        if machine is broken.machine:
+            raise RuntimeError("broken")
+        return receive(machine, message)
+
+    monkeypatch.setattr(AgentMachine, "receive", receive_or_crash)
+
+
+def test_a_bug_in_a_call_is_raised_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller gets the very error; its transaction, and all others, are as they were."""
     with locks.transaction() as other:
         other.lock(B)
         broken, _ = locks.begin_transaction([(A, "write")])
-        receive = AgentMachine.receive
+        with monkeypatch.context() as patch:
+            _break_agent(broken, patch)
+            with pytest.raises(RuntimeError, match="broken"):
+                locks.lock(broken, C, timeout=5)
+        assert not locks.queue(C).requests
+        assert [info.lock_id for info in locks.lock_info(broken)] == [A]
+        locks.ensure_held(broken, A)
+        other.ensure_held(B)
+        locks.lock(broken, C)
+        locks.end_transaction(broken)
 
-        def receive_or_crash(machine: AgentMachine, message: Any) -> Any:
-            if machine is broken.machine:
-                raise RuntimeError("broken")
-            return receive(machine, message)
 
-        monkeypatch.setattr(AgentMachine, "receive", receive_or_crash)
-        with pytest.raises(locks.AgentEnded, match="crashed"):
-            locks.lock(broken, ("c",), timeout=5)
-        assert not broken.is_alive()
+def test_an_agent_that_crashes_goes_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bug in an agent that is in the way of others' work ends that agent, and is logged."""
+    with locks.transaction() as other:
+        other.lock(B)
+        broken = locks.spawn_agent()
+        locks.lock(broken, A)
+        locks.lock_nowait(broken, B)
+        _break_agent(broken, monkeypatch)
+        with pytest.raises(RuntimeError, match="broken"):
+            other.unlock(B)  # grants it to the broken one, which can't take that in
+        eventually(lambda: not broken.is_alive())
         assert not locks.queue(A).requests
         other.lock(A)
         eventually(lambda: "has crashed" in caplog.text)
 
 
 def test_a_lock_server_that_crashes_ends_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without its lock server a node can vouch for nothing: all who hold or wait are told so."""
+    """What can't be released fences the node: all who hold or wait are told, nothing is granted."""
     holder, _ = locks.begin_transaction([(A, "write")])
+    other, _ = locks.begin_transaction([(B, "write")])
 
     def broken(*args: Any) -> Any:
         raise RuntimeError("broken")
 
     with monkeypatch.context() as patch:
         patch.setattr(ServerMachine, "handle", broken)
-        with pytest.raises(locks.AgentEnded, match="lost its lock server"):
-            locks.lock(holder, B, timeout=5)
+        with pytest.raises(RuntimeError, match="broken"):
+            locks.lock(holder, C, timeout=5)
+        locks.ensure_held(holder, A)
+        with pytest.raises(RuntimeError, match="broken"):
+            locks.unlock(other, B)  # the background goes on trying for a while
+        eventually(lambda: not other.is_alive())
+    with pytest.raises(locks.AgentEnded, match="lost its lock server"):
+        locks.ensure_held(holder, A)
     with pytest.raises(locks.AgentEnded):
         locks.lock(holder, B)
     with locks.transaction() as tx:  # a new node is started

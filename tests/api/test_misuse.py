@@ -585,6 +585,7 @@ HIERARCHY = {
     locks.InvalidOption: locks.MisuseError,
     locks.ConflictingRequest: locks.MisuseError,
     locks.NotClient: locks.MisuseError,
+    locks.ReentrantCall: locks.MisuseError,
     locks.NotHeld: locks.MisuseError,
     locks.WaitsForItself: locks.MisuseError,
     locks.OperatingError: locks.LocksError,

@@ -315,3 +315,38 @@ def test_views_of_requests_between_others(nodes: Nodes) -> None:
     assert tuple(views[-1].requests) == b.view(X).requests
     assert link(a, B).closed is None
     until_members(a, B)
+
+
+@pytest.mark.parametrize("youngest", ["inner", "outer"])
+def test_a_client_on_another_node_with_two_agents(nodes: Nodes, youngest: str) -> None:
+    """Its wait with one of them holds up the other one of the same node; a deadlock by that is found."""
+    pair = Pair(nodes)
+    outer, ref = pair.agent, pair.ref
+    mine = pair.a.spawn_agent()
+    second = pair.a.spawn_agent(outer.client, abort_on_deadlock=True)
+    outer.client.tell(("agent", second))
+    ((_, second_ref),) = eventually(lambda: pair.told)
+    if youngest == "outer":
+        outer, second, ref, second_ref = second, outer, second_ref, ref
+    y = ("y",)
+    with program_of(pair.b):
+        pair.do(lambda _: locks.lock(ref, X, nodes=[A], timeout=5))
+        mine.lock_all([(y, "write", (A,), "all")], 5)
+        waits = pair.ask(lambda _: locks.lock(second_ref, y, nodes=[A], timeout=30))
+        eventually(lambda: pair.a.view(y).waiting)
+        mine.ask_for([(X, "write", (A,), "all")])
+        with pytest.raises(locks.DeadlockAborted) as caught:
+            waits.get(timeout=30)
+        (report,) = mine.machine.deadlocks
+        assert str(report) in str(caught.value)
+        assert report.agent == (outer.id if youngest == "outer" else second.id)
+        assert len(report.agents) == 3
+        assert report.run_again == outer.id
+        assert not pair.a.view(y).waiting
+        if youngest == "inner":
+            pair.do(lambda _: locks.end_transaction(ref))
+        mine.await_all(30)
+        mine.end()
+        if youngest == "outer":
+            pair.do(lambda _: locks.end_transaction(second_ref))
+    eventually(lambda: pair.a.statistics().agents == 0)

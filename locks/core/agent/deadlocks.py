@@ -6,7 +6,8 @@ there (`settle`) it looks at its surroundings (`WaitGraph.explore`):
 * If it is the largest in a cycle, it *yields*: it surrenders the lock id on which its neighbour in
   the cycle waits, or aborts, and waits for the lock server's answer before it looks again. The
   server carries it out only if that edge of the graph still stands, so outdated knowledge rarely
-  does harm, and each refusal removes some of it.
+  does harm, and each refusal removes some of it. If its neighbour waits for no lock but is held up by it
+  (`locks.core.agent.hold_ups`), there is nothing to surrender: it aborts.
 * Otherwise it *passes on* what it found to the agents that `explore` names, which are all larger;
   nothing twice. If what it found has changed since, that is newer, and is passed on as well.
 
@@ -53,6 +54,9 @@ __all__ = ["Resolver"]
 
 YIELDS = "the largest (youngest) agent of the cycle yields"
 ABORTS = YIELDS + "; it aborts, because its client was told that it holds the lock"
+HELD_UP = (
+    YIELDS + "; it aborts, because its client, who waits with it, can't go on with the other one"
+)
 
 
 class Resolver:
@@ -198,8 +202,9 @@ class Resolver:
         self.unsettled = False
         found = graph.explore(self._me)
         if found.closing:
-            edge = next((e for e in found.closing if not acknowledged(e)), found.closing[0])
-            abort = abort_on_deadlock and acknowledged(edge)
+            by_locks = [e for e in found.closing if not e.is_hold_up] or found.closing
+            edge = next((e for e in by_locks if not acknowledged(e)), by_locks[0])
+            abort = edge.is_hold_up or (abort_on_deadlock and acknowledged(edge))
             self._yield(edge, found.cycle(edge), abort)
             return
         records = {record.key: record for edge in found.edges for record in edge}
@@ -253,13 +258,15 @@ class Resolver:
     def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
         """Give up the id on which the neighbour in the cycle waits."""
         waiter, holder = edge
+        # To users a hold-up is no lock: what is given up is the place that the agent waits at.
+        given_up = cycle[1].waiter if edge.is_hold_up else waiter
         report = Deadlock(
             self._me,
-            waiter.lock_id,
-            waiter.node,
+            given_up.lock_id,
+            given_up.node,
             "aborted" if abort else "surrendered",
             cycle,
-            ABORTS if abort else YIELDS,
+            (HELD_UP if edge.is_hold_up else ABORTS) if abort else YIELDS,
         )
         message = Surrender(
             self._me,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, servable
+from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, locks_lost, servable
 from locks.core.messages import (
     AgentEffect,
     Release,
@@ -26,7 +26,7 @@ from locks.core.messages import (
     StandingElsewhere,
     ToServer,
 )
-from locks.errors import ConflictingRequest, NotHeld
+from locks.errors import ConflictingRequest, LocksError, NotHeld
 from locks.model import (
     MODES,
     AgentId,
@@ -45,6 +45,7 @@ from locks.model import (
 __all__ = ["Ledger", "Object"]
 
 Object = tuple[LockId, Mode, tuple[str, ...], Require]
+HIDDEN = 0  # the number of lock requests that are not the client's
 
 
 class Ledger:
@@ -63,6 +64,7 @@ class Ledger:
         open: Those that are not held.
         waiting: The own requests that wait.
         needless: The lock requests that are held, and for which requests still wait elsewhere.
+        hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
         seq: Number of the last lock request.
     """
 
@@ -77,6 +79,7 @@ class Ledger:
         "_unanswered",
         "_used",
         "alive",
+        "hidden",
         "needless",
         "open",
         "requests",
@@ -97,6 +100,7 @@ class Ledger:
         self.open: dict[LockId, LockRequest] = {}
         self.waiting: dict[RequestKey, None] = {}
         self.needless: dict[LockId, LockRequest] = {}
+        self.hidden: dict[LockId, LockRequest] = {}
         self.seq = 0
         self._agent = agent
         self._client = client
@@ -165,9 +169,16 @@ class Ledger:
         self._weigh(request)
         return undo
 
+    def hide(self, lock_id: LockId, mode: Mode) -> None:
+        """Ask the own node for something that is hidden from the client."""
+        request = self.hidden[lock_id] = LockRequest(lock_id, mode, "all", HIDDEN)
+        node = self._agent.node
+        request.node_requests[node] = NodeRequest(node)
+        self._request(request, request.node_requests[node])
+
     def drop(self, lock_id: LockId) -> None:
         """Forget a lock request and release all its node requests."""
-        request = self.requests.pop(lock_id, None)
+        request = self.requests.pop(lock_id, None) or self.hidden.pop(lock_id, None)
         if request is not None:
             for kept in (self.open, self.needless, self._unacknowledged):
                 kept.pop(lock_id, None)
@@ -178,8 +189,8 @@ class Ledger:
     def end(self) -> None:
         """Forget and release everything."""
         self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
-        for requests in (self.requests, self.open, self.needless, self._unacknowledged):
-            requests.clear()
+        for kept in (self.requests, self.open, self.needless, self.hidden, self._unacknowledged):
+            kept.clear()
         self.waiting.clear()
         self._unanswered.clear()
 
@@ -228,9 +239,9 @@ class Ledger:
     # --- What lock servers answer ---------------------------------------------------------------
 
     def update(self, record: RequestRecord) -> bool:
-        """Take in the present state of an own request; tell whether it was of interest."""
+        """Take in the present state of an own request; tell whether it is of interest to the client."""
         node, lock_id, mode = record.node, record.lock_id, record.mode
-        request = self.requests.get(lock_id)
+        request = self._find(lock_id)
         node_request = request.node_requests.get(node) if request is not None else None
         if request is None or node_request is None:
             return False
@@ -249,7 +260,7 @@ class Ledger:
         else:
             self.waiting.pop(record.key, None)
         self._weigh(request)
-        return True
+        return request.seq != HIDDEN
 
     def released(self, message: Released) -> None:
         """A release was carried out; what is left there is as the message says."""
@@ -259,7 +270,7 @@ class Ledger:
             self._releasing[slot] = left
             return
         self._releasing.pop(slot, None)
-        request = self.requests.get(message.lock_id)
+        request = self._find(message.lock_id)
         if request is not None and message.node in request.node_requests:
             node_request = request.node_requests[message.node]
             for record in message.records:
@@ -314,6 +325,7 @@ class Ledger:
             "requests": self.requests,
             "open": self.open,
             "waiting": self.waiting,
+            "hidden": self.hidden,
             "unanswered": self._unanswered,
         }
         return [name for name, what in kept.items() if what]
@@ -326,6 +338,11 @@ class Ledger:
             raise NotHeld(
                 f"{show(lock_id)} is neither held nor asked for by {self._agent}", lock_id=lock_id
             ) from None
+
+    def _find(self, lock_id: LockId) -> LockRequest | None:
+        """What was asked for on this id, also what is hidden from the client."""
+        request = self.requests.get(lock_id)
+        return request if request is not None or not self.hidden else self.hidden.get(lock_id)
 
     def unservable(self) -> LockRequest | None:
         """A lock request that the nodes that are up can't meet, if there is one; a lost one first."""
@@ -340,6 +357,13 @@ class Ledger:
     def lost(self) -> list[LockRequest]:
         """What the client was told it has, and must not rely on any more."""
         return [request for request in self.requests.values() if self.is_lost(request)]
+
+    def ending(self, missing: LockRequest) -> LocksError:
+        """The reason for which the transaction ends when a lock request can't be granted any more."""
+        if missing.lost is not None:
+            missing.lose(node for node in missing.node_requests if node not in self.alive)
+            return locks_lost(self._agent, self.lost(), ended=True)
+        return cannot_serve(missing.lock_id, missing.node_requests, self.alive)
 
     def is_lost(self, request: LockRequest) -> bool:
         """Whether a lock request is lost, or may be: its surrender is under way."""
@@ -466,6 +490,8 @@ class Ledger:
     def _weigh(self, request: LockRequest) -> None:
         """Find out whether a lock request is held, and keep account of it."""
         request.held = request.serves(request.mode, self.alive)
+        if request.seq == HIDDEN:
+            return
         if request.held:
             self.open.pop(request.lock_id, None)
         else:

@@ -4,7 +4,7 @@ An agent asks lock servers for the locks that its client wants, tells the client
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
-`deadlocks` says what it does about deadlocks, and `fencing` how it gets fencing tokens.
+`deadlocks` what it does about deadlocks, `fencing` how it gets fencing tokens, `hold_ups` what else a wait means.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from typing import ClassVar, Literal
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
+from locks.core.agent.hold_ups import HoldUps, OneOfSeveral
 from locks.core.agent.ledger import Ledger, Object
-from locks.core.agent.requests import ClientWait, LockRequest, cannot_serve, locks_lost
+from locks.core.agent.requests import (
+    ClientWaits,
+    LockRequest,
+    has_ended,
+    locks_lost,
+)
+from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
@@ -37,7 +44,6 @@ from locks.errors import (
     AgentEnded,
     DeadlockAborted,
     InvalidOption,
-    LockLost,
     LocksError,
     NotHeld,
     assert_never,
@@ -60,9 +66,10 @@ __all__ = ["AgentMachine", "Flag", "Object"]
 
 Flag = Literal["abort_on_deadlock", "await_nodes", "monitor_nodes", "notify"]
 FLAGS: tuple[Flag, ...] = ("abort_on_deadlock", "await_nodes", "monitor_nodes", "notify")
+REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
-class AgentMachine:
+class AgentMachine(OneOfSeveral):
     """One transaction's agent.
 
     Args:
@@ -85,6 +92,7 @@ class AgentMachine:
     tokens_class: ClassVar[type[Tokens]] = Tokens
 
     __slots__ = (
+        "_hold_ups",
         "_last_status",
         "_ledger",
         "_out",
@@ -106,7 +114,6 @@ class AgentMachine:
         agent: AgentId,
         client: str,
         alive: Iterable[str],
-        *,
         abort_on_deadlock: bool = False,
         await_nodes: bool = False,
         monitor_nodes: bool = False,
@@ -121,11 +128,20 @@ class AgentMachine:
         self.deadlocks: list[Deadlock] = []
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
-        self._waits: dict[Hashable, ClientWait] = {}
+        self._waits = ClientWaits()
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
+        self._hold_ups = HoldUps(agent, self._ledger, self._waits)
+
+    def save(self) -> SavedAgent:
+        """Its state, to go back to with `load`."""
+        return save_agent(self)
+
+    def load(self, saved: SavedAgent) -> None:
+        """Go back to a state that was saved."""
+        load_agent(self, saved)
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -153,21 +169,18 @@ class AgentMachine:
         self._ledger.check(objects, self.await_nodes)
         undo = [self._ledger.add(wanted) for wanted in objects]
         if wait is not None:
-            self._waits[wait] = ClientWait(self._ledger.seq, [u for u in undo if u is not None])
+            self._waits.begin(wait, self._ledger.seq, undo)
         return self._conclude()
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
         self.check_alive()
-        self._waits[wait] = ClientWait(self._ledger.seq, [])
+        self._waits.begin(wait, self._ledger.seq)
         return self._conclude()
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
-        """A client gave up waiting: withdraw what only this wait was for."""
-        waiting = self._waits.pop(wait, None)
-        if waiting is not None:
-            for undo in waiting.undo:
-                undo()
+        """A client gave up waiting, or the last answer: withdraw what only this wait was for."""
+        self._waits.abandon(wait)
         self._tokens.abandon(wait)
         return self._conclude()
 
@@ -204,16 +217,7 @@ class AgentMachine:
             NotHeld: The transaction doesn't hold it on all of these nodes.
         """
         self.check_alive()
-        request = self._ledger.request(lock_id)
-        for node in nodes:
-            node_request = request.node_requests.get(node)
-            if node_request is None or node_request.grant(request.mode) is None:
-                raise NotHeld(
-                    f"{show(lock_id)} on {node} is not held by {self.id}: there is nothing to "
-                    f"surrender to {other}",
-                    lock_id=lock_id,
-                    node=node,
-                )
+        self._ledger.request(lock_id).check_granted(nodes, self.id, other)
         for node in nodes:
             self._resolver.surrender(node, Surrender(self.id, lock_id))
         return self._conclude()
@@ -241,9 +245,9 @@ class AgentMachine:
         if self.ended is None:
             if self._waits or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
-                self._out += [AnswerWait(wait, error) for wait in self._waits]
-                self._waits.clear()
+                self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
                 self._tokens.end(error)
+            self._hold_ups.end()
             self._ledger.end()
             self._resolver.cease()
             self.ended = Ended(reason)
@@ -298,7 +302,7 @@ class AgentMachine:
                 self._out.append(Notify(Notification(self.id, "nodedown", node)))
             self._resolver.node_down(node, self._ledger.nodes)
             if missing is not None:
-                return self.end(self._ending(missing))
+                return self.end(self._ledger.ending(missing))
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
@@ -326,14 +330,17 @@ class AgentMachine:
 
     def result(self) -> LockResult:
         """Status and deadlocks so far."""
-        return LockResult(self.status(), self._reports())
+        return LockResult(self.status(), tuple(self.deadlocks))
 
-    def tell_status(self) -> LockResult:
-        """The same for the client; if that says that it has all locks, they are acknowledged."""
-        result = self.result()
-        if result.status == "have_all_locks":
+    def told_status(self) -> list[AgentEffect]:
+        """The client is told the status; if that is that it has all locks, they are acknowledged."""
+        if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
-        return result
+        return self._flush()
+
+    def lost(self) -> tuple[LockId, ...]:
+        """What the client was told it has, and must not rely on any more; for `ensure_held`."""
+        return tuple(request.lock_id for request in self._ledger.lost())
 
     def lock_info(self) -> list[LockInfo]:
         """All locks asked for."""
@@ -388,6 +395,11 @@ class AgentMachine:
         return lock_id in self._ledger.requests
 
     @property
+    def size(self) -> int:
+        """How many lock requests there are to save."""
+        return len(self._ledger.requests)
+
+    @property
     def empty(self) -> bool:
         """Whether nothing is asked for."""
         return not self._ledger.requests
@@ -400,14 +412,7 @@ class AgentMachine:
     def check_alive(self) -> None:
         """Raise the reason for which the transaction ended, if it has."""
         if self.ended is not None:
-            reason = self.ended.reason
-            if isinstance(reason, (DeadlockAborted, LockLost)):
-                raise type(reason)(str(reason), **reason.about) from reason
-            raise AgentEnded(
-                f"transaction {self.id} has ended"
-                + (f": {reason}" if reason is not None else "; begin a new one"),
-                agent=self.id,
-            ) from reason
+            raise has_ended(self.id, self.ended.reason) from self.ended.reason
 
     # --- For study: what simulators look at, and nothing else does --------------------------------
 
@@ -438,7 +443,8 @@ class AgentMachine:
     def _resolved(self, report: Deadlock) -> None:
         """A deadlock is resolved; the lock server that did so says by itself what still matters."""
         self.deadlocks.append(report)
-        self._resolver.forget(node for node in self._ledger.nodes if node != report.node)
+        del self.deadlocks[:-REPORTS]
+        self._resolver.forget(node for node in self._ledger.nodes if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
         report = message.message.report
@@ -462,13 +468,6 @@ class AgentMachine:
             first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
         self._out[:0] = first
 
-    def _ending(self, missing: LockRequest) -> LocksError:
-        """The reason for which the transaction ends when a lock request can't be granted any more."""
-        if missing.lost is not None:
-            missing.lose(node for node in missing.node_requests if node not in self._ledger.alive)
-            return locks_lost(self.id, self._ledger.lost(), ended=True)
-        return cannot_serve(missing.lock_id, missing.node_requests, self._ledger.alive)
-
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
         return self._ledger.idle and not self._resolver.surrendering
@@ -486,27 +485,26 @@ class AgentMachine:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
+            if self._ledger.hidden:
+                self._hold_ups.tidy()
             self._ledger.tell_standing()
         return self._flush()
 
     def _answer(self) -> None:
         ledger = self._ledger
-        for wait, waiting in list(self._waits.items()):
-            upto = waiting.upto
-            if not any(request.seq <= upto for request in ledger.open.values()):
-                del self._waits[wait]
-                status: Status = "have_all_locks" if ledger.requests else "no_locks"
-                self._out.append(AnswerWait(wait, LockResult(status, self._reports())))
-                ledger.acknowledge(upto)
-
-    def _reports(self) -> tuple[Deadlock, ...]:
-        return tuple(self.deadlocks)
+        first_open = ledger.seq + 1
+        if ledger.open:
+            first_open = min(request.seq for request in ledger.open.values())
+        for wait, upto in self._waits.over(first_open):
+            status: Status = "have_all_locks" if ledger.requests else "no_locks"
+            self._out.append(AnswerWait(wait, LockResult(status, tuple(self.deadlocks))))
+            ledger.acknowledge(upto)
 
     def _notify_status(self) -> None:
         status = self._last_status = self.status()
         value = None
         if status == "have_all_locks":
-            value = self._reports()
+            value = tuple(self.deadlocks)
             self._ledger.acknowledge(self._ledger.seq)
         self._out.append(Notify(Notification(self.id, status, value)))
 

@@ -10,17 +10,26 @@ others may have had it in between, even if it is held again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 
-from locks.errors import CannotServe, LockLost, assert_never
+from locks.errors import (
+    AgentEnded,
+    CannotServe,
+    DeadlockAborted,
+    LockLost,
+    LocksError,
+    NotHeld,
+    assert_never,
+)
 from locks.model import COVERING, AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
 
 __all__ = [
-    "ClientWait",
+    "ClientWaits",
     "Confirmed",
     "LockRequest",
     "NodeRequest",
     "cannot_serve",
+    "has_ended",
     "locks_lost",
     "needed",
     "servable",
@@ -212,6 +221,18 @@ class LockRequest:
         )
         return granted >= needed(self.require, node_requests, alive)
 
+    def check_granted(self, nodes: Iterable[str], agent: AgentId, other: AgentId) -> None:
+        """Raise `NotHeld` unless an agent has something on these nodes to surrender to another one."""
+        for node in nodes:
+            node_request = self.node_requests.get(node)
+            if node_request is None or node_request.grant(self.mode) is None:
+                raise NotHeld(
+                    f"{show(self.lock_id)} on {node} is not held by {agent}: there is nothing to "
+                    f"surrender to {other}",
+                    lock_id=self.lock_id,
+                    node=node,
+                )
+
     def info(self) -> LockInfo:
         """What users see of it."""
         grants = self.grants()
@@ -235,6 +256,67 @@ class ClientWait:
     def __init__(self, upto: int, undo: list[Callable[[], None]]) -> None:
         self.upto = upto
         self.undo = undo
+
+
+class ClientWaits:
+    """Who waits for locks.
+
+    The wait that was answered last is kept: whoever waited may have been interrupted before it knew
+    the answer, and then abandons the wait all the same.
+    """
+
+    __slots__ = ("_answered", "_waits")
+
+    def __init__(self) -> None:
+        self._waits: dict[Hashable, ClientWait] = {}
+        self._answered: tuple[Hashable, ClientWait] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._waits)
+
+    def begin(
+        self, wait: Hashable, upto: int, undo: Iterable[Callable[[], None] | None] = ()
+    ) -> None:
+        """Somebody waits for all lock requests up to `upto`."""
+        self._answered = None
+        self._waits[wait] = ClientWait(upto, [each for each in undo if each is not None])
+
+    def abandon(self, wait: Hashable) -> None:
+        """A client gave up waiting: withdraw what only this wait was for."""
+        waiting = self._waits.pop(wait, None)
+        if waiting is None and self._answered is not None and self._answered[0] == wait:
+            waiting, self._answered = self._answered[1], None
+        if waiting is not None:
+            for undo in waiting.undo:
+                undo()
+
+    def over(self, first_open: int) -> list[tuple[Hashable, int]]:
+        """Those whose wait is over, each with the number of the last request that it waited for.
+
+        Args:
+            first_open: The number of the first lock request that is not held.
+        """
+        found = [(wait, each.upto) for wait, each in self._waits.items() if each.upto < first_open]
+        for wait, _ in found:
+            self._answered = (wait, self._waits.pop(wait))
+        return found
+
+    @property
+    def unanswered(self) -> list[Hashable]:
+        """Those who wait."""
+        return list(self._waits)
+
+    def end(self) -> list[Hashable]:
+        """There is nothing to wait for any more; return who waited."""
+        waits = list(self._waits)
+        self._waits.clear()
+        self._answered = None
+        return waits
+
+    @property
+    def opaque(self) -> list[Hashable]:
+        """All waits that are known, each by its identity only."""
+        return [*self._waits, *(() if self._answered is None else self._answered[:1])]
 
 
 def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> int:
@@ -268,6 +350,14 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
         lock_id=lock_id,
         nodes=down,
     )
+
+
+def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
+    """The error for who uses a transaction that has ended: the reason again, if there is one for it."""
+    if isinstance(reason, (DeadlockAborted, LockLost)):
+        return type(reason)(str(reason), **reason.about)
+    why = "; begin a new one" if reason is None else f": {reason}"
+    return AgentEnded(f"transaction {agent} has ended{why}", agent=agent)
 
 
 def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = False) -> LockLost:

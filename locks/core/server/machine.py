@@ -31,6 +31,7 @@ from locks.core.messages import (
     Watch,
 )
 from locks.core.server.notifier import News, Notifier
+from locks.core.server.saving import SavedServer, load_table, save_server
 from locks.core.server.table import LockTable, TableStatistics
 from locks.core.server.tree import Entry, EntryOwner
 from locks.errors import assert_never
@@ -57,8 +58,11 @@ class ServerMachine:
 
     def __init__(self, node: str, first_version: int = 0) -> None:
         self.node = node
-        self.table = self.table_class(first_version)
-        self._notifier = self.notifier_class(self.table, node)
+        self._begin(first_version)
+
+    def _begin(self, version: int) -> None:
+        self.table = self.table_class(version)
+        self._notifier = self.notifier_class(self.table, self.node)
         self._watchers: dict[LockId, dict[Hashable, None]] = {}
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
@@ -87,6 +91,22 @@ class ServerMachine:
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger: another node has given this one."""
         self.table.raise_to(version)
+
+    @property
+    def size(self) -> int:
+        """How many requests there are to save."""
+        return self.table.size
+
+    def save(self) -> SavedServer:
+        """Its state, to go back to with `load`."""
+        return save_server(self.table, self._notifier, self._watchers)
+
+    def load(self, saved: SavedServer) -> None:
+        """Go back to a state that was saved."""
+        self._begin(saved.version)
+        load_table(saved, self.table, self._notifier)
+        for lock_id, watchers in saved.watchers:
+            self._watchers[lock_id] = dict.fromkeys(watchers)
 
     # --- Questions ------------------------------------------------------------------------------
 

@@ -51,13 +51,15 @@ from locks.core.server.tree import (
     place_of,
     version_of,
 )
-from locks.model import AgentId, LockId, Mode
+from locks.model import HELD_UP, AgentId, LockId, Mode
 
 __all__ = ["LockTable", "TableStatistics"]
 
 
 class TableStatistics(NamedTuple):
     """Counters of a lock table since it was made, and its size now.
+
+    Entries by which the transactions of one client wait for each other are not in the size.
 
     Attributes:
         requests: Requests taken in.
@@ -243,6 +245,11 @@ class LockTable:
         """The entry with this number, if it is still in the table."""
         return self._entries.get(number)
 
+    @property
+    def size(self) -> int:
+        """How many entries there are."""
+        return len(self._entries)
+
     def view(self, lock_id: LockId) -> list[Entry]:
         """All related entries in their order."""
         return sorted(self.related(lock_id), key=order_of)
@@ -253,14 +260,17 @@ class LockTable:
 
     def statistics(self) -> TableStatistics:
         """Counters and present size."""
+        held_up = self._root.children.get(HELD_UP)
+        hidden = () if held_up is None else tuple(held_up.subtree())
         return TableStatistics(
             self._requests,
             self._grants,
             self._waits,
             self._surrenders,
             self._refused,
-            len(self._entries),
-            sum(owner.waiting for owner in self.owners.values()),
+            len(self._entries) - sum(1 for slot in hidden for _ in slot.entries()),
+            sum(owner.waiting for owner in self.owners.values())
+            - sum(slot.waiting() for slot in hidden),
             len(self.owners),
             self.version,
         )

@@ -1,0 +1,98 @@
+"""One client with several transactions: what its wait in one of them means for the others.
+
+The machines say how that is done (`locks.core.agent.hold_ups`); here it is known which agents have the same
+client. Everything is for the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Protocol, TypeVar
+
+from locks.core.agent.machine import AgentMachine
+from locks.errors import DeadlockAborted, WaitsForItself
+from locks.model import RIVALS, AgentId, related, show
+from locks.node.ports import NodePort
+from locks.runtime import Client
+
+__all__ = ["OwnAgent", "hold_up_others", "interrupt_others"]
+
+
+class OwnAgent(Protocol):
+    """What has to be known of an agent; `locks.node.agent.Agent` is the real one."""
+
+    id: AgentId
+    machine: AgentMachine
+
+    @property
+    def client(self) -> Client:
+        """Whose transaction it is."""
+
+    @property
+    def node(self) -> NodePort:
+        """The node."""
+
+    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+        """Put one event of the machine down, run it, and do what it wants done."""
+
+
+A = TypeVar("A", bound=OwnAgent)
+
+
+def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None:
+    """A client waits with an agent, and can't go on with its other transactions meanwhile.
+
+    Args:
+        agent: The agent.
+        wait: The wait, as the agent's machine knows it.
+        blocks: Whether the client blocks in it, or only looks whether it is answered at once.
+
+    Raises:
+        WaitsForItself: What it waits for is held by one of these.
+    """
+    others = [each for each in _others(agent) if not each.machine.empty]
+    _check_own(agent, others)
+    if others and blocks:
+        agent.event(agent.machine.hold_up, wait)
+        lock_id = agent.machine.hold_up_id(wait)
+        if lock_id is not None:
+            for other in others:
+                other.event(other.machine.held_up, lock_id)
+
+
+def interrupt_others(agent: OwnAgent) -> None:
+    """If an agent was aborted, its client has to know, who may wait with another one."""
+    aborted = agent.machine.ended and agent.machine.ended.reason
+    if isinstance(aborted, DeadlockAborted):
+        for other in _others(agent):
+            if other.machine.awaited:
+                text = (
+                    f"{agent.machine.client} waited with {other.id} while another transaction of its "
+                    f"own was aborted: that wait was given up.\n{aborted}"
+                )
+                other.event(other.machine.interrupt, DeadlockAborted(text, **aborted.about))
+
+
+def _others(agent: A) -> list[A]:
+    """The other agents of the same client."""
+    return [each for each in agent.node.clients.get(agent.client, ()) if each is not agent]
+
+
+def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:
+    """Raise `WaitsForItself` if another transaction of the same client is in the way."""
+    wanted = [info for info in agent.machine.lock_info() if not info.held]
+    for other in others:
+        for held in other.machine.lock_info():
+            for info in wanted:
+                if (
+                    held.granted
+                    and related(held.lock_id, info.lock_id)
+                    and held.mode in RIVALS[info.mode]
+                ):
+                    raise WaitsForItself(
+                        f"{agent.machine.client} asks for {info.mode} {show(info.lock_id)}, but "
+                        f"has {held.mode} {show(held.lock_id)} itself in another transaction "
+                        f"({other.id}), and would wait for ever. Take both in one transaction",
+                        lock_id=info.lock_id,
+                        holder=other.id,
+                    )

@@ -1,0 +1,117 @@
+"""`with` blocks that are left for certain.
+
+Python calls `__enter__` and `__exit__` of a class that is written in Python as it calls any function,
+and an exception of a signal handler, say, may come up at the very first instruction of it. A
+`threading.Lock` knows no such moment. So here `__exit__` is a descriptor. A `with` statement looks
+`__exit__` up before it calls `__enter__`, and gets an object of its own, that nobody else has. It drops
+that object when the block is left, however it is left. If it was not called by then, or its call was cut
+short, the object lets go when it is dropped.
+
+The function that the object calls does not know the object: the traceback of an exception, which keeps
+each function's variables alive, does not keep it.
+
+Windows that are left: a second exception, of another signal, within the instructions that are carried
+out because of the first one.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gevent import monkey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+__all__ = ["Hold", "Leaving", "entering"]
+
+# Native: between the look-up and the call of `__enter__` no other greenlet runs.
+_get_ident = monkey.get_original("_thread", "get_ident")
+
+_looked_up: dict[int, Hold] = {}
+
+
+class Subject(Protocol):
+    """What can be used in a `with` statement that is left for certain."""
+
+    def leave(self, held: Any, error: BaseException | None) -> None:
+        """The block is left, with an error or without.
+
+        Args:
+            held: What was put into the `Hold`; `None` if `__exit__` was called without a `with`.
+            error: What the block has raised.
+        """
+
+    def let_go(self, held: Any) -> None:
+        """The block was left, but `leave` was not called, or was interrupted."""
+
+
+class Hold:
+    """What one `with` statement has.
+
+    Attributes:
+        subject: The context manager.
+        held: What is to be let go; `None` while, or as soon as, there is nothing.
+    """
+
+    __slots__ = ("held", "subject")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.held: Any = None
+
+
+def entering(subject: Subject) -> Hold | None:
+    """In `__enter__`, first of all: the hold of this `with` statement.
+
+    `None` if there is no `with` statement, as with `contextlib.ExitStack`.
+    """
+    hold = _looked_up.pop(_get_ident(), None)
+    return hold if hold is not None and hold.subject is subject else None
+
+
+class _Exit(functools.partial[None]):
+    """The `__exit__` of one `with` statement."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        (hold,) = self.args
+        if hold.held is not None:
+            try:
+                hold.subject.let_go(hold.held)
+            except (RecursionError, MemoryError):
+                return  # it is posted, and somebody else does it
+
+
+def _leave(
+    hold: Hold,
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    traceback: TracebackType | None = None,
+) -> None:
+    hold.subject.leave(hold.held, error)
+    hold.held = None
+
+
+class Leaving:
+    """The descriptor: `__exit__ = Leaving()`."""
+
+    __slots__ = ()
+
+    def __get__(self, subject: Any, owner: type[Any]) -> Callable[..., None]:
+        if subject is None:
+            return _leave_without_hold
+        hold = _looked_up[_get_ident()] = Hold(subject)
+        return _Exit(_leave, hold)
+
+
+def _leave_without_hold(
+    subject: Subject,
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    traceback: TracebackType | None = None,
+) -> None:
+    subject.leave(None, error)

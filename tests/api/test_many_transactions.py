@@ -1,0 +1,368 @@
+"""One client with several transactions: nested ones, or `Lock`s beside one.
+
+A client that waits with one of its transactions can't let go of what it has with the others. So that is
+part of the wait-for graph, and deadlocks through it are found. In all orders of messages: `tests/model`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import locks
+import locks.testing
+from locks.testing import Simulation, simulate
+from tests.api.clients import EXPLORE, Run, many
+from tests.helpers import eventually
+
+A, B, C = ("a",), ("b",), ("c",)
+
+simulation = locks.testing.simulation  # the fixture
+
+
+class Meeting:
+    """Clients go on when all of them have come here, by looking again and again."""
+
+    def __init__(self, run: Run, number: int) -> None:
+        self._run = run
+        self._number = number
+        self._come = 0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        with self._lock:
+            self._come += 1
+        eventually(lambda: self._come >= self._number)
+
+
+@contextlib.contextmanager
+def holding(kind: str, lock_id: tuple[Any, ...]) -> Iterator[Callable[..., Any]]:
+    """Have a lock in one way or another; yields what takes another one in the same transaction."""
+    if kind == "lock":
+        with locks.Lock(lock_id):
+            yield lambda other: locks.Lock(other).acquire()
+    else:
+        with locks.transaction() as tx:
+            tx.lock(lock_id)
+            yield tx.lock
+
+
+def outcome(job: Callable[[], Any]) -> Any:
+    """What a job returns; the report, if it is aborted."""
+    try:
+        return job()
+    except locks.DeadlockAborted as error:
+        return error.deadlock
+
+
+@pytest.mark.parametrize("inner", ["lock", "transaction"])
+@pytest.mark.parametrize("outer", ["lock", "transaction"])
+def test_deadlock_through_two_transactions_of_one_client(run: Run, outer: str, inner: str) -> None:
+    """`Lock` within a transaction, and so on, in opposite order: one is aborted, at once."""
+    meeting = Meeting(run, 2)
+
+    def work(first: Any, second: Any) -> str:
+        with holding(outer, first):
+            meeting.wait()
+            with holding(inner, second):
+                return "done"
+
+    one, two = run.client(), run.client()
+    answers = [one.do(outcome, lambda: work(A, B)), two.do(outcome, lambda: work(B, A))]
+    results = [answer.get() for answer in answers]
+    assert results.count("done") == 1
+    (report,) = (result for result in results if result != "done")
+    assert report.action == "aborted"
+    assert len(report.agents) == (2 if outer == inner == "lock" else 4)
+    assert locks.statistics().deadlocks == 1
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_rings_of_clients_with_nested_transactions(run: Run, size: int) -> None:
+    """Whoever waits first: exactly one of the ring is aborted, the youngest, and all others finish."""
+    clients = [run.client() for _ in range(size)]
+    chance = random.Random(size)
+    for _ in range(many(6, 60)):
+        order = chance.sample(range(size), size)
+        meeting = Meeting(run, size)
+        ids: list[locks.AgentId] = []
+
+        def work(i: int, meeting: Meeting = meeting, ids: list[Any] = ids) -> str:
+            with locks.transaction() as outer:
+                outer.lock(("ring", i))
+                with locks.transaction() as inner:
+                    ids.extend((outer.agent.id, inner.agent.id))
+                    meeting.wait()
+                    inner.lock(("ring", (i + 1) % size))
+                    return "done"
+
+        answers = [clients[i].do(outcome, lambda i=i: work(i)) for i in order]
+        results = [answer.get() for answer in answers]
+        reports = [result for result in results if result != "done"]
+        assert len(reports) == 1, f"{order}: {reports}"
+        assert reports[0].agent == max(ids)
+        assert set(reports[0].agents) == set(ids)
+        eventually(lambda: locks.statistics().agents == 0)
+
+
+def test_the_outer_transaction_is_aborted(run: Run) -> None:
+    """The wait of the inner one is over at once, with the report of the outer one, and withdrawn."""
+    one, two = run.client(), run.client()
+    two.begin()
+    one.call(locks.Lock(C).acquire)  # its transaction is older than the next one
+    one.begin(abort_on_deadlock=True)
+    one.lock(A).get()
+    two.lock(B).get()
+    waits = one.do(lambda: locks.Lock(B).acquire())
+    eventually(lambda: locks.queue(B).waiting)
+    answer = two.lock(A)
+    with pytest.raises(locks.DeadlockAborted, match=r"waited with .* was given up") as caught:
+        waits.get()
+    assert caught.value.deadlock.agent == one.agent.id
+    assert answer.get().deadlocks == (caught.value.deadlock,)
+    assert not locks.queue(B).waiting
+    assert not one.agent.is_alive()
+    assert one.call(locks.Lock(C).owned)
+    two.end()
+    assert one.call(locks.Lock(B).acquire)
+    for lock_id in (B, C):
+        one.call(locks.Lock(lock_id).release)
+
+
+def test_the_outer_transaction_surrenders(run: Run) -> None:
+    """In surrender mode it loses the lock, says so, and the wait of the inner one goes on."""
+    one, two = run.client(), run.client()
+    two.begin()
+    one.call(locks.Lock(C).acquire)
+    one.begin()
+    one.lock(A).get()
+    two.lock(B).get()
+    waits = one.do(lambda: locks.Lock(B).acquire())
+    eventually(lambda: locks.queue(B).waiting)
+    (report,) = two.lock(A).get().deadlocks
+    assert (report.agent, report.action, report.lock_id) == (one.agent.id, "surrendered", A)
+    assert not waits.ready
+    with pytest.raises(locks.LockLost):
+        locks.ensure_held(one.agent, A)
+    two.end()
+    assert waits.get()
+    assert one.await_all().get().deadlocks == (report,)
+    locks.ensure_held(one.agent, A)
+    one.end()
+    for lock_id in (B, C):
+        one.call(locks.Lock(lock_id).release)
+
+
+def test_the_outer_function_is_run_again(run: Run) -> None:
+    """Nested `run_transaction`: the transaction whose lock others want is run again, not the inner one."""
+    meeting = Meeting(run, 2)
+    runs: list[str] = []
+
+    def outer(first: Any, second: Any) -> None:
+        def body(tx: locks.Transaction) -> None:
+            runs.append(f"outer {first}")
+            tx.lock(first)
+            meeting.wait()
+            locks.run_transaction(inner)
+
+        def inner(tx: locks.Transaction) -> None:
+            runs.append(f"inner {first}")
+            tx.lock(second)
+
+        locks.run_transaction(body)
+
+    one, two = run.client(), run.client()
+    for answer in [one.do(outer, A, B), two.do(outer, B, A)]:
+        answer.get()
+    assert sorted(runs.count(f"outer {i}") for i in (A, B)) == [1, 2]
+    assert sorted(runs.count(f"inner {i}") for i in (A, B)) == [1, 2]
+    assert locks.statistics().aborted == 1
+
+
+def test_a_function_within_a_lock_is_not_run_again(run: Run) -> None:
+    """`run_transaction` within a `Lock` that others wait for: to run it again would not help."""
+    meeting = Meeting(run, 2)
+    runs = itertools.count()
+
+    def one() -> None:
+        with locks.Lock(A):
+            meeting.wait()
+
+            def body(tx: locks.Transaction) -> None:
+                next(runs)
+                tx.lock(B)
+
+            locks.run_transaction(body)
+
+    def two() -> None:
+        with locks.transaction() as tx:
+            tx.lock(B)
+            meeting.wait()
+            eventually(lambda: locks.queue(B).waiting)
+            tx.lock(A)
+
+    first, second = run.client(), run.client()
+    answers = [second.do(two), first.do(outcome, one)]
+    results = [answer.get() for answer in answers]
+    (report,) = [result for result in results if result is not None]
+    assert report.run_again != report.agent
+    assert next(runs) == 1
+
+
+def test_who_does_not_wait_holds_nobody_up(run: Run) -> None:
+    """What is only asked for, or tried without waiting, makes no deadlock out of two transactions."""
+    one, two = run.client(), run.client()
+    for client, lock_id in ((one, A), (two, B)):
+        client.call(locks.Lock(lock_id).acquire)
+    two.begin(abort_on_deadlock=True)
+    one.begin(abort_on_deadlock=True)
+    waits = two.lock(A)
+    run.until_waiting(two, A)
+    with pytest.raises(locks.LockTimeout):
+        one.lock(B, timeout=0).get()
+    one.lock_nowait(B)
+    assert one.status().status == "waiting"
+    assert locks.statistics().deadlocks == 0
+    with pytest.raises(locks.DeadlockAborted):  # now it waits
+        one.await_all().get()
+    one.call(locks.Lock(A).release)
+    assert waits.get()
+    two.end()
+    two.call(locks.Lock(B).release)
+
+
+def test_a_wait_that_times_out_holds_nobody_up(run: Run) -> None:
+    """After it the transactions are as before, and nothing of it is to be seen, then or meanwhile."""
+    one, two = run.client(), run.client()
+    one.begin()
+    two.begin()
+    one.lock(A).get()
+    two.lock(B).get()
+    size = locks.statistics().table
+
+    def wait() -> None:
+        with locks.transaction() as tx:
+            with pytest.raises(locks.LockTimeout):
+                tx.lock(B, timeout=0.02)
+            assert len(locks.lock_info(one.agent)) == 1
+            assert locks.transaction_status(one.agent).status == "have_all_locks"
+
+    one.call(wait)
+    now = locks.statistics().table
+    assert (now.entries, now.waiting, now.agents) == (size.entries, size.waiting, size.agents)
+    one.end()
+    two.end()
+
+
+def test_a_time_limit_after_a_surrender(simulation: Simulation) -> None:
+    """`LockTimeout` says which locks were given up meanwhile, in words and as `lost`."""
+
+    def younger() -> None:
+        simulation.sleep(1)
+        with locks.transaction(on_deadlock="surrender") as tx:
+            tx.lock(C)
+            tx.lock(A)
+            simulation.sleep(1)
+            with pytest.raises(
+                locks.LockTimeout, match=r"withdrawn\. Lost meanwhile.*: a$"
+            ) as caught:
+                tx.lock(B, timeout=10)
+            assert caught.value.lost == (A,)
+            with pytest.raises(locks.LockLost):
+                tx.ensure_held()
+            locks.await_all_locks(tx.agent)
+            tx.ensure_held()
+            with pytest.raises(locks.LockTimeout, match=r"withdrawn$") as caught:
+                tx.lock(("d",), timeout=10)
+            assert caught.value.lost == ()
+
+    def older() -> None:
+        with locks.transaction() as tx:
+            tx.lock(B)
+            tx.lock(("d",))
+            simulation.sleep(10)
+            tx.lock(A)
+            simulation.sleep(100)
+            tx.unlock(A)
+            simulation.sleep(1000)
+
+    simulation.client(younger)
+    simulation.client(older)
+    simulation.run()
+
+
+def test_simulated_clients_with_nested_transactions() -> None:
+    """The product's agents under schedules of `locks.testing`, with deaths: nobody gets stuck."""
+    found = 0
+
+    def scenario(simulation: Simulation) -> None:
+        nonlocal found
+
+        def work(me: int) -> None:
+            chance = random.Random(1000 * simulation.seed + me)
+            for _ in range(3):
+                wanted = [("lock", i) for i in chance.sample(range(4), 3)]
+                while True:
+                    with (
+                        contextlib.suppress(locks.DeadlockAborted),
+                        contextlib.ExitStack() as stack,
+                    ):
+                        for lock_id in wanted:
+                            stack.enter_context(
+                                holding(chance.choice(["lock", "transaction"]), lock_id)
+                            )
+                        break
+
+        for me in range(3):
+            simulation.client(work, me)
+        simulation.run(deaths=simulation.seed % 2)
+        found += len(simulation.deadlocks)
+
+    simulate(scenario, seeds=many(100, 5000))
+    assert found > 100 // 4
+
+
+@pytest.mark.parametrize("number", [4, 8])
+def test_clients_with_nested_transactions_at_random(run: Run, number: int) -> None:
+    """Clients that take locks in nested transactions and by `Lock`s, in any order, all finish."""
+    rounds = many(12, 200)
+    holders: dict[tuple[Any, ...], int] = {}
+    everything = [("lock", i) for i in range(5)]
+
+    def take(chance: random.Random, wanted: list[Any], me: int, taken: int = 0) -> None:
+        """Take a lock in one way or another, and within it the rest."""
+        if taken < len(wanted):
+            with holding(chance.choice(["lock", "transaction"]), wanted[taken]):
+                run.pause()
+                take(chance, wanted, me, taken + 1)
+            return
+        for lock_id in wanted:  # here nobody else has any of them
+            assert holders.setdefault(lock_id, me) == me
+        run.pause()
+        for lock_id in wanted:
+            assert holders.pop(lock_id) == me
+
+    def work(me: int) -> int:
+        chance = random.Random(me)
+        aborts = 0
+        for _ in range(rounds):
+            wanted = chance.sample(everything, chance.randint(1, 3))
+            while True:
+                try:
+                    take(chance, wanted, me)
+                    break
+                except locks.DeadlockAborted:
+                    aborts += 1
+        return aborts
+
+    answers = [run.client().do(work, me) for me in range(number)]
+    aborts = [answer.get(600.0 if EXPLORE else 60.0) for answer in answers]
+    if run.in_hub and number > 4:  # in threads, or with few of them, it is a matter of luck
+        assert sum(aborts) > 0
+    eventually(lambda: locks.statistics().agents == 0)

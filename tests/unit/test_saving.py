@@ -1,0 +1,130 @@
+"""A machine's state can be gone back to, and a history makes the machine anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from locks.core.agent.machine import AgentMachine
+from locks.core.messages import (
+    Inquire,
+    Release,
+    Remove,
+    Request,
+    StandingElsewhere,
+    Surrender,
+    Watch,
+)
+from locks.core.server.machine import ServerMachine
+from locks.model import AgentId
+from locks.node.history import begin, is_outgrown, past, replay
+
+NODE = "a@h"
+IDS = [("a",), ("a", "b"), ("a", "c"), ("a", "b", "d"), ("e",)]
+AGENTS = [AgentId(i, NODE if i % 2 else "b@h", i) for i in range(1, 6)]
+
+agents = st.sampled_from(AGENTS)
+ids = st.sampled_from(IDS)
+modes = st.sampled_from(["read", "write"])
+messages = st.one_of(
+    st.builds(Request, agents, st.just("client"), ids, modes, st.booleans(), st.booleans()),
+    st.builds(Release, agents, ids, st.one_of(st.none(), modes)),
+    st.builds(Remove, agents),
+    st.builds(Surrender, agents, ids),
+    st.builds(StandingElsewhere, agents, st.booleans(), st.booleans()),
+    st.builds(Inquire, agents),
+    st.builds(Watch, st.sampled_from(["w", "v"]), ids),
+)
+
+
+def _what_is_seen(server: ServerMachine) -> Any:
+    return (
+        [server.view(lock_id) for lock_id in IDS],
+        server.statistics(),
+        server.version,
+        server.subjects,
+        [set(server.watchers(lock_id)) for lock_id in IDS],
+    )
+
+
+def _said(server: ServerMachine, message: Any) -> list[str]:
+    """What a server wants done; in which order it tells different parties does not matter."""
+    effects = []
+    for effect in server.handle(message):
+        text = repr(effect)
+        told = getattr(getattr(effect, "message", None), "records", None)
+        if told is not None:
+            text = repr(effect._replace(message=effect.message._replace(records=())))  # type: ignore
+            text += repr(sorted(map(repr, told)))
+        effects.append(text)
+    return sorted(effects)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(messages, max_size=25), st.lists(messages, max_size=15))
+def test_a_lock_server_goes_on_from_its_saved_state_as_if_nothing_had_happened(
+    before: list[Any], after: list[Any]
+) -> None:
+    """Whatever was asked before, the saved state and the server itself can't be told apart."""
+    server = ServerMachine(NODE, 1000)
+    for message in before:
+        server.handle(message)
+    other = ServerMachine(NODE)
+    other.load(server.save())
+    assert _what_is_seen(other) == _what_is_seen(server)
+    assert other.save() == server.save()
+    for message in after:
+        assert _said(other, message) == _said(server, message)
+        assert _what_is_seen(other) == _what_is_seen(server)
+
+
+def test_a_saved_state_can_be_used_again() -> None:
+    """What happens to the machine later does not change the state that was saved."""
+    agent = AgentMachine(AGENTS[0], "client", (NODE,))
+    agent.ask_all([(IDS[0], "write", (NODE,), "all")], "wait")
+    state = agent.save()
+    assert agent.size == 1
+    for _ in range(2):
+        agent.unlock(IDS[0])
+        agent.end()
+        agent.load(state)
+        assert [info.lock_id for info in agent.lock_info()] == [IDS[0]]
+        assert agent.ended is None
+
+
+def test_who_waits_is_known_by_identity_in_a_saved_state() -> None:
+    """A wait is not copied: it is the very one that is answered."""
+
+    class Wait:
+        def __deepcopy__(self, memo: object) -> Wait:
+            raise AssertionError("a wait was copied")
+
+    wait = Wait()
+    agent = AgentMachine(AGENTS[0], "client", (NODE,))
+    agent.ask_all([(IDS[0], "write", (NODE,), "all")], wait)
+    state = agent.save()
+    agent.load(state)
+    (effect, *_) = agent.end()
+    assert effect.wait is wait  # type: ignore[union-attr]
+
+
+def test_a_history_makes_its_machine_anew() -> None:
+    """Cut where an event was torn, it leads to the state before; begun anew, to the same."""
+    agent = AgentMachine(AGENTS[0], "client", (NODE,))
+    made = begin(agent, (AGENTS[0], "client", (NODE,), False, False, False, False))
+    for lock_id in IDS[:3]:
+        made.append((agent.ask_all, ([(lock_id, "write", (NODE,), "all")],)))
+        agent.ask_all([(lock_id, "write", (NODE,), "all")])
+    made.pop()
+    replay(made)
+    assert [info.lock_id for info in agent.lock_info()] == IDS[:2]
+    anew = begin(agent)
+    agent.unlock(IDS[0])
+    assert [info.lock_id for info in past(agent, anew).lock_info()] == IDS[:2]
+    assert [info.lock_id for info in agent.lock_info()] == IDS[1:2]
+    replay(anew)
+    assert [info.lock_id for info in agent.lock_info()] == IDS[:2]
+    assert is_outgrown(made, agent, 1) is False
+    assert is_outgrown(made * 8, agent, 1) is True
