@@ -32,9 +32,9 @@ def start(
 ) -> Node:
     """Start this program's node, unless it runs already.
 
-    The first use of `locks` starts it, too, as a node that is alone. In a program that is
-    monkey-patched by gevent, or whose calling thread has a gevent hub, its background work is done
-    in that hub; in any other program, in a thread of its own.
+    The first use of `locks` starts it, too, as a node that is alone. Its background work is done in a
+    thread of its own; in a program that is monkey-patched by gevent, and starts it in its main
+    thread, in that thread's hub.
 
     Args:
         name: The node's name, `name@host`; `node@localhost` by default.

@@ -14,6 +14,7 @@ from locks import Atom, InvalidLockId, InvalidOption, Node, RemoteError
 from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.program import default_node
+from locks.runtime.interrupts import whole
 from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout
@@ -106,15 +107,31 @@ def start(
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
-    ref = node.executor.call(Instance.start, behaviour, args, resource, role, checked, node)
+    made: list[Ref] = []
+    given_up: list[bool] = []
+
+    def make() -> None:
+        made.append(Instance.start(behaviour, args, resource, role, checked, node))
+        if given_up:  # the caller's wait has ended by an exception
+            made[0].stop(block=False)
+
     try:
+        node.executor.call(make)
         if name is not None:
-            node.register(name, ref)
-        ref.ask(Begin())
+            node.register(name, made[0])
+        made[0].ask(Begin())
+        return made[0]
     except BaseException:
-        ref.stop(block=False)
+        _give_up(given_up, made)
         raise
-    return ref
+
+
+@whole
+def _give_up(given_up: list[bool], made: list[Ref]) -> None:
+    """Stop an instance that nobody gets to know, be it there already or not."""
+    given_up.append(True)
+    for ref in made:
+        ref.stop(block=False)
 
 
 def check_resource(resource: Any) -> Any:

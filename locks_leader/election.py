@@ -15,7 +15,8 @@ import locks
 from locks import Down, MisuseError, Node, OperatingError
 from locks.model import check_timeout
 from locks.program import default_node
-from locks.runtime import Event
+from locks.runtime import Event, current_client
+from locks.runtime.interrupts import whole
 from locks_leader.api import start
 from locks_leader.behaviour import Behaviour
 from locks_leader.errors import LeadershipLost, LeaderTimeout
@@ -121,7 +122,7 @@ class Election:
             MisuseError: It takes part already.
             InvalidOption: An argument of the election is wrong.
         """
-        self._begin(once=False)
+        self._begin(_Part(self, once=False))
 
     def stop(self) -> None:
         """Stop taking part. What `run` runs is told to end, and keeps the leadership until it has.
@@ -158,10 +159,10 @@ class Election:
         deadline = None if timeout is None else time.monotonic() + timeout
         # The same one each time, if the leadership is lost before the function has begun.
         node = self._node or default_node()
-        part = None
+        part = _Part(self, once=True)
         while True:
-            part = self._begin(once=True, node=node, before=part)
             try:
+                self._begin(part, node)
                 left = None if deadline is None else max(0.0, deadline - time.monotonic())
                 if not part.decided.wait(left):
                     raise LeaderTimeout(
@@ -176,9 +177,15 @@ class Election:
                 if part.stopping:
                     return None
             finally:
-                part.end()
+                # Once more if an exception from outside tears it: then somebody else can lead in any case.
+                try:
+                    part.end()
+                except BaseException:
+                    part.end()
+                    raise
                 part.over.wait(5)
             part.check_failed()
+            part = _Part(self, once=True, stopping=part.stopping)
 
     def __call__(self, function: Callable[..., R]) -> Callable[..., R | None]:
         """As a decorator: to call the function is to `run` it."""
@@ -189,52 +196,61 @@ class Election:
 
         return led
 
-    def _begin(self, once: bool, node: Node | None = None, before: _Part | None = None) -> _Part:
-        part = self._part
-        if part is not None and not (part.ending or part.over.is_open):
+    def _begin(self, part: _Part, node: Node | None = None) -> None:
+        before = self._part
+        if before is not None and not (before.ending or before.over.is_open):
+            part.over.open()
             raise MisuseError(
                 f"this program takes part in {self.name!r} already; stop it first, or make another "
                 "Election"
             )
-        part = self._part = _Part(self, once)
-        part.stopping = before is not None and before.stopping  # in the meantime
+        self._part = part
         try:
-            part.begin(
-                start(
-                    _Callbacks,
-                    part,
-                    resource=self.name,
-                    policy=self._policy,
-                    nodes=self._nodes,
-                    node=node or self._node,
-                )
+            start(
+                _Callbacks,
+                part,
+                resource=self.name,
+                policy=self._policy,
+                nodes=self._nodes,
+                node=node or self._node,
             )
         except BaseException:
-            part.over.open()
+            try:
+                part.broken_off()
+            except BaseException:
+                part.broken_off()
+                raise
             raise
-        return part
 
 
 class _Part:
     """One part taken in the election, from standing for it to its end."""
 
-    def __init__(self, election: Election, once: bool) -> None:
+    def __init__(self, election: Election, once: bool, stopping: bool = False) -> None:
         self.election = election
         self.once = once
         self.leadership: Leadership | None = None
         self.decided = Event()  # it is elected, or ended before
         self.over = Event()
         self.instance: pykka.ActorRef[Any] | None = None
-        self.stopping = False
+        self.stopping = stopping
         self.ending = False
         self._reason: object = None
 
     def begin(self, instance: pykka.ActorRef[Any]) -> None:
-        """It stands for election; or does not any more, if it was stopped in the meantime."""
+        """In the actor: it stands for election; or does not any more, if it was stopped meanwhile."""
         self.instance = instance
         locks.monitor(instance, self.has_ended)
         if self.stopping:
             self.stop()
+        if self.ending:
+            self.end()
+
+    @whole
+    def broken_off(self) -> None:
+        """The start was left by an exception: the actor is there, is on its way, or will never be."""
+        self.end()
+        self.over.open()
 
     def elected(self, state: ElectionState) -> None:
         """In the actor: this program leads."""
@@ -266,12 +282,14 @@ class _Part:
         if self.instance is not None and not (self.once and leadership is not None):
             self.end()
 
+    @whole
     def end(self) -> None:
         """Take part no longer."""
         self.ending = True
         if self.instance is not None and self.instance.is_alive():
             self.instance.stop(block=False)
 
+    @whole
     def has_ended(self, down: Down) -> None:
         """The actor has ended."""
         self._reason = down.reason
@@ -279,6 +297,11 @@ class _Part:
             self.leadership.lost.open()
         self.over.open()
         self.decided.open()
+
+    def abandon(self) -> None:
+        """In a forked child: the part is taken in the parent. Who waits here is told so."""
+        self.instance = None
+        self.has_ended(Down(self.instance, "it takes part in the parent process"))
 
     def check_failed(self) -> None:
         """Raise the exception that has ended it, if one has."""
@@ -299,6 +322,8 @@ class _Callbacks(Behaviour):
 
     def init(self, part: _Part) -> None:
         self.part = part
+        me: Any = current_client()
+        part.begin(me)
 
     def elected(self, election: ElectionState, newcomer: Any) -> None:
         if newcomer is None:
@@ -316,11 +341,8 @@ def _forget_parts() -> None:
     """In a forked child nobody takes part: the actors are in the parent."""
     for election in list(_elections):
         part, election._part = election._part, None
-        if part is not None and part.leadership is not None:
-            part.leadership.lost = (
-                Event()
-            )  # those who wait for the other one are in the parent, too
-            part.leadership.lost.open()
+        if part is not None:
+            part.abandon()
 
 
 os.register_at_fork(after_in_child=_forget_parts)

@@ -16,6 +16,7 @@ are on several machines, each of which knows only its own part of the wait-for g
 from __future__ import annotations
 
 import logging
+import os
 import time
 import weakref
 from collections.abc import Callable
@@ -147,11 +148,13 @@ class LockTable(InlineActor):
         self._push_after = None if deadlocks == "graph" else float(push_after)
         self._push = push
         self._waiters: dict[Guard, Waiter] = {}
-        self._unshield: Callable[[], object] | None = None
+        self._unshield: weakref.finalize[[], LockTable] | None = None
+        self._why = "was stopped"
         if interrupts.install():
             finalizer = weakref.finalize(self, interrupts.uninstall)
             finalizer.atexit = False
             self._unshield = finalizer
+        _tables.add(self)
 
     def __str__(self) -> str:
         return f"lock-table-{id(self):x}"
@@ -393,6 +396,17 @@ class LockTable(InlineActor):
         if watch is not None:
             watch.fire(self, "normal" if reason is None else reason)
 
+    def abandon(self) -> None:
+        """In a forked child: the table, and those whose locks are in it, live in the parent."""
+        self.turn.reset()
+        if not self._stopped:
+            self._why = "lives in the parent process; make another one in a forked child"
+            if self._unshield is not None:
+                self._unshield.detach()  # the shield is not ours any more
+            self.ended()
+            for waiter in self._waiters.values():
+                waiter.wake()
+
     def _ask(self, question: Callable[..., T], *args: Any) -> T:
         answers: list[T] = []
         self.turn.run(self._answer, answers, question, args)
@@ -402,7 +416,7 @@ class LockTable(InlineActor):
         self, answers: list[Any], question: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
         if self._stopped:
-            raise TableStopped(f"{self} was stopped", table=str(self))
+            raise TableStopped(f"{self} {self._why}", table=str(self))
         answers.append(question(*args))
 
     def _finish(self) -> None:
@@ -414,3 +428,14 @@ class LockTable(InlineActor):
                 if waiter is not None:
                     waiter.wake()
             woken.clear()
+
+
+_tables: weakref.WeakSet[LockTable] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for table in list(_tables):
+        table.abandon()
+
+
+os.register_at_fork(after_in_child=_forked)

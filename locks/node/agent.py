@@ -20,7 +20,7 @@ from gevent import getcurrent, monkey
 from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.checked import check_agent_message
-from locks.core.messages import Ended, Knowledge, Lost, Surrendered
+from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
 from locks.errors import (
     AgentEnded,
     InvalidOption,
@@ -229,6 +229,22 @@ class Agent(Door):
             self.node.executor.run_soon(watch.fire, self, reason)
         if self._link and ended.reason is not None:
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
+
+    def abandon(self) -> None:
+        """In a forked child: the transaction lives in the parent. Callers that wait here are told so."""
+        error = AgentEnded(f"transaction {self.id} lives in the parent process", agent=self.id)
+        try:
+            effects = self.machine.end(error)
+        except Exception:
+            # Another thread was in the middle of a turn. Nothing but this end will be asked of the machine.
+            self.machine.ended = Ended(error)
+            effects = []
+        for effect in effects:
+            if isinstance(effect, AnswerWait) and isinstance(effect.wait, PendingCall):
+                effect.wait.answer(effect.result)
+        if self._lost is not None:
+            self._lost.open()
+        self.ended()
 
     def _client_down(self, down: Down) -> None:
         self.turn.post(self.client_ended, down)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 import pykka
 
-from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NodeNotRunning
+from locks.errors import InvalidOption, LockTimeout, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, check_text, check_timeout, show
 from locks.node.agent import Agent
@@ -257,16 +257,18 @@ class Node:
     def abandon(self) -> None:
         """In a forked child: the node lives in the parent, and so do its agents' clients."""
         self.running = False
+        self._shielded = False
         self.turn.reset()
+        self.server.ended()
+        if isinstance(self.executor, Executor):
+            self.executor.abandon()
         for ref in self.dependents:
             ref.actor_stopped.set()
             pykka.ActorRegistry.unregister(ref)
+        for agent in list(self.agents.values()):
+            agent.abandon()
         if self.cluster is not None:
             self.cluster.distribution.abandon()
-        for agent in list(self.agents.values()):
-            text = f"transaction {agent.id} lives in the parent process"
-            agent.machine.end(AgentEnded(text, agent=agent.id))
-            agent.ended()
 
     def check_running(self) -> None:
         """Raise `NodeNotRunning` when the node was stopped."""

@@ -8,6 +8,8 @@ line. So a task costs no lock.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
@@ -69,6 +71,7 @@ class Backlog(Generic[T]):
         self._names: list[Hashable] = []  # the name of the workers, once there are some
         self._adding: list[bool] = []  # one for each call of `add` that is under way
         self._idle: set[Waiter] = set()
+        _backlogs.add(self)
         self.add(*tasks)
         self._more = more
 
@@ -165,3 +168,16 @@ class Backlog(Generic[T]):
     def busy(self, waiter: Waiter) -> None:
         """Do not wake it any more."""
         self._idle.discard(waiter)
+
+
+_backlogs: weakref.WeakSet[Backlog[Any]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    """In a child: calls of the parent's other threads are not under way here."""
+    for backlog in list(_backlogs):
+        backlog._lock = native_lock()
+        backlog._adding.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

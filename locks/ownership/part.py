@@ -7,15 +7,15 @@ task of the group is begun, `on_lost` after the last one is over, and before the
 
 Signal handlers run in the middle of that. So `stop` waits for no lock: if it is held,
 `stop` is carried out as soon as it is let go. And a `KeyboardInterrupt` is held back while a task is
-entered as begun or ended: otherwise the task would be at hand for ever, and the worker could not leave.
+entered as begun or ended: otherwise the task would be at hand for ever, and the worker could not leave. Other
+exceptions from outside may tear the end of a block; then the task ends when its block's object is dropped.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -248,10 +248,20 @@ class Part:
             raise
         self.ended(reason)
 
+    @interrupts.whole
     def broken_off(self, error: BaseException) -> None:
         """`join` was left by an exception: the participant may be there, or may be on its way."""
         self.ended(error)
         self._tell(Gone())
+
+    def abandon(self) -> None:
+        """In a forked child: the part is taken in the parent. Who waits here, or leaves a block, goes on."""
+        self._tell = lambda message: None
+        self._lock = _State()  # a thread of the parent may have had it at the fork
+        self.reason = OwnershipEnded(f"this worker's part in {self.name!r} is the parent process's")
+        self.stopping = True
+        self.over.open()
+        self.wake()
 
     # --- From the program, in its own threads -------------------------------------------------------
 
@@ -261,36 +271,26 @@ class Part:
             return self.member.begin(group)
 
     def end(self, group: int) -> None:
-        """A task is over."""
+        """A task is over. From anywhere, also from a finaliser: it waits for no lock."""
         shield = interrupts.enter()
         try:
-            with self._lock:
-                idle = self.member.end(group)
-                if idle:
-                    self._finished.append(group)
-                drained = self.stopping and not self.member.at_hand
-            if idle:
-                self._tell(Idle())
-            if drained:
-                self._tell(Gone())
+            self._lock.post(partial(self._end, group))
         finally:
             interrupts.leave(shield)
 
-    @contextmanager
-    def task(self, group: int) -> Iterator[int | None]:
-        """Do a task of a group: the token, or `None` if none may be begun."""
-        token = None
-        try:
-            shield = interrupts.enter()
-            try:
-                token = self.begin(group)
-            finally:
-                interrupts.leave(shield)
-            yield token
-        finally:
-            if token is not None:
-                self.end(group)
+    def _end(self, group: int) -> None:
+        idle = self.member.end(group)
+        if idle:
+            self._finished.append(group)
+            self._tell(Idle())
+        if self.stopping and not self.member.at_hand:
+            self._tell(Gone())
 
+    def task(self, group: int) -> Task:
+        """Do a task of a group, in a `with` block: its token, or `None` if none may be begun."""
+        return Task(self, group)
+
+    @interrupts.whole
     def stop(self, now: bool) -> None:
         """Begin nothing more; end when no task is at hand, or at once."""
         self._lock.post(partial(self._stop, now))
@@ -351,3 +351,39 @@ class Part:
             if isinstance(self.reason, Exception):
                 why, cause = repr(self.reason), self.reason
             raise OwnershipEnded(f"this worker's part in {self.name!r} has ended: {why}") from cause
+
+
+class Task:
+    """A task that is at hand for as long as its block, or, if an exception tears its end, until it is dropped."""
+
+    __slots__ = ("_begun", "_group", "_part")
+
+    def __init__(self, part: Part, group: int) -> None:
+        self._begun = False
+        self._part = part
+        self._group = group
+
+    @interrupts.whole
+    def __enter__(self) -> int | None:
+        try:
+            shield = interrupts.enter()
+            try:
+                token = self._part.begin(self._group)
+                self._begun = token is not None
+            finally:
+                interrupts.leave(shield)
+        except BaseException:
+            self.__exit__()
+            raise
+        return token
+
+    @interrupts.whole
+    def __exit__(self, *_: object) -> None:
+        if self._begun:
+            self._begun = False
+            self._part.end(self._group)
+
+    @interrupts.whole
+    def __del__(self) -> None:
+        if getattr(self, "_begun", False):
+            self.__exit__()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,9 +17,10 @@ from locks.node.node import Node
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
-from locks.ownership.part import Part
+from locks.ownership.part import Part, Task
 from locks.runtime import current_client
 from locks.runtime.inline import native_lock
+from locks.runtime.interrupts import whole, whole_itself
 from locks.runtime.waiter import get_hub_if_exists
 
 __all__ = ["Statistics", "Worker", "check_node"]
@@ -125,10 +126,20 @@ class Worker(ABC):
         if self._part is not None:
             self._part.stop(now)
 
+    @whole_itself
     def __enter__(self: W) -> W:
-        self.join()
+        before = self._part
+        try:
+            self.join()
+        except MisuseError:
+            raise
+        except BaseException as error:
+            if self._part is not None and self._part is not before:
+                self._part.broken_off(error)
+            raise
         return self
 
+    @whole_itself
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -171,35 +182,28 @@ class Worker(ABC):
             return {}
         return dict(part.member.owned)
 
-    @contextmanager
-    def hold(self, resource: Hashable) -> Iterator[int]:
+    def hold(self, resource: Hashable) -> AbstractContextManager[int]:
         """Do a task on a resource: `with mine.hold(resource) as token: ...`.
 
         The resource's group is not handed on before the end of the block. More than one may be held
         at a time, also of the same group: then it is up to the program that they do not meet.
 
-        Yields:
-            The fencing token: larger than that of each owner before.
+        Returns:
+            What the `with` statement takes; it gives the fencing token: larger than that of each owner before.
 
         Raises:
             NotOwner: The group is not its own.
             OwnershipEnded: This worker takes no part.
         """
-        group = self.grouping.group_of(resource)
+        return _Hold(self, resource)
+
+    def _task(self, resource: Hashable) -> Task:
         part = self._part
         if part is None or part.over.is_open:
             if part is not None:
                 part.check_failed()
             raise OwnershipEnded(f"this worker takes no part in {self.name!r}; join() first")
-        with part.task(group) as token:
-            if token is None:
-                raise NotOwner(
-                    f"group {group} of {self.name!r} is not owned here: leave {resource!r} to its "
-                    "owner",
-                    resource=resource,
-                    group=group,
-                )
-            yield token
+        return part.task(self.grouping.group_of(resource))
 
     # --- Working ------------------------------------------------------------------------------------
 
@@ -284,6 +288,31 @@ class Worker(ABC):
         )
 
 
+class _Hold(AbstractContextManager[int]):
+    """A task on a resource; what may be raised is raised before it is begun."""
+
+    def __init__(self, worker: Worker, resource: Hashable) -> None:
+        self._worker = worker
+        self._resource = resource
+
+    def __enter__(self) -> int:
+        group = self._worker.grouping.group_of(self._resource)
+        self._task = self._worker._task(self._resource)
+        token = self._task.__enter__()
+        if token is None:
+            raise NotOwner(
+                f"group {group} of {self._worker.name!r} is not owned here: leave {self._resource!r} to "
+                "its owner",
+                resource=self._resource,
+                group=group,
+            )
+        return token
+
+    @whole
+    def __exit__(self, *_: object) -> None:
+        self._task.__exit__()
+
+
 def check_node(node: Node | None) -> Node | None:
     """Refuse what is not a node."""
     if node is not None and not isinstance(node, Node):
@@ -294,8 +323,10 @@ def check_node(node: Node | None) -> Node | None:
 def _forget_parts() -> None:
     """In a forked child no worker takes part: the actors are in the parent."""
     for worker in list(_workers):
-        worker._part = None
+        part, worker._part = worker._part, None
         worker._joining = native_lock()
+        if part is not None:
+            part.abandon()
 
 
 os.register_at_fork(after_in_child=_forget_parts)

@@ -31,8 +31,10 @@ it in the main greenlet.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import sys
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -43,6 +45,7 @@ import pykka
 from pykka import ActorDeadError, ActorRegistry
 from pykka.messages import _ActorStop
 
+from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
     ACTOR_REF,
     DeathWatch,
@@ -331,6 +334,7 @@ class GeventActor(pykka.Actor):
         # Only news if the loop never ran; otherwise it has called `_end` itself.
         self._end(end_reason(greenlet))
 
+    @whole
     def _end(self, reason: object) -> None:
         """Whatever the cause was: leave no caller waiting for this actor."""
         inbox = self.actor_inbox
@@ -417,3 +421,11 @@ def _refuse(actor: str, envelope: Envelope[Any]) -> None:
         else:
             error = ActorDeadError(f"{actor} stopped before handling the message")
             reply_to.set_exception((ActorDeadError, error, None))
+
+
+def _forked() -> None:
+    """In a child: a thread of the parent may have had Pykka's registry locked at the fork."""
+    ActorRegistry._actor_refs_lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_forked)

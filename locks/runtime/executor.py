@@ -1,27 +1,32 @@
 """Where a node's own background work runs.
 
-A program that is monkey-patched, or already lives in a gevent hub, gets the work done in that hub.
-Any other program gets a native daemon thread with a hub of its own, so that a client that computes
-for a minute neither looks dead nor holds up others.
+A program that is monkey-patched, and first uses the node in its main thread, gets the work done in the main
+thread's hub. Any other program gets a native daemon thread with a hub of its own, also if the first user has a hub:
+that hub ends with the user's thread, and a client that computes for a minute neither looks dead nor holds up others.
 
 One greenlet, the worker, does what `run_soon` is given, in order. It waits for work as an idle
 greenlet: it keeps neither the process nor a loop running, so a program that blocks for ever in its
 own hub gets gevent's `LoopExit` as it always would. In a thread of its own, the thread's main
 greenlet waits for `stop` and so keeps that loop running; it also takes what gevent throws at main
 greenlets (`SystemExit` from some greenlet) without ending.
+
+**The work outlives its worker.** A worker that was killed is followed by another one in the same hub; if the
+hub was destroyed, by one in a thread of its own. What was queued stays queued, in its order.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import gevent
 from gevent import monkey
 
-from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists
+from locks.runtime import interrupts
+from locks.runtime.native import is_main_thread, native_lock, start_thread
+from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists, run_in_hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +38,7 @@ __all__ = ["Executor"]
 logger = logging.getLogger("locks")
 
 T = TypeVar("T")
+Work = tuple["Callable[..., object]", tuple[Any, ...]]
 
 
 class Executor:
@@ -46,34 +52,32 @@ class Executor:
     _worker: gevent.Greenlet[..., None]
 
     def __init__(self, *, own_thread: bool) -> None:
-        self._work: Channel[tuple[Callable[..., object], tuple[Any, ...]] | None] = Channel()
+        self._work: Channel[Work | None] = Channel()
         self._stopping = False
-        self._worker_ended = Event()
-        self._thread: threading.Thread | None = None
+        self._done = False  # the worker has come to the end of the work
+        self._ended = Event()
+        self._movable = [True]  # taken by whoever starts a thread in the place of a dead hub
+        self._join: Callable[[float | None], bool] | None = None
+        self.is_own_thread = own_thread
+        """Whether the work runs in a thread of its own, not in the program's hub."""
         if own_thread:
-            ready = Waiter()
-            self._thread = threading.Thread(
-                target=self._run_thread, args=(ready,), name="locks-home", daemon=True
-            )
-            self._thread.start()
-            ready.wait()
+            # Waited for by the whole thread: other greenlets might wait for the lock that the caller has.
+            ready = native_lock()
+            ready.acquire()
+            try:
+                self._start_thread(ready.release)
+                ready.acquire()
+            except BaseException:
+                self._finish_soon()
+                raise
         else:
             self._start_worker()
 
     @classmethod
     def choose(cls) -> Executor:
-        """Return an executor in the caller's hub, or else in a thread of its own."""
-        in_place = (
-            monkey.is_module_patched("threading")
-            or monkey.is_module_patched("socket")
-            or get_hub_if_exists() is not None
-        )
-        return cls(own_thread=not in_place)
-
-    @property
-    def is_own_thread(self) -> bool:
-        """Whether the work runs in a thread of its own, not in the program's hub."""
-        return self._thread is not None
+        """Return an executor in the main thread's hub, if that is right, or in a thread of its own."""
+        is_patched = monkey.is_module_patched("threading") or monkey.is_module_patched("socket")
+        return cls(own_thread=not (is_patched and is_main_thread()))
 
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Have the worker call `function(*args)`, after everything that it was given before.
@@ -87,12 +91,13 @@ class Executor:
         if self._stopping:
             raise RuntimeError("this home was stopped")
         self._work.send((function, args))
+        self._look_after()
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the hub, from any thread, and return what it returns.
 
         Raises:
-            RuntimeError: after `stop`.
+            RuntimeError: after `stop`, or if the worker was killed meanwhile.
         """
         if get_hub_if_exists() is self.hub:
             return function(*args)
@@ -102,6 +107,9 @@ class Executor:
         def work() -> None:
             try:
                 outcome.append(function(*args))
+            except gevent.GreenletExit:
+                outcome.append(RuntimeError(f"the background worker was killed in {function!r}"))
+                raise
             except BaseException as error:
                 outcome.append(error)
             finally:
@@ -124,61 +132,106 @@ class Executor:
             Whether all ended in time.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._finish_soon()
+        if gevent.getcurrent() is self._worker:
+            return False
+        if not self._ended.wait(timeout):
+            return False
+        join = self._join
+        if join is None or get_hub_if_exists() is self.hub:
+            return True
+        # All that it still does is to destroy its hub: a matter of microseconds.
+        return join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def abandon(self) -> None:
+        """In a forked child: the work is the parent's. A worker in the forking thread's hub ends soon."""
+        self._stopping = True
+        self._work.clear()
+        self._work.send(None)
+        self._ended.open()
+
+    def _finish_soon(self) -> None:
         if not self._stopping:
             self._stopping = True
             self._work.send(None)
-        if gevent.getcurrent() is self._worker:
-            return False
-        if not self._worker_ended.wait(timeout):
-            return False
-        thread = self._thread
-        if thread is None or get_hub_if_exists() is self.hub:
-            return True
-        # All that it still does is to destroy its hub: a matter of microseconds.
-        thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        return not thread.is_alive()
+        if not self._ended.is_open:
+            self._look_after()
+
+    def _look_after(self) -> None:
+        """See to it that there is a worker: from any thread, without waiting."""
+        hub, worker = getattr(self, "hub", None), getattr(self, "_worker", None)
+        if hub is None or worker is None:
+            return  # it is being started
+        if hub.loop is None:
+            self._move()
+        elif worker.dead:
+            # Its link does this, unless an exception from outside has torn that.
+            run_in_hub(hub, self._worker_ended, worker)
+
+    def _move(self) -> None:
+        """The hub was destroyed, and its greenlets with it: go on in a thread of its own."""
+        try:
+            self._movable.pop()
+        except IndexError:
+            return  # somebody does it already
+        self.is_own_thread = True
+        self._start_thread(_nobody_waits)
+
+    def _start_thread(self, ready: Callable[[], object]) -> None:
+        self._join = start_thread(partial(self._run_thread, ready), "locks-home")
 
     def _start_worker(self) -> None:
         self.hub = gevent.get_hub()
         self._worker = gevent.spawn(self._run_worker)
         # Not in the worker: it may be killed before it ever runs.
-        self._worker.rawlink(self._close)
+        self._worker.rawlink(self._worker_ended)
 
     def _run_worker(self) -> None:
+        interrupts.in_background()
         while True:
+            work = self._work.receive()
+            if work is None:
+                self._done = True
+                return
+            function, args = work
             try:
-                work = self._work.receive()
-                if work is None:
-                    return
-                function, args = work
                 function(*args)
             except gevent.GreenletExit:
-                self._stopping = True  # the worker was killed
-                raise
+                raise  # the worker was killed
             except KeyboardInterrupt as error:
-                # Not for us: it goes to the program's main greenlet, and the work goes on.
+                # A second one, or not by our handler: it goes to the program's main greenlet, and the work goes on.
                 self.hub.handle_system_error(type(error), error)
             except BaseException:
                 logger.exception("background work failed")
 
-    def _close(self, _worker: object) -> None:
-        self._stopping = True
-        self._work.close(_drop)
-        self._worker_ended.open()
+    def _worker_ended(self, worker: gevent.Greenlet[..., None]) -> None:
+        """In the hub: close, or go on with another worker."""
+        if worker is not self._worker or self._ended.is_open:
+            return
+        if self._done:
+            self._work.close(_drop)
+            self._ended.open()
+        else:
+            self._start_worker()
 
-    def _run_thread(self, ready: Waiter) -> None:
+    def _run_thread(self, ready: Callable[[], object]) -> None:
         self._start_worker()
-        ready.wake()
-        while True:
+        hub = self.hub
+        self._movable[:] = [True]
+        ready()
+        while not self._ended.is_open:
             try:
-                self._worker_ended.wait()
-                break
+                self._ended.wait()
             except BaseException:
                 # gevent throws a `SystemExit` of any greenlet at the thread's main greenlet.
                 logger.exception("a greenlet in the thread of locks tried to end it")
-        self.hub.destroy()
+        hub.destroy()
 
 
-def _drop(work: tuple[Callable[..., object], tuple[Any, ...]] | None) -> None:
+def _nobody_waits() -> None:
+    """What a thread says that takes the place of another one."""
+
+
+def _drop(work: Work | None) -> None:
     if work is not None:
         logger.warning("background work dropped, it came after the stop: %r", work[0])

@@ -385,7 +385,9 @@ class Turn:
                 f"be done there ({getattr(function, '__qualname__', function)}). Releasing and ending work; "
                 "for all else, note what is to be done and do it later"
             )
-        self._interrupted(KeyboardInterrupt())  # it was interrupted so often that it could not give the lock back
+        self._interrupted(
+            KeyboardInterrupt()
+        )  # it was interrupted so often that it could not give the lock back
 
 
 _TURNS = {

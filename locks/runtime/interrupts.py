@@ -1,11 +1,11 @@
-"""Ctrl-C must not tear what can't be undone.
+"""Ctrl-C must not tear what can't be undone, and must not get lost.
 
 Python runs signal handlers between two bytecodes of the main thread, and the default handler of
 SIGINT raises `KeyboardInterrupt` right there. A turn is atomic whatever is raised into it
 (`locks.runtime.inline`), but not all that is done in a turn can be undone: what a cluster has sent,
 for one. So, as `asyncio.Runner` does, `install` puts in a handler that looks where the main thread
 is: inside a *section* it only takes a note, and `KeyboardInterrupt` is raised when the outermost
-section ends; anywhere else it is raised at once, as always.
+section ends.
 
 A turn is a section (`add_section`): the handler asks it whether the main thread has it, so there is
 nothing to count and nothing to forget. Any other code can be made one, in any thread::
@@ -23,23 +23,64 @@ has stored depth 0 is noted and raised by `leave`; one after that raises at once
 note with it, so that two signals never become two exceptions at different places.
 
 In other threads, and while nothing is installed, `enter` and `leave` do nothing.
+
+**Where nobody would get it.** In three places an exception is not the program's:
+
+- In the hub, and in greenlets that work for it (`in_background`), it would tear what others rely on. There the
+  hub's loop throws it at the main greenlet. If a greenlet keeps the loop from that, or Ctrl-C is pressed again, it is
+  raised wherever the main thread is.
+- In functions that are marked as `whole` (they tell of the end of clients, also from within a finaliser or a weak
+  reference's callback) it would leave somebody untold. The signal is sent once more, a moment later; if such a
+  function takes a second, which it never should, it is interrupted all the same.
+- Python swallows what is raised in finalisers and callbacks of weak references. `sys.unraisablehook` is told; an
+  interrupt that it is told of is sent once more.
+
+**In a forked child** all is as after an import. The thread that has forked is its main thread. Sections that it was in
+at the fork are left without effect, because their token is the parent's state.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import weakref
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from gevent import monkey
+from gevent import getcurrent, monkey
+from gevent._hub_local import get_hub_if_exists
+
+from locks.runtime.native import get_ident, is_main_thread, start_new_thread
 
 if TYPE_CHECKING:
-    from types import FrameType
+    from collections.abc import Callable
+    from types import CodeType, FrameType
 
-__all__ = ["Section", "add_section", "enter", "install", "leave", "raise_noted", "uninstall"]
+__all__ = [
+    "Section",
+    "add_section",
+    "enter",
+    "in_background",
+    "install",
+    "leave",
+    "raise_noted",
+    "uninstall",
+    "whole",
+    "whole_itself",
+]
 
-# Native, also in a monkey-patched program: signals know threads, not greenlets.
-_get_ident = monkey.get_original("_thread", "get_ident")
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_sleep = monkey.get_original("time", "sleep")
+
+ONCE_MORE = 0.001
+"""Seconds after which a signal is sent once more that came where it must not be raised."""
+
+LATE = 0.05
+"""Seconds within which the hub's loop is to throw it at the main greenlet."""
+
+OFTEN = 1000
+"""How often it is sent once more before it is raised wherever it comes."""
 
 
 class Section(Protocol):
@@ -56,17 +97,41 @@ class _Shield:
         noted: Whether Ctrl-C was pressed in a section; who ends one looks here.
     """
 
-    __slots__ = ("depth", "installed", "main", "noted", "sections")
+    __slots__ = (
+        "before",
+        "depth",
+        "generation",
+        "installed",
+        "late",
+        "main",
+        "noted",
+        "sections",
+        "sending",
+        "sent",
+        "thrown",
+    )
 
     def __init__(self) -> None:
+        self.generation = 1  # of processes; it is the token of sections, which no child knows
+        self.sections: dict[weakref.ref[Section], None] = {}
+        self.clear()
+
+    def clear(self) -> None:
+        """Be as after an import."""
         self.main = 0  # ident of the main thread while installed; no thread has ident 0
         self.depth = 0
         self.noted = False
         self.installed = 0
-        self.sections: dict[weakref.ref[Section], None] = {}
+        self.sending = False  # it is about to be sent once more
+        self.sent = 0  # how often it was sent once more by now
+        self.late: Any = None  # the same, when it has not done so in time
+        self.thrown: Any = None  # the hub's callback that will throw it at the main greenlet
+        self.before: Callable[[Any], object] | None = None  # the hook that ours stands for
 
 
 shield = _shield = _Shield()
+_whole: set[CodeType] = set()  # code that must not be torn
+_whole_itself: set[CodeType] = set()  # code that must not, in its own frame
 
 
 def add_section(section: Section) -> None:
@@ -80,7 +145,8 @@ def _forget(section: weakref.ref[Section]) -> None:
 
 def _is_shielded() -> bool:
     """Whether the main thread, which calls, is in a section."""
-    if _shield.depth:
+    # In a child, the first signal may come before `_forked`: then the depth is the parent's.
+    if _shield.depth and get_ident() == _shield.main:
         return True
     for each in list(_shield.sections):  # others may come and go
         section = each()
@@ -89,30 +155,51 @@ def _is_shielded() -> bool:
     return False
 
 
-def enter() -> bool:
+def enter() -> int:
     """Begin a shielded section; give what it returns to `leave`. Sections may be nested."""
-    if _get_ident() != _shield.main:
-        return False
+    if get_ident() != _shield.main:
+        return 0
     _shield.depth += 1
-    return True
+    return _shield.generation
 
 
-def leave(token: bool) -> None:
+def leave(token: int) -> None:
     """End a shielded section.
 
     Raises:
         KeyboardInterrupt: if it was the outermost section and Ctrl-C was pressed meanwhile.
     """
-    if token:
+    if token == _shield.generation:
         _shield.depth -= 1
         raise_noted()
 
 
 def raise_noted() -> None:
     """Raise `KeyboardInterrupt` if Ctrl-C was pressed in a section, and the caller is in none now."""
-    if _shield.noted and _get_ident() == _shield.main and not _is_shielded():
+    if _shield.noted and get_ident() == _shield.main and not _is_shielded():
         _shield.noted = False
-        raise KeyboardInterrupt
+        if not _pass_on(_shield):
+            raise KeyboardInterrupt
+
+
+def whole(function: F) -> F:
+    """Mark a function that must not be torn, nor what it calls: Ctrl-C waits until it has returned."""
+    _whole.add(function.__code__)
+    return function
+
+
+def whole_itself(function: F) -> F:
+    """Mark a function that must not be torn in its own steps; in what it calls, in a wait, it may be interrupted."""
+    _whole_itself.add(function.__code__)
+    return function
+
+
+def in_background() -> None:
+    """Have Ctrl-C go to the main greenlet while the calling one is at work."""
+    getcurrent().__dict__[_BACKGROUND] = True
+
+
+_BACKGROUND = "_locks_in_background"
 
 
 def install() -> bool:
@@ -127,8 +214,10 @@ def install() -> bool:
             signal.signal(signal.SIGINT, _on_sigint)
         except ValueError:  # not the main thread
             return False
-        _shield.main = _get_ident()
-    elif signal.getsignal(signal.SIGINT) is not _on_sigint or _get_ident() != _shield.main:
+        _shield.main = get_ident()
+        if _shield.before is None:
+            _shield.before, sys.unraisablehook = sys.unraisablehook, _on_unraisable
+    elif signal.getsignal(signal.SIGINT) is not _on_sigint or get_ident() != _shield.main:
         return False
     _shield.installed += 1
     return True
@@ -143,13 +232,105 @@ def uninstall() -> None:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         except ValueError:
             return  # Not the main thread. Our handler stays: outside sections it is the default.
+        _unhook()
         if not _shield.depth:
             _shield.main = 0
 
 
 def _on_sigint(signum: int, frame: FrameType | None) -> None:
+    shield = _shield
+    late, shield.late = shield.late, None
+    if late is not None and late is not shield.thrown:
+        return  # sent by ourselves, and thrown in the last moment
     if _is_shielded():
-        _shield.noted = True
-    else:
-        _shield.noted = False
+        shield.noted = True
+        return
+    shield.noted = False
+    if shield.sent < OFTEN and _is_within_whole(frame):
+        _send_again(shield)
+        return
+    shield.sent = 0
+    if not _pass_on(shield):
         signal.default_int_handler(signum, frame)
+
+
+def _pass_on(shield: _Shield) -> bool:
+    """If the hub is at work, have its loop throw the interrupt at the main greenlet."""
+    thrown, shield.thrown = shield.thrown, None
+    if thrown is not None:
+        thrown.stop()
+        return False  # the second one; the loop may be held up
+    hub: Any = get_hub_if_exists()
+    if hub is None or hub.loop is None:
+        return False
+    current: Any = getcurrent()
+    if current is not hub and _BACKGROUND not in current.__dict__:
+        return False
+    shield.thrown = hub.loop.run_callback(_throw, shield, hub)
+    start_new_thread(_send_if_late, (get_ident(), shield, shield.thrown))
+    return True
+
+
+def _throw(shield: _Shield, hub: Any) -> None:
+    shield.thrown = None
+    hub.handle_system_error(KeyboardInterrupt, KeyboardInterrupt())
+
+
+def _is_within_whole(frame: FrameType | None) -> bool:
+    if frame is not None and frame.f_code in _whole_itself:
+        return True
+    while frame is not None:
+        if frame.f_code in _whole:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_again(shield: _Shield) -> None:
+    if not shield.sending:
+        shield.sending = True
+        shield.sent += 1
+        try:
+            start_new_thread(_send_once_more, (get_ident(), shield))
+        except RuntimeError:  # no thread can be started
+            shield.sending = False
+            raise KeyboardInterrupt from None
+
+
+def _send_once_more(main: int, shield: _Shield) -> None:
+    _sleep(ONCE_MORE)
+    shield.sending = False
+    signal.pthread_kill(main, signal.SIGINT)
+
+
+def _send_if_late(main: int, shield: _Shield, thrown: object) -> None:
+    _sleep(LATE)
+    if shield.thrown is thrown:
+        shield.late = thrown
+        signal.pthread_kill(main, signal.SIGINT)
+
+
+def _on_unraisable(unraisable: Any) -> None:
+    if issubclass(unraisable.exc_type, KeyboardInterrupt) and is_main_thread():
+        if not sys.is_finalizing():
+            _send_again(_shield)
+    elif _shield.before is not None:
+        _shield.before(unraisable)
+
+
+def _unhook() -> None:
+    # Else somebody has put a hook of his own over ours, and may still call it.
+    if sys.unraisablehook is _on_unraisable and _shield.before is not None:
+        sys.unraisablehook, _shield.before = _shield.before, None
+
+
+def _forked() -> None:
+    """In a child all is as after an import."""
+    _unhook()
+    if signal.getsignal(signal.SIGINT) is _on_sigint:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    _shield.generation += 1
+    _shield.clear()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -36,6 +36,7 @@ What a thread's function raised can't be seen from outside, so a thread always e
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import weakref
@@ -47,6 +48,7 @@ import pykka
 from gevent import getcurrent, monkey
 from gevent.hub import Hub
 
+from locks.runtime.interrupts import whole
 from locks.runtime.waiter import get_hub_if_exists, run_in_hub
 
 if TYPE_CHECKING:
@@ -140,6 +142,7 @@ class DeathWatch:
         self.monitors: dict[Monitor, None] = {}
         self._late: object = "noproc"
 
+    @whole
     def fire(self, subject: object, reason: object, late: object = "noproc") -> None:
         """The subject has ended. Only the first call counts.
 
@@ -302,6 +305,7 @@ def _watch_of_greenlet(subject: gevent.Greenlet[..., Any]) -> DeathWatch | None:
     return watch
 
 
+@whole
 def _greenlet_ended(subject: gevent.Greenlet[..., Any]) -> None:
     subject.__dict__[_WATCH].fire(subject, end_reason(subject))
 
@@ -329,6 +333,7 @@ def _watch_of_raw_greenlet(subject: greenlet.greenlet) -> DeathWatch | None:
     return watch
 
 
+@whole
 def _raw_greenlet_ended(ref: weakref.ref[greenlet.greenlet]) -> None:
     _raw_watches.pop(ref).fire(ref, "normal")
 
@@ -361,6 +366,7 @@ _THREAD_HOOKED = "_locks_thread_hooked"
 def _hook_set(stopped: Any, watch: DeathWatch, subject: pykka.ActorRef[Any]) -> None:
     original = stopped.set
 
+    @whole
     def set_and_tell() -> None:
         original()
         # Pykka stops a crashed actor inside of the `except` clause that caught the crash.
@@ -412,14 +418,17 @@ _this_thread = monkey.get_original("_thread", "_local")()
 class _Sentinel:
     """Lives in a thread-local; the interpreter drops it at the thread's end, in that thread."""
 
-    __slots__ = ("_subject", "_watch")
+    __slots__ = ("_process", "_subject", "_watch")
 
     def __init__(self, subject: threading.Thread, watch: DeathWatch) -> None:
         self._subject = subject
         self._watch = watch
+        self._process = os.getpid()
 
+    @whole
     def __del__(self) -> None:
-        if not sys.is_finalizing():
+        # In a forked child the interpreter drops those of the parent's other threads: they live there.
+        if not sys.is_finalizing() and os.getpid() == self._process:
             self._watch.fire(self._subject, "normal")
 
 

@@ -27,10 +27,13 @@ as something going on. The idle wait of a background greenlet (`idle=True`) does
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import gevent
 from gevent import getcurrent, monkey
 from gevent._hub_local import get_hub_if_exists
 
@@ -50,7 +53,7 @@ _allocate_lock = monkey.get_original("_thread", "allocate_lock")
 class Mailbox:
     """The way into one hub from any thread: what is posted runs in the hub, in order."""
 
-    __slots__ = ("_blocked", "_posted", "_watcher", "hub")
+    __slots__ = ("__weakref__", "_blocked", "_posted", "_watcher", "hub")
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -58,15 +61,20 @@ class Mailbox:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._watcher: Any = hub.loop.async_(ref=False)
         self._watcher.start(self._run_posted)
+        _mailboxes.add(self)
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Run `function(*args)` in the hub soon. Never blocks; the function must not block either.
 
-        After the hub was destroyed nothing happens: nothing can wait there any more.
+        After the hub was destroyed nothing happens: nothing can wait there any more. Likewise in a forked
+        child, if the hub's thread is in the parent.
         """
+        watcher = self._watcher
+        if watcher is None:
+            return
         self._posted.append((function, args))
         try:
-            self._watcher.send()
+            watcher.send()
         except (ValueError, AttributeError, TypeError):
             # The different loops report in this way that they were destroyed.
             if self.hub.loop is not None:
@@ -91,6 +99,11 @@ class Mailbox:
         if self._blocked == 0 and self.hub.loop is not None:
             self._watcher.ref = False
 
+    def abandon(self) -> None:
+        """In a forked child: the hub's thread is in the parent, and so is the loop that would be woken."""
+        self._watcher = None
+        self._posted.clear()
+
     def _run_posted(self) -> None:
         # Only what is queued now: senders that never pause must not starve the rest of the loop.
         for _ in range(len(self._posted)):
@@ -101,6 +114,9 @@ class Mailbox:
                 self.hub.handle_error(function, type(error), error, error.__traceback__)
         if self._posted:
             self._watcher.send()
+
+
+_mailboxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
 
 
 def run_in_hub(hub: Hub, function: Callable[..., object], *args: Any) -> None:
@@ -314,8 +330,13 @@ class Channel(Generic[T]):
                 if not self._items:
                     waiter.wait(idle=True)
             finally:
-                self._receiver = None
+                if self._receiver is waiter:  # else a receiver has come after one that was given up
+                    self._receiver = None
         return self._items.popleft()
+
+    def clear(self) -> None:
+        """Forget what is queued."""
+        self._items.clear()
 
     def close(self, refuse: Callable[[T], object]) -> None:
         """Call `refuse(item)` for all that is queued and, in its sender, for all that comes later.
@@ -334,3 +355,16 @@ class Channel(Generic[T]):
             except IndexError:
                 return
             refuse(item)
+
+
+def _forked() -> None:
+    """In a child: only the hub of the thread that has forked is here, and its loop gets descriptors of its own."""
+    hub = get_hub_if_exists()
+    for mailbox in list(_mailboxes):
+        if mailbox.hub is not hub:
+            mailbox.abandon()
+        elif hub.loop is not None:
+            gevent.reinit(hub)  # a plain `os.fork` does not: it would take the parent's wake-ups
+
+
+os.register_at_fork(after_in_child=_forked)

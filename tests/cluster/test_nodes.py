@@ -45,20 +45,20 @@ def test_two_nodes_connect(nodes: Nodes) -> None:
     assert link(a, B).peer.creation == b.cluster.distribution.creation  # type: ignore[union-attr]
 
 
-def test_nodes_in_one_hub(nodes: Nodes) -> None:
-    """Nodes live in the hub of a program that has one, and need no thread of their own."""
+def test_nodes_of_a_program_with_a_hub(nodes: Nodes) -> None:
+    """Each node has a thread of its own, also here, where the program has a hub; it ends with the node."""
     gevent.get_hub()
     try:
         before = {thread.name for thread in threading.enumerate()}
         a, b = nodes.meet(A, B)
-        assert not a.executor.is_own_thread
-        assert {thread.name for thread in threading.enumerate()} <= before
+        assert a.executor.is_own_thread
+        assert a.executor.hub is not b.executor.hub
         b.stop()
         until_connected(a)
         a.stop()
+        assert {thread.name for thread in threading.enumerate()} <= before
     finally:
         nodes.stop()
-        gevent.get_hub().destroy(destroy_loop=True)
 
 
 def test_a_peer_that_is_not_there_yet(nodes: Nodes) -> None:

@@ -17,21 +17,7 @@ from tests.helpers import eventually
 def executor(request: pytest.FixtureRequest) -> Executor:
     """Both kinds of executor; this test's own thread has a hub."""
     gevent.get_hub()
-    if request.param == "in place":
-        return Executor.choose()
-    made: list[Executor] = []
-    thread = threading.Thread(target=lambda: made.append(Executor.choose()))
-    thread.start()
-    eventually(lambda: made)
-    return made[0]
-
-
-def test_the_place_is_chosen(executor: Executor, request: pytest.FixtureRequest) -> None:
-    """A caller with a hub gets its own hub; one without gets a thread with a hub."""
-    in_place = request.node.callspec.params["executor"] == "in place"
-    assert executor.is_own_thread is not in_place
-    assert (executor.hub is gevent.get_hub()) is in_place
-    assert executor.stop(5)
+    return Executor(own_thread=request.param == "own thread")
 
 
 def test_work_runs_in_order_in_one_greenlet(executor: Executor) -> None:
@@ -124,16 +110,113 @@ def test_the_work_may_stop_its_home(executor: Executor) -> None:
     assert executor.stop(5)
 
 
-def test_a_killed_worker_refuses_work(executor: Executor) -> None:
-    """When somebody kills the worker, `run_soon` says so instead of collecting work for ever."""
-    workers: list[gevent.Greenlet] = []
-    executor.run_soon(lambda: workers.append(gevent.getcurrent()))
-    eventually(lambda: workers)
-    executor.run_soon(lambda: workers[0].kill(block=False))
-    eventually(workers[0].ready)
+def test_the_work_outlives_a_worker_that_is_killed(executor: Executor) -> None:
+    """Another one goes on, in the same hub and the same order: nothing that was queued is dropped."""
+    ran: list[int] = []
+    hubs: list[object] = []
+
+    def die() -> None:
+        raise gevent.GreenletExit
+
+    def kill_me(number: int) -> None:
+        hubs.append(gevent.get_hub())
+        ran.append(number)
+        gevent.getcurrent().kill(block=False)
+
+    for number in range(3):
+        executor.run_soon(kill_me, number)
+        executor.run_soon(die)
+    executor.run_soon(ran.append, 3)
+    eventually(lambda: ran == [0, 1, 2, 3])
+    assert set(hubs) == {executor.hub}
     assert executor.stop(5)
-    with pytest.raises(RuntimeError, match="stopped"):
-        executor.run_soon(print)
+
+
+def kill_next(executor: Executor) -> None:
+    """In the hub: kill the worker, and the next one before it has run."""
+    executor._worker.kill(block=False)
+    executor._start_worker()
+    executor._worker.kill(block=False)
+
+
+def test_a_worker_that_is_killed_before_it_runs(executor: Executor) -> None:
+    """Its greenlet was made, and never began."""
+    ran: list[int] = []
+    executor.call(kill_next, executor)
+    executor.run_soon(ran.append, 1)
+    eventually(lambda: ran)
+    assert executor.stop(5)
+
+
+def test_a_worker_whose_end_nobody_was_told(executor: Executor) -> None:
+    """An exception from outside has torn the link that looks after it: the next work is the news."""
+
+    def kill() -> None:
+        executor._worker.unlink(executor._worker_ended)
+        executor._worker.kill(block=False)
+
+    executor.call(kill)
+    eventually(lambda: executor._worker.dead)
+    ran: list[int] = []
+    executor.run_soon(ran.append, 1)
+    eventually(lambda: ran)
+    assert executor.stop(5)
+
+
+def test_a_call_whose_worker_is_killed_says_so(executor: Executor) -> None:
+    """The caller in another thread does not wait for ever, and is not killed in its place."""
+    caught: list[object] = []
+
+    def die() -> None:
+        raise gevent.GreenletExit
+
+    def ask() -> None:
+        try:
+            executor.call(die)
+        except RuntimeError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    eventually(lambda: caught)
+    thread.join()
+    assert "was killed" in str(caught[0])
+    assert executor.stop(5)
+
+
+def test_the_work_outlives_the_hub(run_script: Callable[[str], str]) -> None:
+    """A hub that is destroyed takes the worker with it: the work goes on in a thread of its own."""
+    script = """
+        from gevent import monkey
+        monkey.patch_all()
+        import gevent, gc
+        from locks.runtime import Executor, Waiter
+        executor, first, done = Executor.choose(), Waiter(), Waiter()
+        executor.run_soon(first.wake)
+        print(executor.is_own_thread, first.wait(10))
+        gevent.get_hub().destroy()
+        for number in range(3):
+            executor.run_soon(print, "work", number)
+        gc.collect()
+        executor.run_soon(done.wake)
+        print(done.wait(10), executor.is_own_thread, executor.stop(5))
+    """
+    assert run_script(script) == "False True\nwork 0\nwork 1\nwork 2\nTrue True True\n"
+
+
+def test_a_stop_after_the_hub_was_destroyed(run_script: Callable[[str], str]) -> None:
+    """It does what is queued, and returns as soon as that is done."""
+    script = """
+        from gevent import monkey
+        monkey.patch_all()
+        import gevent
+        from locks.runtime import Executor
+        executor = Executor.choose()
+        executor.run_soon(print, "work")
+        gevent.get_hub().destroy()
+        print(executor.stop(5))
+    """
+    assert run_script(script) == "work\nTrue\n"
 
 
 def test_a_home_in_its_own_thread_survives_system_exit(caplog: pytest.LogCaptureFixture) -> None:
@@ -182,12 +265,66 @@ def test_a_patched_program_gets_no_thread(run_script: Callable[[str], str]) -> N
     assert run_script(script) == "False True True\nLoopExit\n"
 
 
+@pytest.mark.parametrize("where", ["a thread", "a thread of a pool", "the main thread"])
+def test_the_first_user_of_a_program_with_a_hub(
+    run_script: Callable[[str], str], where: str
+) -> None:
+    """Not patched, but with a hub: it may end, and the background work goes on."""
+    script = f"""
+        import threading, gevent
+        from locks.runtime import Executor, Waiter
+        made = []
+        def first_use():
+            gevent.sleep(0)
+            made.append(Executor.choose())
+        where = {where!r}
+        if where == "a thread":
+            thread = threading.Thread(target=first_use)
+            thread.start()
+            thread.join()
+        elif where == "the main thread":
+            first_use()
+        else:
+            gevent.get_hub().threadpool.spawn(first_use).get()
+            gevent.get_hub().threadpool.kill()
+        done = Waiter()
+        made[0].run_soon(done.wake)
+        print(made[0].is_own_thread, done.wait(10), made[0].stop(5))
+    """
+    assert run_script(script) == "True True True\n"
+
+
+def test_the_first_user_of_a_patched_program_in_a_native_thread(
+    run_script: Callable[[str], str],
+) -> None:
+    """Its hub ends with it, so the work gets a native thread, which does not wait for main's hub."""
+    script = """
+        from gevent import monkey
+        monkey.patch_all()
+        import gevent
+        from locks.runtime import Executor, Waiter
+        sleep = monkey.get_original("time", "sleep")
+        def first_use():
+            gevent.sleep(0)
+            return Executor.choose()
+        executor = gevent.get_hub().threadpool.apply(first_use)
+        gevent.get_hub().threadpool.kill()
+        ran = []
+        executor.run_soon(ran.append, 1)
+        while not ran:
+            sleep(0.001)  # this hub does not run
+        print(executor.is_own_thread, ran, executor.stop(5))
+    """
+    assert run_script(script) == "True [1] True\n"
+
+
 def test_ctrl_c_in_the_work_goes_to_the_main_greenlet(run_script: Callable[[str], str]) -> None:
     """`KeyboardInterrupt` that hits the worker of a shared hub ends the program, not the worker."""
     script = """
+        from gevent import monkey
+        monkey.patch_all()
         import gevent, signal
         from locks.runtime import Executor
-        gevent.get_hub()
         executor = Executor.choose()
         executor.run_soon(signal.raise_signal, signal.SIGINT)
         executor.run_soon(print, "work goes on")

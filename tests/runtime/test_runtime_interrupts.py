@@ -104,7 +104,7 @@ print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 interrupts.uninstall()
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 interrupts.uninstall()
-print(interrupts.enter(), interrupts.install(), interrupts.enter())
+print(bool(interrupts.enter()), interrupts.install(), bool(interrupts.enter()))
 """
     assert run(script) == "True True\nFalse\nTrue\nFalse True True\n"
 
@@ -114,7 +114,7 @@ def test_a_handler_of_the_program_is_left_alone(run: Callable[[str], str]) -> No
     script = """
 def own(*_): print("own")
 signal.signal(signal.SIGINT, own)
-print(interrupts.install(), interrupts.enter())
+print(interrupts.install(), bool(interrupts.enter()))
 press()
 interrupts.uninstall()
 print(signal.getsignal(signal.SIGINT) is own)
@@ -129,7 +129,7 @@ results = []
 thread = threading.Thread(target=lambda: results.append(interrupts.install()))
 thread.start(); thread.join()
 interrupts.install()
-thread = threading.Thread(target=lambda: results.append(interrupts.enter()))
+thread = threading.Thread(target=lambda: results.append(bool(interrupts.enter())))
 thread.start(); thread.join()
 print(results)
 try:

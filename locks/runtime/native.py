@@ -1,0 +1,94 @@
+"""Threads of the operating system, also in a monkey-patched program.
+
+There, Python's own names mean greenlets. Signals, turns and background threads have to do with native threads.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import gevent.hub
+from gevent import monkey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["get_ident", "is_main_thread", "native_lock", "start_new_thread", "start_thread"]
+
+get_ident = monkey.get_original("_thread", "get_ident")
+"""The native thread of the caller."""
+
+native_lock = monkey.get_original("_thread", "allocate_lock")
+"""Make a lock of native threads."""
+
+start_new_thread = monkey.get_original("_thread", "start_new_thread")
+"""Start a native thread; the process does not wait for its end."""
+
+# A patched program was patched in its main thread; there, `main_thread().ident` says the greenlet.
+_hub_module: Any = gevent.hub
+_main: int = (
+    _hub_module.MAIN_THREAD_IDENT
+    if monkey.is_module_patched("threading")
+    else monkey.get_original("threading", "main_thread")().ident
+)
+
+
+def is_main_thread() -> bool:
+    """Whether the caller is in the main thread: the only one in which Python runs signal handlers."""
+    return bool(get_ident() == _main)
+
+
+def start_thread(function: Callable[[], object], name: str) -> Callable[[float | None], bool]:
+    """Start a native thread that the process does not wait for.
+
+    Returns:
+        A function that waits for its end, with the calling thread, some seconds at most; it returns whether it
+        has ended. Then nothing is left of it that the end of the interpreter would have to fear.
+    """
+    if not monkey.is_module_patched("threading"):
+        thread = threading.Thread(target=function, name=name, daemon=True)
+        thread.start()
+
+        def join(timeout: float | None) -> bool:
+            thread.join(timeout)
+            return not thread.is_alive()
+
+    elif sys.version_info >= (3, 13):
+        handle = monkey.get_original("_thread", "start_joinable_thread")(function, daemon=True)
+
+        def join(timeout: float | None) -> bool:
+            handle.join(timeout)
+            return bool(handle.is_done())
+
+    else:
+        alive: list[Any] = []
+        started = native_lock()
+        started.acquire()
+
+        def run() -> None:
+            alive.append(monkey.get_original("_thread", "_set_sentinel")())
+            alive[0].acquire()
+            started.release()
+            function()
+
+        def join(timeout: float | None) -> bool:
+            has_ended: bool = alive[0].acquire(timeout=-1 if timeout is None else timeout)
+            if has_ended:
+                alive[0].release()
+            return has_ended
+
+        start_new_thread(run, ())
+        started.acquire()
+    return join
+
+
+def _forked() -> None:
+    """In a child, the thread that has forked is the main thread."""
+    global _main
+    _main = get_ident()
+
+
+os.register_at_fork(after_in_child=_forked)
