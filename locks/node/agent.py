@@ -57,6 +57,7 @@ from locks.runtime import (
     exit_client,
     tell,
 )
+from locks.runtime.native import insist
 from locks.wire import pack_notification
 
 __all__ = ["Agent", "NotifyTarget", "name_of", "not_held"]
@@ -309,7 +310,7 @@ class Agent(Door):
     def give_up(self, call: PendingCall) -> None:
         """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
         if call.begun:
-            self.turn.run_surely(self.event, self.machine.abandon, call)
+            insist(self.turn.run_surely, self.event, self.machine.abandon, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
@@ -485,7 +486,7 @@ class Agent(Door):
 
     def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
         """Give up a call, if there is one, and what it has asked for; it is done in any case."""
-        self.turn.run_surely(self._withdraw, call, lock_id)
+        insist(self.turn.run_surely, self._withdraw, call, lock_id)
 
     def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
         if call is not None:
@@ -515,7 +516,7 @@ class Agent(Door):
 
     def let_go(self) -> None:
         """End the transaction, whoever calls, if it has not ended; it is done in any case."""
-        self.turn.run_surely(self.event, self.machine.end)
+        insist(self.turn.run_surely, self.event, self.machine.end)
 
     def _wait(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
