@@ -516,7 +516,10 @@ class Agent(Door):
 
     def let_go(self) -> None:
         """End the transaction, whoever calls, if it has not ended; it is done in any case."""
-        insist(self.turn.run_surely, self.event, self.machine.end)
+        insist(self._let_go)
+
+    def _let_go(self) -> None:
+        self.turn.run_surely(self.event, self.machine.end)
 
     def _wait(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any

@@ -40,6 +40,7 @@ from locks.runtime import (
 )
 from locks.runtime.identity import ByClient
 from locks.runtime.inline import Journal, Turn
+from locks.runtime.native import insist
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
 __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
@@ -184,6 +185,7 @@ class Node:
         number = self.new_number(created)
         ref = agent_numbered(number, self.name)
         agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
+        let_go = agent.let_go  # there may be no memory for it when it is needed
         try:
             self.agents[ref] = agent
             self._enlist(agent)
@@ -193,12 +195,12 @@ class Node:
                 keep(agent)
             return agent
         except (TypeError, ValueError) as error:
-            agent.let_go()
+            insist(let_go)
             raise InvalidOption(
                 f"client {client!r} can't have a transaction: {error}", client=repr(client)
             ) from error
         except BaseException:
-            agent.let_go()
+            insist(let_go)
             raise
 
     def holder(self, client: Client) -> Agent:

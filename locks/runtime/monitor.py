@@ -169,7 +169,7 @@ class DeathWatch:
         try:
             self._fire(subject, reason, late)
         except BaseException:  # whatever interrupts this: who is left is told
-            self._fire(subject, reason, late)
+            insist(self._fire, subject, reason, late)
             raise
 
     def _fire(self, subject: object, reason: object, late: object) -> None:

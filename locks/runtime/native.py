@@ -116,11 +116,13 @@ def insist(function: Callable[..., object], *args: Any) -> None:
     Raises:
         MemoryError: There was none for a tenth of a second.
     """
-    for left in range(PATIENCE, -1, -1):
+    tries = 0
+    while True:
         try:
             function(*args)
             return
         except MemoryError:
-            if not left:
+            tries += 1
+            if tries > PATIENCE:
                 raise
             _sleep(0.001)
