@@ -74,7 +74,8 @@ def interrupt_others(agent: OwnAgent) -> None:
 
 def _others(agent: A) -> list[A]:
     """The other agents of the same client."""
-    return [each for each in agent.node.clients.get(agent.client_key, ()) if each is not agent]
+    own = list(agent.node.clients.get(agent.client_key, ()))  # others may begin within this
+    return [each for each in own if each is not agent]
 
 
 def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:

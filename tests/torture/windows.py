@@ -183,7 +183,8 @@ class Count:
 
     Attributes:
         left: How often the lock was held afterwards.
-        lost: Where an exception was swallowed: Python says so of those that come up in finalisers.
+        lost: Where an exception was swallowed in code that acquires or lets go: Python says so of those
+            that come up in finalisers.
         errors: What else was raised, that nobody has thrown.
     """
 
@@ -195,7 +196,9 @@ class Count:
         sys.unraisablehook = self._lose
 
     def _lose(self, what: sys.UnraisableHookArgs) -> None:
-        self.lost.append(getattr(what.object, "__qualname__", repr(what.object)))
+        # Finalisers of Python's own, and what a thread's end calls, are no part of acquiring.
+        if getattr(what.object, "__module__", "").startswith(("locks.runtime.leaving", "locks.node")):
+            self.lost.append(getattr(what.object, "__qualname__", repr(what.object)))
         self._swallowed = True
 
     def goes_on(self) -> bool:
