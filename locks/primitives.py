@@ -16,7 +16,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from locks.core.agent.machine import Object
 from locks.errors import (
+    AgentEnded,
     InvalidOption,
     LockLost,
     LockTimeout,
@@ -80,28 +82,34 @@ class Lock:
 
     def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
         node = default_node()
-        agent = call = None
-        try:
-            agent = node.holder(current_client())
-            if agent.asks_for(self.lock_id):
-                if not blocking:
+        client = current_client()
+        wanted: Object = (self.lock_id, self.mode, (node.name,), "all")
+        while True:
+            call = None
+            try:
+                agent = node.holder(client)
+                if agent.asks_for(self.lock_id):
+                    if not blocking:
+                        return False
+                    raise MisuseError(
+                        f"{show(self.lock_id)} is held by the caller already; a lock is not "
+                        "re-entrant",
+                        lock_id=self.lock_id,
+                    )
+                call = node.new_call()
+                hold.take(agent)
+                agent.lock_by(call, (wanted,), timeout)
+                return True
+            except BaseException as error:
+                found = node.holders.get(client)  # perhaps it has just begun
+                if found is not None:
+                    found.withdraw(call, self.lock_id)
+                hold.drop()
+                if isinstance(error, LockTimeout):
                     return False
-                raise MisuseError(
-                    f"{show(self.lock_id)} is held by the caller already; a lock is not re-entrant",
-                    lock_id=self.lock_id,
-                )
-            call = node.new_call()
-            agent.lock_by(call, ((self.lock_id, self.mode, (node.name,), "all"),), timeout)
-            hold.held = agent
-            return True
-        except BaseException as error:
-            if agent is not None:
-                if call is not None:
-                    agent.give_up(call)
-                agent.end_if_idle()
-            if isinstance(error, LockTimeout):
-                return False
-            raise
+                # A finaliser may have released all that the caller had: then begin anew.
+                if call is None or not (isinstance(error, AgentEnded) and agent.is_over):
+                    raise
 
     def release(self) -> None:
         """Release the lock.

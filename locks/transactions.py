@@ -75,7 +75,7 @@ class Transaction:
             )
             agent.on_lost = self._on_lost
             if hold is not None:
-                hold.held = agent
+                hold.take(agent)
             return self
         except BaseException:
             if self._agent is not None:

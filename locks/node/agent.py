@@ -122,7 +122,9 @@ class Agent(Door):
 
     def start_monitoring(self) -> None:
         """Watch over the client; the transaction ends with it."""
-        self._monitor = Monitor(self._client_down)  # known before it begins, to be cancelled
+        self._monitor = Monitor(
+            self._client_down, surely=True
+        )  # known before it begins, to be cancelled
         self._monitor.begin(self.client)
 
     def admit(self, message: Any) -> Knowledge:
@@ -426,18 +428,31 @@ class Agent(Door):
         self.unlock_now(lock_id)
         self._end_if_idle()
 
+    def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
+        """Give up a call, if there is one, and what it has asked for; it is done in any case."""
+        self.turn.run_surely(self._withdraw, call, lock_id)
+
+    def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
+        if call is not None:
+            self.event(self.machine.abandon, call)
+            self._let_go_of(lock_id)
+        elif self.machine.ended is None:
+            self._end_if_idle()
+
     def let_go_of(self, lock_id: LockId) -> None:
         """Release one id if it is held or asked for; it is done in any case."""
         self.turn.run_surely(self._let_go_of, lock_id)
 
     def _let_go_of(self, lock_id: LockId) -> None:
-        if self.machine.ended is None and self.machine.asks_for(lock_id):
-            self.unlock_now(lock_id)
+        if self.machine.ended is None:
+            if self.machine.asks_for(lock_id):
+                self.unlock_now(lock_id)
             self._end_if_idle()
 
-    def end_if_idle(self) -> None:
-        """End the transaction if nothing is asked for in it."""
-        self.turn.run_surely(self._end_if_idle)
+    @property
+    def is_over(self) -> bool:
+        """Whether the transaction has ended normally."""
+        return not self.is_alive() and self.machine.ended == Ended(None)
 
     def _end_if_idle(self) -> None:
         if self.machine.ended is None and self.machine.empty:

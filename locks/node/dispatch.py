@@ -308,6 +308,14 @@ class Dispatch:
             self.conclude()
         self.torn = False
 
+    def forsake(self) -> None:
+        """In a forked child: the turn that another thread had is not gone on with."""
+        self._committed = False
+        for kept in (self._queue, self._unsettled, self.touched, self._outbox, self._traced):
+            kept.clear()
+        self._arrived = ()
+        self.torn = False
+
     def refuses(self, error: BaseException) -> bool:
         """Whether an error is the refusal of a call, raised by a machine that changed nothing.
 

@@ -39,7 +39,7 @@ from locks.runtime import (
     monitor,
 )
 from locks.runtime.identity import ByClient
-from locks.runtime.inline import Journal, Turn
+from locks.runtime.inline import Journal, Turn, native_rlock
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
 __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
@@ -137,6 +137,7 @@ class Node:
         # The transactions of each client, and those of `locks.Lock`s.
         self.clients: dict[Hashable, dict[Agent, None]] = {}
         self.holders: ByClient[Agent] = ByClient()
+        self._clients_lock = native_rlock()
         self._services: dict[tuple[str, str], Any] = {}
         self._serial = itertools.count(1)
         if options is not None:
@@ -186,7 +187,7 @@ class Node:
         agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
         try:
             self.agents[ref] = agent
-            self.clients.setdefault(agent.client_key, {})[agent] = None
+            self._enlist(agent)
             agent.start_monitoring()
             self.counters.transactions += 1
             if keep is not None:
@@ -210,14 +211,27 @@ class Node:
             )
         return agent
 
+    def _enlist(self, agent: Agent) -> None:
+        """An agent has begun. A call from within, of a finaliser, may end another one of its client."""
+        key = agent.client_key
+        with self._clients_lock:
+            while True:
+                own = self.clients.setdefault(key, {})
+                own[agent] = None
+                if self.clients.get(key) is own:
+                    return
+
     def _forget(self, agent: Agent) -> None:
         """An agent has ended."""
         key = agent.client_key
-        own = self.clients.get(key)
-        if own is not None:
-            own.pop(agent, None)
-            if not own:
-                self.clients.pop(key, None)
+        with self._clients_lock:
+            own = self.clients.get(key)
+            if own is not None:
+                own.pop(agent, None)
+                if not own:
+                    self.clients.pop(key, None)
+                if own:  # another one has begun within this
+                    self.clients[key] = own
         self.holders.forget(key, agent)
 
     def new_number(self, created: int | None = None) -> int:
@@ -259,6 +273,8 @@ class Node:
         self.running = False
         self._shielded = False
         self.turn.reset()
+        self._clients_lock = native_rlock()
+        self._dispatch.forsake()
         self.server.ended()
         if isinstance(self.executor, Executor):
             self.executor.abandon()

@@ -13,7 +13,6 @@ from locks.core.agent.machine import AgentMachine
 from locks.errors import DeadlockAborted, WaitsForItself
 from locks.model import RIVALS, AgentId, related, show
 from locks.node.ports import NodePort
-from locks.runtime import Client
 
 __all__ = ["OwnAgent", "hold_up_others", "interrupt_others"]
 
@@ -25,8 +24,8 @@ class OwnAgent(Protocol):
     machine: AgentMachine
 
     @property
-    def client(self) -> Client:
-        """Whose transaction it is."""
+    def client_key(self) -> Hashable:
+        """What stands for its client."""
 
     @property
     def node(self) -> NodePort:
@@ -75,7 +74,7 @@ def interrupt_others(agent: OwnAgent) -> None:
 
 def _others(agent: A) -> list[A]:
     """The other agents of the same client."""
-    return [each for each in agent.node.clients.get(agent.client, ()) if each is not agent]
+    return [each for each in agent.node.clients.get(agent.client_key, ()) if each is not agent]
 
 
 def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:

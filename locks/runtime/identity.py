@@ -73,6 +73,14 @@ class ByClient(Generic[T]):
         if self._found.get(key) is value:
             del self._found[key]
 
+    def items(self) -> list[tuple[Hashable, T]]:
+        """What there is, each with the key of its client."""
+        return list(self._found.items())
+
+    def values(self) -> list[T]:
+        """What there is for all clients."""
+        return list(self._found.values())
+
     def __setitem__(self, client: Any, value: T) -> None:
         self._found[client_key(client)] = value
 

@@ -71,7 +71,8 @@ __all__ = [
 native_lock = monkey.get_original("_thread", "allocate_lock")
 """Make a lock of the operating system's threads, also in a monkey-patched program."""
 
-_native_rlock = monkey.get_original("_thread", "RLock")
+native_rlock = monkey.get_original("_thread", "RLock")
+"""Likewise one that its thread can take again, and that tells whether the calling thread has it."""
 
 # What the interpreter raises when it can't go on: it says nothing about the work that was at hand.
 EXHAUSTED = (RecursionError, MemoryError)
@@ -156,7 +157,7 @@ class Turn:
     def __init__(
         self, journal: Journal, background: Callable[[Callable[[], object]], object]
     ) -> None:
-        self._lock = _native_rlock()
+        self._lock = native_rlock()
         self._posted: deque[Work] = deque()
         self._journal = journal
         self._background = background
@@ -164,7 +165,7 @@ class Turn:
 
     def reset(self) -> None:
         """In a forked child: the thread that had the turn, if any, does not exist here."""
-        self._lock = _native_rlock()
+        self._lock = native_rlock()
         self._posted.clear()
 
     def is_here(self) -> bool:

@@ -18,8 +18,11 @@ from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import ref
 
 from gevent import monkey
+
+from locks.runtime.interrupts import whole, whole_itself
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,11 +59,30 @@ class Hold:
         held: What is to be let go; `None` while, or as soon as, there is nothing.
     """
 
-    __slots__ = ("held", "subject")
+    __slots__ = ("exit", "held", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.held: Any = None
+        self.exit: Callable[[], Any] = _nothing
+
+    def take(self, held: Any) -> None:
+        """From now on something is to be let go when the block is left."""
+        self.held = held
+        exit = self.exit()
+        if exit is not None:
+            exit.__class__ = _ArmedExit
+
+    def drop(self) -> None:
+        """There is nothing to be let go any more."""
+        self.held = None
+        exit = self.exit()
+        if exit is not None:
+            exit.__class__ = _Exit
+
+
+def _nothing() -> None:
+    return None
 
 
 def entering(subject: Subject) -> Hold | None:
@@ -73,10 +95,20 @@ def entering(subject: Subject) -> Hold | None:
 
 
 class _Exit(functools.partial[None]):
-    """The `__exit__` of one `with` statement."""
+    """The `__exit__` of one `with` statement.
+
+    It has no finaliser: what comes up in one is lost, and this one is dropped after each block.
+    """
 
     __slots__ = ()
 
+
+class _ArmedExit(_Exit):
+    """The same while there is something to be let go."""
+
+    __slots__ = ()
+
+    @whole
     def __del__(self) -> None:
         (hold,) = self.args
         if hold.held is not None:
@@ -86,6 +118,7 @@ class _Exit(functools.partial[None]):
                 return  # it is posted, and somebody else does it
 
 
+@whole_itself
 def _leave(
     hold: Hold,
     kind: type[BaseException] | None = None,
@@ -93,7 +126,7 @@ def _leave(
     traceback: TracebackType | None = None,
 ) -> None:
     hold.subject.leave(hold.held, error)
-    hold.held = None
+    hold.drop()
 
 
 class Leaving:
@@ -104,8 +137,11 @@ class Leaving:
     def __get__(self, subject: Any, owner: type[Any]) -> Callable[..., None]:
         if subject is None:
             return _leave_without_hold
-        hold = _looked_up[_get_ident()] = Hold(subject)
-        return _Exit(_leave, hold)
+        hold = Hold(subject)
+        exit = _Exit(_leave, hold)
+        hold.exit = ref(exit)
+        _looked_up[_get_ident()] = hold
+        return exit
 
 
 def _leave_without_hold(

@@ -103,12 +103,19 @@ class Down(NamedTuple):
 
 
 class Monitor:
-    """A request to be told of one subject's end."""
+    """A request to be told of one subject's end.
 
-    __slots__ = ("_callback", "_watch")
+    Args:
+        callback: What is called.
+        surely: Whether it is called again if it was interrupted, in which case it may be called twice.
+            What it raises is raised where the end was noticed; else it is logged.
+    """
 
-    def __init__(self, callback: Callable[[Down], object]) -> None:
+    __slots__ = ("_callback", "_watch", "surely")
+
+    def __init__(self, callback: Callable[[Down], object], surely: bool = False) -> None:
         self._callback = callback
+        self.surely = surely
         self._watch: DeathWatch | None = None
 
     def begin(self, subject: Client) -> None:
@@ -126,6 +133,13 @@ class Monitor:
             watch.forsaken()
 
     def _notify(self, down: Down) -> None:
+        if self.surely:
+            try:
+                self._callback(down)
+            except BaseException:
+                self._callback(down)
+                raise
+            return
         try:
             self._callback(down)
         except Exception:
@@ -151,6 +165,13 @@ class DeathWatch:
             reason: why.
             late: the reason that later monitors are told.
         """
+        try:
+            self._fire(subject, reason, late)
+        except BaseException:  # whatever interrupts this: who is left is told
+            self._fire(subject, reason, late)
+            raise
+
+    def _fire(self, subject: object, reason: object, late: object) -> None:
         self._late = late
         self.ended = True
         if self.monitors:
@@ -168,9 +189,16 @@ class DeathWatch:
         """No monitor is left: the last one was cancelled."""
 
     def _notify_all(self, down: Down) -> None:
-        for monitor in tuple(self.monitors):
-            if self.monitors.pop(monitor, down) is None:
-                monitor._notify(down)
+        at_hand: Monitor | None = None
+        try:
+            for monitor in tuple(self.monitors):
+                at_hand = monitor if monitor.surely else None
+                if self.monitors.pop(monitor, down) is None:
+                    monitor._notify(down)
+        except BaseException:
+            if at_hand is not None:  # whether it was told is not known
+                at_hand._notify(down)
+            raise
 
 
 class Mortal:
@@ -368,11 +396,13 @@ def _hook_set(stopped: Any, watch: DeathWatch, subject: pykka.ActorRef[Any]) -> 
 
     @whole
     def set_and_tell() -> None:
-        original()
         # Pykka stops a crashed actor inside of the `except` clause that caught the crash.
         error = sys.exc_info()[1]
-        watch.fire(subject, "normal" if error is None else error)
-        stopped.__dict__.pop("set", None)  # else event and hook keep each other alive
+        try:
+            original()
+        finally:
+            watch.fire(subject, "normal" if error is None else error)
+            stopped.__dict__.pop("set", None)  # else event and hook keep each other alive
 
     stopped.set = set_and_tell
 

@@ -81,7 +81,7 @@ BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
     "an agent that has ended": (lambda node: _agent(node).ended(), "registers"),
     "a client without its agent": (lambda node: node.clients.clear(), "registers"),
     "a holder that is none": (
-        lambda node: node.holders.update({_agent(node).client: locks.spawn_agent()}),
+        lambda node: node.holders.__setitem__(_agent(node).client, locks.spawn_agent()),
         "registers",
     ),
     "nobody watches": (lambda node: setattr(_agent(node), "_monitor", None), "registers"),

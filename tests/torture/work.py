@@ -146,7 +146,7 @@ def _lock(rng: random.Random, book: Book) -> None:
     lock = locks.Lock(lock_id, mode)
     if lock.acquire(timeout=rng.choice(TRIES)):
         try:
-            agent = default_node().holders[current_client()]
+            agent = default_node().holders.get(current_client())
             book.leave([book.enter(lock_id, mode, agent)])
         finally:
             lock.release()
@@ -155,7 +155,7 @@ def _lock(rng: random.Random, book: Book) -> None:
 def _with_lock(rng: random.Random, book: Book) -> None:
     lock_id = (*random_id(rng), "leaf")
     with locks.RWLock(lock_id).write_lock():
-        agent = default_node().holders[current_client()]
+        agent = default_node().holders.get(current_client())
         book.leave([book.enter(lock_id, "write", agent)])
 
 
