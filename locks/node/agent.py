@@ -498,4 +498,4 @@ class Agent(Door):
         return call.result
 
     def _set_notified(self, notify: NotifyTarget) -> None:
-        self._notified = inbox_of(self, notify, self._notified)
+        self._notified = inbox_of(self.client, self, notify, self._notified)

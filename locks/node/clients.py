@@ -12,7 +12,6 @@ from gevent import monkey
 
 from locks.errors import InvalidOption
 from locks.model import Notification
-from locks.node.one_client import OwnAgent
 from locks.otp.remote import RemoteRef
 from locks.runtime import Client, tell
 from locks.wire import pack_notification
@@ -45,10 +44,11 @@ def is_patched_thread(client: Client) -> bool:
     )
 
 
-def inbox_of(agent: OwnAgent, notify: NotifyTarget, before: Inbox | None) -> Inbox:
+def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox | None) -> Inbox:
     """Where an agent tells its client what it asked to be told.
 
     Args:
+        client: The client.
         agent: The agent.
         notify: What the client says now.
         before: Where it was told before.
@@ -56,7 +56,6 @@ def inbox_of(agent: OwnAgent, notify: NotifyTarget, before: Inbox | None) -> Inb
     Raises:
         InvalidOption: It can't be told anything, or says no such thing.
     """
-    client = agent.client
     if callable(notify):
         return notify
     if not isinstance(notify, bool):
