@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from locks.errors import MisuseError
 from locks.node.node import Node, Trace
 from locks.otp.options import TLS, Address, Options, check_node_name
-from locks.runtime.inline import native_lock
+from locks.runtime.native import native_lock
 
 __all__ = ["default_node", "stand_in", "start", "stop"]
 

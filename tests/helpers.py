@@ -68,7 +68,7 @@ def run_script(script: str) -> str:
         timeout=LIMIT,
         check=False,
     )
-    assert done.stderr == ""
+    assert done.stderr == "", done.stderr
     assert done.returncode == 0
     return done.stdout
 

@@ -37,6 +37,7 @@ from locks.node.refusals import (
     token_timed_out,
 )
 from locks.runtime import Client, Down, Event, Monitor, client_key, current_client, exit_client
+from locks.runtime.native import insist
 
 __all__ = ["Agent", "NotifyTarget", "not_held"]
 
@@ -261,7 +262,7 @@ class Agent(Door):
     def give_up(self, call: PendingCall) -> None:
         """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
         if call.begun:
-            self.turn.run_surely(self.event, self.machine.abandon, call)
+            insist(self.turn.run_surely, self.event, self.machine.abandon, call)
 
     def await_all(self, timeout: float | None) -> LockResult:
         """Wait for all that was asked for."""
@@ -430,7 +431,7 @@ class Agent(Door):
 
     def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
         """Give up a call, if there is one, and what it has asked for; it is done in any case."""
-        self.turn.run_surely(self._withdraw, call, lock_id)
+        insist(self.turn.run_surely, self._withdraw, call, lock_id)
 
     def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
         if call is not None:
@@ -460,6 +461,9 @@ class Agent(Door):
 
     def let_go(self) -> None:
         """End the transaction, whoever calls, if it has not ended; it is done in any case."""
+        insist(self._let_go)
+
+    def _let_go(self) -> None:
         self.turn.run_surely(self.event, self.machine.end)
 
     def _wait(

@@ -53,7 +53,8 @@ from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
 from locks.runtime import tell
-from locks.runtime.inline import EXHAUSTED, Work, native_lock, raised_in
+from locks.runtime.inline import EXHAUSTED, Work, raised_in
+from locks.runtime.native import native_lock
 
 __all__ = ["Dispatch", "Trace"]
 

@@ -39,7 +39,8 @@ from locks.runtime import (
     monitor,
 )
 from locks.runtime.identity import ByClient
-from locks.runtime.inline import Journal, Turn, native_rlock
+from locks.runtime.inline import Journal, Turn
+from locks.runtime.native import insist
 from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
 
 __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
@@ -137,7 +138,6 @@ class Node:
         # The transactions of each client, and those of `locks.Lock`s.
         self.clients: dict[Hashable, dict[Agent, None]] = {}
         self.holders: ByClient[Agent] = ByClient()
-        self._clients_lock = native_rlock()
         self._services: dict[tuple[str, str], Any] = {}
         self._serial = itertools.count(1)
         if options is not None:
@@ -185,6 +185,7 @@ class Node:
         number = self.new_number(created)
         ref = agent_numbered(number, self.name)
         agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
+        let_go = agent.let_go  # there may be no memory for it when it is needed
         try:
             self.agents[ref] = agent
             self._enlist(agent)
@@ -194,12 +195,12 @@ class Node:
                 keep(agent)
             return agent
         except (TypeError, ValueError) as error:
-            agent.let_go()
+            insist(let_go)
             raise InvalidOption(
                 f"client {client!r} can't have a transaction: {error}", client=repr(client)
             ) from error
         except BaseException:
-            agent.let_go()
+            insist(let_go)
             raise
 
     def holder(self, client: Client) -> Agent:
@@ -211,27 +212,27 @@ class Node:
             )
         return agent
 
+    # An agent may begin while another one of its client ends, in another thread or from within, by a
+    # finaliser. A lock would do harm: whoever has it may be made to wait for the turn.
+
     def _enlist(self, agent: Agent) -> None:
-        """An agent has begun. A call from within, of a finaliser, may end another one of its client."""
+        """An agent has begun."""
         key = agent.client_key
-        with self._clients_lock:
-            while True:
-                own = self.clients.setdefault(key, {})
-                own[agent] = None
-                if self.clients.get(key) is own:
-                    return
+        while True:
+            own = self.clients.setdefault(key, {})
+            own[agent] = None
+            if self.clients.get(key) is own:
+                return
 
     def _forget(self, agent: Agent) -> None:
         """An agent has ended."""
         key = agent.client_key
-        with self._clients_lock:
-            own = self.clients.get(key)
-            if own is not None:
-                own.pop(agent, None)
-                if not own:
-                    self.clients.pop(key, None)
-                if own:  # another one has begun within this
-                    self.clients[key] = own
+        own = self.clients.get(key)
+        if own is not None:
+            own.pop(agent, None)
+            if not own:
+                for begun in list(self.clients.pop(key, ())):  # meanwhile
+                    self._enlist(begun)
         self.holders.forget(key, agent)
 
     def new_number(self, created: int | None = None) -> int:
@@ -273,7 +274,6 @@ class Node:
         self.running = False
         self._shielded = False
         self.turn.reset()
-        self._clients_lock = native_rlock()
         self._dispatch.forsake()
         self.server.ended()
         if isinstance(self.executor, Executor):

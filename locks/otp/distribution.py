@@ -46,7 +46,8 @@ from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
 from locks.otp.stream import Stream, abandon, native_socket
 from locks.runtime import Executor
-from locks.runtime.inline import Turn, native_lock
+from locks.runtime.inline import Turn
+from locks.runtime.native import native_lock
 from locks.runtime.waiter import run_in_hub
 
 __all__ = ["Distribution"]

@@ -18,7 +18,7 @@ from locks.errors import InvalidOption, MisuseError
 from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
 from locks.runtime import Waiter
-from locks.runtime.inline import native_lock
+from locks.runtime.native import native_lock
 
 __all__ = ["Backlog"]
 

@@ -37,7 +37,7 @@ from locks.ownership.messages import (
     Welcome,
 )
 from locks.runtime import Client, Event, Waiter, interrupts, monitor
-from locks.runtime.inline import native_lock
+from locks.runtime.native import native_lock
 
 __all__ = ["Part"]
 

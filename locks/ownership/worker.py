@@ -19,8 +19,8 @@ from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
 from locks.ownership.part import Part, Task
 from locks.runtime import current_client
-from locks.runtime.inline import native_lock
 from locks.runtime.interrupts import whole, whole_itself
+from locks.runtime.native import native_lock
 from locks.runtime.waiter import get_hub_if_exists
 
 __all__ = ["Statistics", "Worker", "check_node"]

@@ -41,13 +41,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import pykka
-from gevent import monkey
 from pykka.messages import _ActorStop
 
 from locks.errors import LocksError, ReentrantCall
 from locks.runtime.actor import GeventFuture
 from locks.runtime.interrupts import add_section, raise_noted, shield
 from locks.runtime.monitor import DeathWatch, Mortal
+from locks.runtime.native import native_rlock
 from locks.runtime.waiter import get_hub_if_exists
 
 if TYPE_CHECKING:
@@ -64,15 +64,8 @@ __all__ = [
     "OwnReference",
     "Turn",
     "Work",
-    "native_lock",
     "raised_in",
 ]
-
-native_lock = monkey.get_original("_thread", "allocate_lock")
-"""Make a lock of the operating system's threads, also in a monkey-patched program."""
-
-native_rlock = monkey.get_original("_thread", "RLock")
-"""Likewise one that its thread can take again, and that tells whether the calling thread has it."""
 
 # What the interpreter raises when it can't go on: it says nothing about the work that was at hand.
 EXHAUSTED = (RecursionError, MemoryError)
@@ -185,8 +178,8 @@ class Turn:
             self._refuse(function)
         # Nothing but calls in the block: an exception that a tracer raises at the beginning of a `try`
         # there would not be caught (CPython 3.11), and the lock be kept.
+        journal = self._journal
         try:
-            journal = self._journal
             with lock:
                 if journal.torn:
                     journal.mend()
@@ -239,8 +232,8 @@ class Turn:
             self._posted.append(Work(function, args))
             return
         due = True
+        journal = self._journal
         try:
-            journal = self._journal
             with lock:
                 if journal.torn:
                     journal.mend()

@@ -23,6 +23,7 @@ from weakref import ref
 from gevent import monkey
 
 from locks.runtime.interrupts import whole, whole_itself
+from locks.runtime.native import insist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,8 +114,8 @@ class _ArmedExit(_Exit):
         (hold,) = self.args
         if hold.held is not None:
             try:
-                hold.subject.let_go(hold.held)
-            except (RecursionError, MemoryError):
+                insist(hold.subject.let_go, hold.held)
+            except RecursionError:
                 return  # it is posted, and somebody else does it
 
 

@@ -49,6 +49,7 @@ from gevent import getcurrent, monkey
 from gevent.hub import Hub
 
 from locks.runtime.interrupts import whole
+from locks.runtime.native import insist
 from locks.runtime.waiter import get_hub_if_exists, run_in_hub
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Monitor:
             try:
                 self._callback(down)
             except BaseException:
-                self._callback(down)
+                insist(self._callback, down)
                 raise
             return
         try:
@@ -168,7 +169,7 @@ class DeathWatch:
         try:
             self._fire(subject, reason, late)
         except BaseException:  # whatever interrupts this: who is left is told
-            self._fire(subject, reason, late)
+            insist(self._fire, subject, reason, late)
             raise
 
     def _fire(self, subject: object, reason: object, late: object) -> None:

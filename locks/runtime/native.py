@@ -16,13 +16,26 @@ from gevent import monkey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["get_ident", "is_main_thread", "native_lock", "start_new_thread", "start_thread"]
+__all__ = [
+    "get_ident",
+    "insist",
+    "is_main_thread",
+    "native_lock",
+    "native_rlock",
+    "start_new_thread",
+    "start_thread",
+]
 
 get_ident = monkey.get_original("_thread", "get_ident")
 """The native thread of the caller."""
 
 native_lock = monkey.get_original("_thread", "allocate_lock")
 """Make a lock of native threads."""
+
+native_rlock = monkey.get_original("_thread", "RLock")
+"""Likewise one that its thread can take again, and that tells whether the calling thread has it."""
+
+_sleep = monkey.get_original("time", "sleep")
 
 start_new_thread = monkey.get_original("_thread", "start_new_thread")
 """Start a native thread; the process does not wait for its end."""
@@ -92,3 +105,24 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+PATIENCE = 100  # times, a millisecond apart
+
+
+def insist(function: Callable[..., object], *args: Any) -> None:
+    """Call what must be done, also when there is no memory just now: again after a while.
+
+    Raises:
+        MemoryError: There was none for a tenth of a second.
+    """
+    tries = 0
+    while True:
+        try:
+            function(*args)
+            return
+        except MemoryError:
+            tries += 1
+            if tries > PATIENCE:
+                raise
+            _sleep(0.001)

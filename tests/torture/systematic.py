@@ -118,6 +118,8 @@ class Disturbed(NamedTuple):
     problems: list[str]
 
 
+LATE = 10.0  # seconds, at most, until a signal comes that was sent once more
+
 Disturb = Callable[[Case, Stage, int], Disturbed]
 
 
@@ -160,6 +162,9 @@ def _raising(kind: type[BaseException]) -> Disturb:
 def _signalled(case: Case, stage: Stage, at: int) -> Disturbed:
     done = _at_instruction(case, stage, at, lambda: signal.raise_signal(signal.SIGINT))
     problems = []
+    if done.struck and done.raised is None:
+        # Where nobody would get it, it is sent once more, a moment later.
+        done = done._replace(raised=_call(lambda: time.sleep(LATE)))
     if done.struck and not isinstance(done.raised, KeyboardInterrupt):
         problems.append(f"Ctrl-C was lost; the caller saw {done.raised!r}")
     return done._replace(problems=problems)
