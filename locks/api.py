@@ -1,7 +1,7 @@
 """The functions of the original, under their names.
 
-Each of them checks its arguments before anything is changed. Most programs use `locks.transaction`,
-which stands on them.
+Each of them checks its arguments (`locks.arguments`) before anything is changed. Most programs use
+`locks.transaction`, which stands on them.
 """
 
 from __future__ import annotations
@@ -9,36 +9,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import pykka
-
+from locks.arguments import (
+    Pattern,
+    check_sendable,
+    checked_agent,
+    checked_nodes,
+    checked_pattern,
+    checked_watcher,
+)
+from locks.arguments import checked_object as checked_object
 from locks.core.agent.flags import Flag
-from locks.core.agent.machine import Object
 from locks.core.checked import check_agent_id
-from locks.errors import InvalidLockId, InvalidOption, MisuseError, NodeNotRunning, NotHeld
-from locks.lock_ids import shown
+from locks.errors import InvalidOption, NotHeld
 from locks.model import (
     AgentId,
     Contender,
-    LockId,
     LockInfo,
     LockResult,
     Mode,
     Require,
     View,
     check_lock_id,
-    check_mode,
-    check_nodes,
-    check_require,
     check_timeout,
     show,
 )
 from locks.node.agent import Agent, NotifyTarget
 from locks.node.node import NodeStatistics
-from locks.node.ports import NodePort
-from locks.node.remote_clients import RemoteAgent
 from locks.node.server import Watcher, listener
-from locks.otp.etf import EncodeError, encode
-from locks.otp.remote import RemoteRef
 from locks.program import default_node
 from locks.runtime import Client, current_client
 
@@ -66,8 +63,6 @@ __all__ = [
     "watchers",
 ]
 
-Pattern = tuple[Any, ...]
-
 
 def begin_transaction(
     objects: Iterable[Pattern] = (), *, timeout: float | None = None, **options: Any
@@ -90,7 +85,7 @@ def begin_transaction(
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
     """
     check_timeout(timeout)
-    wanted = [_object(default_node(), pattern) for pattern in objects]
+    wanted = [checked_pattern(default_node(), pattern) for pattern in objects]
     client = options.get("client")
     if wanted and client is not None and client != current_client():
         raise InvalidOption(
@@ -190,7 +185,7 @@ def end_transaction(agent: Agent) -> None:
         NotClient: The caller is not its client.
         AgentEnded: It has ended already.
     """
-    _agent(agent).end()
+    checked_agent(agent).end()
 
 
 def lock(
@@ -225,7 +220,7 @@ def lock(
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         AgentEnded: The transaction has ended.
     """
-    user = _agent(agent)
+    user = checked_agent(agent)
     wanted = checked_object(user.node, lock_id, mode, nodes, require)
     call = user.node.new_call()
     try:
@@ -243,7 +238,7 @@ def lock_nowait(
     require: Require = "all",
 ) -> None:
     """Ask for a lock without waiting for it; see `lock` and `await_all_locks`."""
-    user = _agent(agent)
+    user = checked_agent(agent)
     user.ask_for((checked_object(user.node, lock_id, mode, nodes, require),))
 
 
@@ -255,8 +250,8 @@ def lock_objects(agent: Agent, objects: Iterable[Pattern]) -> None:
         objects: Each `(lock_id, mode)`, `(lock_id, mode, nodes)` or
             `(lock_id, mode, nodes, require)`.
     """
-    user = _agent(agent)
-    user.ask_for([_object(user.node, pattern) for pattern in objects])
+    user = checked_agent(agent)
+    user.ask_for([checked_pattern(user.node, pattern) for pattern in objects])
 
 
 def await_all_locks(agent: Agent, *, timeout: float | None = None) -> LockResult:
@@ -267,7 +262,7 @@ def await_all_locks(agent: Agent, *, timeout: float | None = None) -> LockResult
         DeadlockAborted: The transaction was aborted.
         AgentEnded: The transaction has ended.
     """
-    return _agent(agent).await_all(timeout)
+    return checked_agent(agent).await_all(timeout)
 
 
 def unlock(agent: Agent, lock_id: Sequence[Any]) -> None:
@@ -276,12 +271,12 @@ def unlock(agent: Agent, lock_id: Sequence[Any]) -> None:
     Raises:
         NotHeld: The transaction has not asked for exactly this id.
     """
-    _agent(agent).unlock(check_lock_id(lock_id))
+    checked_agent(agent).unlock(check_lock_id(lock_id))
 
 
 def transaction_status(agent: Agent) -> LockResult:
     """The status of a transaction, and its deadlocks so far."""
-    return _agent(agent).status()
+    return checked_agent(agent).status()
 
 
 def change_flag(agent: Agent, flag: Flag, value: NotifyTarget) -> None:
@@ -293,12 +288,12 @@ def change_flag(agent: Agent, flag: Flag, value: NotifyTarget) -> None:
         value: `True` or `False`; for `"notify"` also a callable. Switching `"notify"` on notifies
             the client of the present status at once.
     """
-    _agent(agent).change_flag(flag, value)
+    checked_agent(agent).change_flag(flag, value)
 
 
 def lock_info(agent: Agent) -> list[LockInfo]:
     """What a transaction has asked for, and which of it is granted."""
-    return _agent(agent).lock_info()
+    return checked_agent(agent).lock_info()
 
 
 def surrender_nowait(
@@ -318,10 +313,10 @@ def surrender_nowait(
     Raises:
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
     """
-    user = _agent(agent)
-    to = check_agent_id(other) if isinstance(other, AgentId) else _agent(other).id
+    user = checked_agent(agent)
+    to = check_agent_id(other) if isinstance(other, AgentId) else checked_agent(other).id
     lock_id = check_lock_id(lock_id)
-    where = _nodes(user.node, nodes)
+    where = checked_nodes(user.node, nodes)
     user.check_client()
     here = user.node.name in where  # other nodes' queues are not known here
     if here and all(waiting.agent != to for waiting in user.node.view(lock_id).waiting):
@@ -352,7 +347,7 @@ def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None
         LockLost: It was held, and is lost.
         LockTimeout: Time ran out.
     """
-    return _agent(agent).token(check_lock_id(lock_id), timeout)
+    return checked_agent(agent).token(check_lock_id(lock_id), timeout)
 
 
 def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
@@ -369,7 +364,7 @@ def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
         NotHeld: The transaction doesn't hold exactly this id; as for `fencing_token`.
         InvalidOption: The agent does not notify its client.
     """
-    _agent(agent).token_nowait(check_lock_id(lock_id))
+    checked_agent(agent).token_nowait(check_lock_id(lock_id))
 
 
 def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
@@ -383,7 +378,7 @@ def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
         LockLost: A lock was lost, with a node or by a surrender, since it was acknowledged.
         NotHeld: The transaction doesn't hold exactly this id.
     """
-    _agent(agent).ensure_held(None if lock_id is None else check_lock_id(lock_id))
+    checked_agent(agent).ensure_held(None if lock_id is None else check_lock_id(lock_id))
 
 
 def holders(
@@ -428,11 +423,11 @@ def watch(
             it is back.
     """
     node = default_node()
-    who = _watcher(watcher)
+    who = checked_watcher(watcher)
     checked = check_lock_id(lock_id)
     if node.is_clustered:
-        _check_sendable(checked)
-    for name in _nodes(node, nodes):
+        check_sendable(checked)
+    for name in checked_nodes(node, nodes):
         if name == node.name:
             node.server.add_watcher(checked, who)
         else:
@@ -448,8 +443,8 @@ def unwatch(
 ) -> None:
     """End what `watch` began."""
     node = default_node()
-    checked, who = check_lock_id(lock_id), _watcher(watcher)
-    for name in _nodes(node, nodes, must_run=False):
+    checked, who = check_lock_id(lock_id), checked_watcher(watcher)
+    for name in checked_nodes(node, nodes, must_run=False):
         if name == node.name:
             node.server.remove_watcher(checked, who)
         elif node.cluster is not None:
@@ -464,81 +459,3 @@ def watchers(lock_id: Sequence[Any]) -> list[Any]:
 def statistics() -> NodeStatistics:
     """Counters of this program's node."""
     return default_node().statistics()
-
-
-def _agent(agent: Any) -> Agent | RemoteAgent:
-    if isinstance(agent, Agent):
-        return agent
-    if isinstance(agent, RemoteRef):
-        cluster = default_node().cluster
-        if cluster is not None and not isinstance(agent.target, str):
-            return RemoteAgent(default_node(), cluster.remotes, agent)
-    raise MisuseError(
-        f"{agent!r} is not an agent; begin_transaction() returns a pair (agent, result)",
-        agent=repr(agent),
-    )
-
-
-def _nodes(node: NodePort, nodes: Sequence[str] | None, must_run: bool = True) -> tuple[str, ...]:
-    if nodes is None:
-        return (node.name,)
-    names = check_nodes(nodes)
-    down = [name for name in names if name not in node.alive]
-    if down and must_run:
-        raise NodeNotRunning(f"{', '.join(down)} can't be reached from {node.name}", nodes=down)
-    return names
-
-
-def _check_sendable(lock_id: LockId) -> LockId:
-    """Return a lock id if it can be sent to other nodes: a deadlock may involve them."""
-    for element in lock_id:
-        if type(element) is str:
-            if element.isascii():
-                continue
-        elif type(element) is int and abs(element) < 1 << 63:
-            continue
-        try:
-            encode(list(lock_id))
-        except EncodeError as error:
-            raise InvalidLockId(
-                f"lock id {shown(lock_id)} can't be sent to other nodes: {error}. Use text, "
-                "numbers, bytes and tuples of them",
-                lock_id=shown(lock_id),
-            ) from error
-        break
-    return lock_id
-
-
-def checked_object(
-    node: NodePort, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
-) -> Object:
-    """What is to be locked, checked, with defaults for what was left out."""
-    return (
-        _check_sendable(check_lock_id(lock_id)) if node.is_clustered else check_lock_id(lock_id),
-        "write" if mode == "write" else check_mode(mode),
-        (node.name,) if nodes is None else _nodes(node, nodes, must_run=False),
-        "all" if require == "all" else check_require(require),
-    )
-
-
-def _object(node: NodePort, pattern: Pattern) -> Object:
-    if not isinstance(pattern, (tuple, list)) or not 2 <= len(pattern) <= 4:
-        raise InvalidOption(
-            f"object {pattern!r} is not (lock_id, mode), (lock_id, mode, nodes) or "
-            "(lock_id, mode, nodes, require)",
-            pattern=repr(pattern),
-        )
-    defaults: Pattern = (None, None, None, "all")
-    lock_id, mode, nodes, require = (*pattern, *defaults[len(pattern) :])
-    return checked_object(node, lock_id, mode, nodes, require)
-
-
-def _watcher(watcher: Watcher | None) -> Watcher:
-    who = current_client() if watcher is None else watcher
-    if isinstance(who, pykka.ActorRef) or callable(who):
-        return who
-    raise InvalidOption(
-        f"watcher {who!r} is neither an actor's reference nor a callable; pass watcher=function or "
-        "watcher=actor_ref",
-        watcher=repr(who),
-    )

@@ -154,7 +154,6 @@ def add_command(commands: Any) -> None:
 
 
 def _run_command(options: argparse.Namespace) -> int:
-    gevent.get_hub()  # this program lives in a hub, and so does its node
     slowly = sys.stdout.isatty()
     for line in tell_story():
         print(line, flush=True)

@@ -198,7 +198,6 @@ def add_command(commands: Any) -> None:
 
 
 def _run_command(options: argparse.Namespace) -> int:
-    gevent.get_hub()  # this program lives in a hub, and so does its node
     live = sys.stdout.isatty() and not options.json
     if not options.json:
         print(

@@ -8,69 +8,40 @@ raised into it, withdraws its requests.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-import gevent
-import pykka
-from gevent import getcurrent, monkey
+from gevent import getcurrent
 
 from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.checked import check_agent_message
 from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
-from locks.errors import (
-    AgentEnded,
-    InvalidOption,
-    LockLost,
-    LocksError,
-    LockTimeout,
-    MisuseError,
-    NotClient,
-    NotHeld,
-)
-from locks.lock_ids import shown
-from locks.model import (
-    AgentId,
-    Deadlock,
-    LockId,
-    LockInfo,
-    LockResult,
-    Notification,
-    check_timeout,
-    show,
-)
+from locks.errors import LockLost
+from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification, check_timeout
+from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, name_of
 from locks.node.door import Door
 from locks.node.history import History
 from locks.node.one_client import hold_up_others, interrupt_others
-from locks.node.ports import NodePort, PendingCall
-from locks.otp.remote import RemoteRef
-from locks.runtime import (
-    Client,
-    Down,
-    Event,
-    Monitor,
-    client_key,
-    current_client,
-    exit_client,
-    tell,
+from locks.node.ports import NodePort, PendingCall, TokenNotice
+from locks.node.refusals import (
+    client_has_ended,
+    in_the_parent,
+    no_inbox,
+    not_client,
+    not_held,
+    not_to_be_told,
+    stopped,
+    timed_out,
+    token_timed_out,
 )
+from locks.runtime import Client, Down, Event, Monitor, client_key, current_client, exit_client
 from locks.runtime.native import insist
-from locks.wire import pack_notification
 
-__all__ = ["Agent", "NotifyTarget", "name_of", "not_held"]
+__all__ = ["Agent", "NotifyTarget", "not_held"]
 
 T = TypeVar("T")
-
-NotifyTarget = bool | Callable[[Notification], object]
-
-
-class TokenNotice(NamedTuple):
-    """A client that is to be told a fencing token."""
-
-    answer: Callable[[Any], object]
 
 
 class Agent(Door):
@@ -123,7 +94,7 @@ class Agent(Door):
         self.client = client
         self.client_key = client_key(client)
         self._link = link
-        self._notified: Callable[[Notification], object] | None = None
+        self._notified: Inbox | None = None
         made = (
             agent,
             name_of(client),
@@ -166,10 +137,7 @@ class Agent(Door):
         """
         checked = check_agent_message(message)
         if not isinstance(checked, Knowledge):
-            raise MisuseError(
-                f"{shown(message)} is for lock servers to say, and {self.id} takes it from them alone",
-                value=shown(message),
-            )
+            raise not_to_be_told(self.id, message)
         return checked
 
     def receive(self, message: Knowledge) -> None:
@@ -200,9 +168,7 @@ class Agent(Door):
 
     def stop_inline(self, reason: object) -> None:
         """End the transaction, as any actor is stopped."""
-        error = None
-        if reason is not None:
-            error = AgentEnded(f"transaction {self.id} was stopped: {reason}", agent=self.id)
+        error = None if reason is None else stopped(self.id, reason)
         self.event(self.machine.end, error)
 
     def notify(self, notification: Notification) -> None:
@@ -235,7 +201,7 @@ class Agent(Door):
 
     def abandon(self) -> None:
         """In a forked child: the transaction lives in the parent. Callers that wait here are told so."""
-        error = AgentEnded(f"transaction {self.id} lives in the parent process", agent=self.id)
+        error = in_the_parent(self.id)
         try:
             effects = self.machine.end(error)
         except Exception:
@@ -254,8 +220,7 @@ class Agent(Door):
 
     def client_ended(self, down: Down) -> None:
         """The client has ended, and the transaction ends with it; in a turn."""
-        text = f"transaction {self.id} has ended with its client {self.machine.client}"
-        self.event(self.machine.end, AgentEnded(f"{text} ({down.reason})", agent=self.id))
+        self.event(self.machine.end, client_has_ended(self, down))
 
     # --- What the client calls ------------------------------------------------------------------
 
@@ -267,25 +232,12 @@ class Agent(Door):
         if (
             client is not self.client
             and not self._is_client(client)
-            and not self._is_patched_thread()
+            and not is_patched_thread(self.client)
         ):
-            raise NotClient(
-                f"transaction {self.id} belongs to {self.machine.client}; "
-                f"{name_of(client)} can't use it. Begin a transaction of its own there, or name "
-                "the client when it begins (client=...)",
-                agent=self.id,
-            )
+            raise not_client(self, client)
 
     def _is_client(self, other: Client) -> bool:
         return client_key(other) == self.client_key
-
-    def _is_patched_thread(self) -> bool:
-        """Whether the client is a thread that is a greenlet, and the caller is this greenlet."""
-        return (
-            isinstance(self.client, threading.Thread)
-            and monkey.is_module_patched("threading")
-            and threading.current_thread() is self.client
-        )
 
     def ask_for(self, objects: Sequence[Object]) -> None:
         """Ask for locks without waiting for them."""
@@ -387,21 +339,14 @@ class Agent(Door):
                 self.give_up(call)
                 raise
             if token is None:
-                raise LockTimeout(
-                    f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
-                    f"nodes within {timeout} s",
-                    lock_ids=[lock_id],
-                    timeout=timeout,
-                )
+                raise token_timed_out(lock_id, timeout)
         return token
 
     def token_nowait(self, lock_id: LockId) -> None:
         """Have the client notified of the fencing token of a lock that is held."""
         self.check_client()
         if self._notified is None:
-            raise InvalidOption(
-                f"transaction {self.id} can't tell its client the fencing token: begin it with notify"
-            )
+            raise no_inbox(self)
         self.turn.run(self._establish_token, lock_id)
 
     def _establish_token(self, lock_id: LockId) -> None:
@@ -530,7 +475,7 @@ class Agent(Door):
             self.turn.run(self._give_up_waiting, call)
             result = call.result  # it may have come just now
             if result is None:
-                raise self._timed_out(wanted, timeout, withdrawn=event == self.machine.ask_all)
+                raise timed_out(self, wanted, timeout, withdrawn=event == self.machine.ask_all)
             if isinstance(result, Exception):
                 raise result
         return result  # type: ignore[no-any-return]
@@ -556,65 +501,5 @@ class Agent(Door):
             raise call.result
         return call.result
 
-    def _timed_out(
-        self, wanted: list[LockInfo], timeout: float | None, withdrawn: bool
-    ) -> LocksError:
-        ids = [info.lock_id for info in wanted]
-        holders = [
-            contender
-            for lock_id in ids
-            for contender in self.node.view(lock_id).holders
-            if contender.agent != self.id
-        ]
-        held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
-        lost = self.turn.ask(self.machine.lost)
-        return LockTimeout(
-            f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
-            + (f"held by {held_by}; " if held_by else "")
-            + ("the request was withdrawn" if withdrawn else "the requests stay")
-            + (
-                f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}"
-                * bool(lost)
-            ),
-            lock_ids=ids,
-            holders=holders,
-            timeout=timeout,
-            lost=lost,
-        )
-
     def _set_notified(self, notify: NotifyTarget) -> None:
-        if callable(notify):
-            self._notified = notify
-        elif not isinstance(notify, bool):
-            raise InvalidOption(
-                f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
-            )
-        elif isinstance(self.client, RemoteRef):
-            client = self.client
-            self._notified = lambda news: tell(client, pack_notification(news, self))
-        elif isinstance(self.client, pykka.ActorRef):
-            self._notified = partial(tell, self.client)
-        elif self._notified is None:
-            raise InvalidOption(
-                f"client {name_of(self.client)} has no inbox to be notified in; "
-                "pass notify=function",
-                notify=notify,
-            )
-
-
-def not_held(lock_id: LockId) -> NotHeld:
-    """The error of a client that releases what it does not hold."""
-    return NotHeld(
-        f"{show(lock_id)} is not held by the caller; it can't be released", lock_id=lock_id
-    )
-
-
-def name_of(client: Client) -> str:
-    """A name of a client that a person can read."""
-    if isinstance(client, RemoteRef):
-        return str(client)
-    if isinstance(client, pykka.ActorRef):
-        return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
-    if isinstance(client, gevent.Greenlet):
-        return str(client.name)
-    return str(getattr(client, "name", client))
+        self._notified = inbox_of(self.client, self, notify, self._notified)

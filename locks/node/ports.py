@@ -9,7 +9,7 @@ with other nodes, then `dispatch`, then `node`. Whatever keeps a port can stand 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
@@ -19,7 +19,7 @@ from locks.node.statistics import Counters
 from locks.runtime import Down, Monitor, Waiter
 from locks.runtime.inline import Turn
 
-__all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall"]
+__all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall", "TokenNotice"]
 
 T = TypeVar("T")
 
@@ -46,6 +46,12 @@ class PendingCall:
         """Give the answer and wake the client."""
         self.result = result
         self.waiter.wake()
+
+
+class TokenNotice(NamedTuple):
+    """A client that is to be told a fencing token."""
+
+    answer: Callable[[Any], object]
 
 
 class Background(Protocol):

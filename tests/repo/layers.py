@@ -33,63 +33,65 @@ class Layer(NamedTuple):
 
 
 SANS_IO = ("terms", "etf", "etf_decode", "control", "frames", "challenges", "handshake", "epmd")
-NODES = ("ground", "core", "wire", "runtime", "otp bytes", "otp")
+GROUND = ("errors", "ground")
+NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
+    Layer("errors", ("locks.errors",), (), "errors.py: what locks raises"),
     Layer(
         "ground",
-        ("locks.errors", "locks.lock_ids", "locks.model"),
-        (),
-        "errors.py, lock_ids.py, model.py: words, ids, errors",
+        ("locks.lock_ids", "locks.model"),
+        ("errors",),
+        "lock_ids.py, model.py: words, ids",
     ),
-    Layer("core", ("locks.core*",), ("ground",), "core/: the machines, pure"),
-    Layer("runtime", ("locks.runtime*",), (), "runtime/: actors on gevent"),
+    Layer("core", ("locks.core*",), GROUND, "core/: the machines, pure"),
+    Layer("runtime", ("locks.runtime*",), ("errors",), "runtime/: actors on gevent"),
     Layer(
         "otp bytes",
         tuple(f"locks.otp.{name}" for name in SANS_IO),
-        ("ground",),
+        GROUND,
         "otp/: Erlang's protocol, bytes in, bytes out",
     ),
     Layer(
-        "otp", ("locks.otp*",), ("ground", "runtime", "otp bytes"), "otp/: connections, processes"
+        "otp", ("locks.otp*",), (*GROUND, "runtime", "otp bytes"), "otp/: connections, processes"
     ),
-    Layer("wire", ("locks.wire*",), ("ground", "core", "otp bytes"), "wire/: messages as terms"),
+    Layer("wire", ("locks.wire*",), (*GROUND, "core", "otp bytes"), "wire/: messages as terms"),
     Layer("node", ("locks.node*",), NODES, "node/: the actors"),
     Layer("program", ("locks.program",), (*NODES, "node"), "program.py: the program's node"),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
-    Layer("mvcc", ("locks.mvcc*",), ("ground", "runtime"), "mvcc/: a multi-version lock table"),
-    Layer("sim", ("locks.sim*",), ("ground", "core"), "sim/: the simulator"),
+    Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
+    Layer("sim", ("locks.sim*",), (*GROUND, "core"), "sim/: the simulator"),
     Layer("testing", ("locks.testing",), (*NODES, "node", "program", "sim"), "testing.py"),
     Layer(
         "face",
-        ("locks", "locks.api", "locks.transactions", "locks.primitives"),
+        ("locks", "locks.api", "locks.arguments", "locks.transactions", "locks.primitives"),
         (*NODES, "node", "program", "groups", "mvcc"),
         "api.py, transactions.py, primitives.py: what users call",
     ),
     Layer(
         "ownership",
         ("locks.ownership*",),
-        ("ground", "runtime", "node", "program", "face"),
+        (*GROUND, "runtime", "node", "program", "face"),
         "ownership/: who owns what",
     ),
     Layer(
         "cli",
         ("locks.cli*", "locks.__main__"),
-        ("ground", "core", "runtime", "otp", "program", "sim", "face"),
+        (*GROUND, "core", "runtime", "otp", "program", "sim", "face"),
         "cli/: the command line",
     ),
 ]
-PUBLIC = ("ground", "runtime", "program", "groups", "ownership", "face")  # for locks_leader
+PUBLIC = (*GROUND, "runtime", "program", "groups", "ownership", "face")  # for locks_leader
 LEADER = [
     Layer(
         "leader ground",
         ("locks_leader.errors", "locks_leader.policy"),
-        ("ground",),
+        GROUND,
         "errors.py, policy.py",
     ),
     Layer(
         "leader core",
         ("locks_leader.core*",),
-        ("ground", "leader ground"),
+        (*GROUND, "leader ground"),
         "core/: the election, pure",
     ),
     Layer(
@@ -113,7 +115,7 @@ LEADER = [
     Layer(
         "leader sim",
         ("locks_leader.sim*",),
-        ("ground", "core", "sim", "leader ground", "leader core"),
+        (*GROUND, "core", "sim", "leader ground", "leader core"),
         "sim/: simulated elections",
     ),
     Layer(
@@ -152,6 +154,7 @@ PURE_OUTSIDE = {
     "bisect",
     "collections",
     "collections.abc",
+    "copy",
     "dataclasses",
     "enum",
     "fractions",

@@ -120,7 +120,9 @@ def check_registers(node: Node) -> None:
         assert agent.is_alive(), f"{ref} has ended, and is listed"
         assert agent.machine.ended is None, f"the machine of {ref} has ended, its actor has not"
         assert lives(agent.client), f"the client of {ref} is dead"
-        assert agent in node.clients.get(agent.client_key, ()), f"{ref} is not listed for its client"
+        assert agent in node.clients.get(agent.client_key, ()), (
+            f"{ref} is not listed for its client"
+        )
         monitor = agent._monitor
         assert monitor is not None, f"nobody watches over the client of {ref}"
     for client, agents in node.clients.items():

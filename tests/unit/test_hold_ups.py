@@ -124,7 +124,7 @@ def test_held_up_is_hidden_from_the_client() -> None:
     net.do(outer, outer.unlock(A))
     assert outer.empty
     assert outer.status() == "no_locks"
-    with pytest.raises(InvalidLockId, match="are for locks itself"):
+    with pytest.raises(InvalidLockId, match="as those of locks itself do"):
         check_lock_id([HELD_UP, 1])
 
 

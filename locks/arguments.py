@@ -1,0 +1,143 @@
+"""What users pass to the public functions, checked before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pykka
+
+from locks.core.agent.machine import Object
+from locks.errors import InvalidLockId, InvalidOption, MisuseError, NodeNotRunning
+from locks.lock_ids import shown
+from locks.model import LockId, check_lock_id, check_mode, check_nodes, check_require
+from locks.node.agent import Agent
+from locks.node.ports import NodePort
+from locks.node.remote_clients import RemoteAgent
+from locks.node.server import Watcher
+from locks.otp.etf import EncodeError, encode
+from locks.otp.remote import RemoteRef
+from locks.program import default_node
+from locks.runtime import current_client
+
+__all__ = [
+    "Pattern",
+    "check_sendable",
+    "checked_agent",
+    "checked_nodes",
+    "checked_object",
+    "checked_pattern",
+    "checked_watcher",
+]
+
+Pattern = tuple[Any, ...]
+"""What is to be locked, as users write it; see `locks.lock_objects`."""
+
+
+def checked_agent(agent: Any) -> Agent | RemoteAgent:
+    """An agent, here or on another node.
+
+    Raises:
+        MisuseError: It is none.
+    """
+    if isinstance(agent, Agent):
+        return agent
+    if isinstance(agent, RemoteRef):
+        cluster = default_node().cluster
+        if cluster is not None and not isinstance(agent.target, str):
+            return RemoteAgent(default_node(), cluster.remotes, agent)
+    raise MisuseError(
+        f"{agent!r} is not an agent; begin_transaction() returns a pair (agent, result)",
+        agent=repr(agent),
+    )
+
+
+def checked_nodes(
+    node: NodePort, nodes: Sequence[str] | None, must_run: bool = True
+) -> tuple[str, ...]:
+    """Names of nodes; the program's own by default.
+
+    Raises:
+        InvalidOption: They are no names.
+        NodeNotRunning: One of them can't be reached, and `must_run`.
+    """
+    if nodes is None:
+        return (node.name,)
+    names = check_nodes(nodes)
+    down = [name for name in names if name not in node.alive]
+    if down and must_run:
+        raise NodeNotRunning(f"{', '.join(down)} can't be reached from {node.name}", nodes=down)
+    return names
+
+
+def check_sendable(lock_id: LockId) -> LockId:
+    """Return a lock id if it can be sent to other nodes: a deadlock may involve them.
+
+    Raises:
+        InvalidLockId: It can't.
+    """
+    for element in lock_id:
+        if type(element) is str:
+            if element.isascii():
+                continue
+        elif type(element) is int and abs(element) < 1 << 63:
+            continue
+        try:
+            encode(list(lock_id))
+        except EncodeError as error:
+            raise InvalidLockId(
+                f"lock id {shown(lock_id)} can't be sent to other nodes: {error}. Use text, "
+                "numbers, bytes and tuples of them",
+                lock_id=shown(lock_id),
+            ) from error
+        break
+    return lock_id
+
+
+def checked_object(
+    node: NodePort, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
+) -> Object:
+    """What is to be locked, checked, with defaults for what was left out.
+
+    Raises:
+        MisuseError: Something of it is wrong.
+    """
+    return (
+        check_sendable(check_lock_id(lock_id)) if node.is_clustered else check_lock_id(lock_id),
+        "write" if mode == "write" else check_mode(mode),
+        (node.name,) if nodes is None else checked_nodes(node, nodes, must_run=False),
+        "all" if require == "all" else check_require(require),
+    )
+
+
+def checked_pattern(node: NodePort, pattern: Pattern) -> Object:
+    """The same, of a pattern.
+
+    Raises:
+        MisuseError: Something of it is wrong.
+    """
+    if not isinstance(pattern, (tuple, list)) or not 2 <= len(pattern) <= 4:
+        raise InvalidOption(
+            f"object {pattern!r} is not (lock_id, mode), (lock_id, mode, nodes) or "
+            "(lock_id, mode, nodes, require)",
+            pattern=repr(pattern),
+        )
+    defaults: Pattern = (None, None, None, "all")
+    lock_id, mode, nodes, require = (*pattern, *defaults[len(pattern) :])
+    return checked_object(node, lock_id, mode, nodes, require)
+
+
+def checked_watcher(watcher: Watcher | None) -> Watcher:
+    """A watcher; the calling actor by default.
+
+    Raises:
+        InvalidOption: It can't be told anything.
+    """
+    who = current_client() if watcher is None else watcher
+    if isinstance(who, pykka.ActorRef) or callable(who):
+        return who
+    raise InvalidOption(
+        f"watcher {who!r} is neither an actor's reference nor a callable; pass watcher=function or "
+        "watcher=actor_ref",
+        watcher=repr(who),
+    )

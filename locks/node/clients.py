@@ -1,0 +1,74 @@
+"""The client of an agent: what it is called, whether it is the caller, and where it is told things."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import gevent
+import pykka
+from gevent import monkey
+
+from locks.errors import InvalidOption
+from locks.model import Notification
+from locks.otp.remote import RemoteRef
+from locks.runtime import Client, tell
+from locks.wire import pack_notification
+
+__all__ = ["Inbox", "NotifyTarget", "inbox_of", "is_patched_thread", "name_of"]
+
+NotifyTarget = bool | Callable[[Notification], object]
+"""What a client says of being notified: whether, or by which function."""
+Inbox = Callable[[Notification], object]
+"""What tells a client something."""
+
+
+def name_of(client: Client) -> str:
+    """A name of a client that a person can read."""
+    if isinstance(client, RemoteRef):
+        return str(client)
+    if isinstance(client, pykka.ActorRef):
+        return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
+    if isinstance(client, gevent.Greenlet):
+        return str(client.name)
+    return str(getattr(client, "name", client))
+
+
+def is_patched_thread(client: Client) -> bool:
+    """Whether a client is a thread that is a greenlet, and the caller is this greenlet."""
+    return (
+        isinstance(client, threading.Thread)
+        and monkey.is_module_patched("threading")
+        and threading.current_thread() is client
+    )
+
+
+def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox | None) -> Inbox:
+    """Where an agent tells its client what it asked to be told.
+
+    Args:
+        client: The client.
+        agent: The agent.
+        notify: What the client says now.
+        before: Where it was told before.
+
+    Raises:
+        InvalidOption: It can't be told anything, or says no such thing.
+    """
+    if callable(notify):
+        return notify
+    if not isinstance(notify, bool):
+        raise InvalidOption(
+            f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
+        )
+    if isinstance(client, RemoteRef):
+        return lambda news: tell(client, pack_notification(news, agent))
+    if isinstance(client, pykka.ActorRef):
+        return partial(tell, client)
+    if before is None:
+        raise InvalidOption(
+            f"client {name_of(client)} has no inbox to be notified in; pass notify=function",
+            notify=notify,
+        )
+    return before

@@ -1,0 +1,117 @@
+"""What a client is told when a call of its can't be carried out: the errors, and how they say it.
+
+Whoever refuses a call raises the error in its own place, for that says where it comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NotClient, NotHeld
+from locks.lock_ids import shown
+from locks.model import AgentId, LockId, LockInfo, show
+from locks.node.clients import name_of
+from locks.node.one_client import OwnAgent
+from locks.runtime import Client, Down
+
+__all__ = [
+    "client_has_ended",
+    "in_the_parent",
+    "no_inbox",
+    "not_client",
+    "not_held",
+    "not_to_be_told",
+    "stopped",
+    "timed_out",
+    "token_timed_out",
+]
+
+
+def not_client(agent: OwnAgent, caller: Client) -> NotClient:
+    """Of somebody who uses another one's transaction."""
+    return NotClient(
+        f"transaction {agent.id} belongs to {agent.machine.client}; "
+        f"{name_of(caller)} can't use it. Begin a transaction of its own there, or name "
+        "the client when it begins (client=...)",
+        agent=agent.id,
+    )
+
+
+def not_held(lock_id: LockId) -> NotHeld:
+    """Of a client that releases what it does not hold."""
+    return NotHeld(
+        f"{show(lock_id)} is not held by the caller; it can't be released", lock_id=lock_id
+    )
+
+
+def not_to_be_told(agent: AgentId, message: object) -> MisuseError:
+    """Of a program that tells an agent what only lock servers can know."""
+    return MisuseError(
+        f"{shown(message)} is for lock servers to say, and {agent} takes it from them alone",
+        value=shown(message),
+    )
+
+
+def no_inbox(agent: OwnAgent) -> InvalidOption:
+    """Of a client that wants a notification, and has not said where."""
+    return InvalidOption(
+        f"transaction {agent.id} can't tell its client the fencing token: begin it with notify"
+    )
+
+
+def timed_out(
+    agent: OwnAgent, wanted: Sequence[LockInfo], timeout: float | None, withdrawn: bool
+) -> LockTimeout:
+    """Of a client that has waited for locks for too long.
+
+    Args:
+        agent: Its agent.
+        wanted: What it has waited for.
+        timeout: For how long.
+        withdrawn: Whether the requests were withdrawn.
+    """
+    ids = [info.lock_id for info in wanted]
+    holders = [
+        contender
+        for lock_id in ids
+        for contender in agent.node.view(lock_id).holders
+        if contender.agent != agent.id
+    ]
+    held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+    lost = agent.node.turn.ask(agent.machine.lost)
+    return LockTimeout(
+        f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
+        + (f"held by {held_by}; " if held_by else "")
+        + ("the request was withdrawn" if withdrawn else "the requests stay")
+        + (f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}" * bool(lost)),
+        lock_ids=ids,
+        holders=holders,
+        timeout=timeout,
+        lost=lost,
+    )
+
+
+def token_timed_out(lock_id: LockId, timeout: float | None) -> LockTimeout:
+    """Of a client that has waited for a fencing token for too long."""
+    return LockTimeout(
+        f"{show(lock_id)} is held, but its fencing token was not confirmed by enough "
+        f"nodes within {timeout} s",
+        lock_ids=[lock_id],
+        timeout=timeout,
+    )
+
+
+def stopped(agent: AgentId, reason: object) -> AgentEnded:
+    """Of a client whose agent was stopped, as any actor."""
+    return AgentEnded(f"transaction {agent} was stopped: {reason}", agent=agent)
+
+
+def client_has_ended(agent: OwnAgent, down: Down) -> AgentEnded:
+    """Of a transaction whose client has ended."""
+    text = f"transaction {agent.id} has ended with its client {agent.machine.client}"
+    return AgentEnded(f"{text} ({down.reason})", agent=agent.id)
+
+
+def in_the_parent(agent: AgentId) -> AgentEnded:
+    """Of a transaction that a forked child has taken along."""
+    return AgentEnded(f"transaction {agent} lives in the parent process", agent=agent)
