@@ -16,13 +16,23 @@ from gevent import monkey
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["get_ident", "is_main_thread", "native_lock", "start_new_thread", "start_thread"]
+__all__ = [
+    "get_ident",
+    "is_main_thread",
+    "native_lock",
+    "native_rlock",
+    "start_new_thread",
+    "start_thread",
+]
 
 get_ident = monkey.get_original("_thread", "get_ident")
 """The native thread of the caller."""
 
 native_lock = monkey.get_original("_thread", "allocate_lock")
 """Make a lock of native threads."""
+
+native_rlock = monkey.get_original("_thread", "RLock")
+"""Make a lock that the thread that has it may take again, and that can tell whether the caller's thread has it."""
 
 start_new_thread = monkey.get_original("_thread", "start_new_thread")
 """Start a native thread; the process does not wait for its end."""
