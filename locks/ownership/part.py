@@ -238,7 +238,6 @@ class Part:
             return None
         return token
 
-    @interrupts.whole
     def end(self, task: Task) -> None:
         """A task is over. From anywhere, also from a finaliser, and more than once."""
         if self.member.end(task):

@@ -19,7 +19,6 @@ import locks
 from locks.ownership import Backlog, NotOwner, Ownership, OwnershipEnded
 from locks.ownership.messages import FromWorker, Gone, Grant, Idle, Revoke
 from locks.ownership.part import Part
-from locks.runtime import current_client
 from tests.helpers import eventually
 from tests.torture.tracing import Tracer, trace
 
