@@ -1,5 +1,7 @@
 """Interrupted acquires, by the hundred thousand: is the lock held afterwards, when nobody believes that he has it?
 
+`hold` and `worker` are tasks of ownership, and workers that join and leave by a `with` block.
+
 `python -m tests.torture.windows --number 100000` measures each kind of interruption with each form of acquiring
 and letting go, as people write them, and `threading.Lock` beside them in the same program. A lock is *left* when
 the interrupted code is over, and the lock is still held.
