@@ -1,23 +1,22 @@
 """One part that a worker takes, from joining to leaving, under any coordinator.
 
 Tasks are begun and ended in the threads or greenlets of the program. What is granted and asked back
-comes from the coordinator, in the background. Both meet in `Part`, under a lock that is held for a
-few instructions only. Callbacks run in the background, one at a time: `on_gained` before the first
+comes from the coordinator, in the background. Both meet in `Part`, which needs no lock (`Member` says why).
+Callbacks run in the background, one at a time: `on_gained` before the first
 task of the group is begun, `on_lost` after the last one is over, and before the next owner gets it.
 
-Signal handlers run in the middle of that. So `stop` waits for no lock: if it is held,
-`stop` is carried out as soon as it is let go. And a `KeyboardInterrupt` is held back while a task is
-entered as begun or ended: otherwise the task would be at hand for ever, and the worker could not leave. Other
-exceptions from outside may tear the end of a block; then the task ends when its block's object is dropped.
+Signal handlers and finalisers run in the middle of that, and exceptions of theirs, and of other threads, come up
+there. So what the program's threads do, `begin`, `end` and `stop`, waits for nothing, and twice is as good as
+once: whatever tears it, the object that the `with` statement has ends the task again (`locks.runtime.leaving`). What
+they tell the participant, they tell because of what is so, and not because of what they have changed. So if that was
+torn, it is told then, or by whoever ends a task or stops next.
 """
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from locks.errors import InvalidOption, assert_never
 from locks.ownership.backlog import Backlog
@@ -37,7 +36,8 @@ from locks.ownership.messages import (
     Welcome,
 )
 from locks.runtime import Client, Event, Waiter, interrupts, monitor
-from locks.runtime.native import native_lock
+from locks.runtime.leaving import Hold, entering
+from locks.runtime.leaving import Leaving as LeavingBlock
 
 __all__ = ["Part"]
 
@@ -54,35 +54,6 @@ def next_slice(done: int, seconds: float) -> int:
     if not done:
         return 1
     return max(1, min(MOST_IN_SLICE, round(done * SLICE_SECONDS / max(seconds, 1e-9)), 4 * done))
-
-
-class _State:
-    """The lock around what a part knows. What is posted is done with it, at once or when it is free."""
-
-    def __init__(self) -> None:
-        self._lock = native_lock()
-        self._posted: deque[Callable[[], object]] = deque()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-        if self._posted:
-            self._run_posted()
-
-    def post(self, function: Callable[[], object]) -> None:
-        """Call a function with the lock, now or as soon as it is let go. From anywhere."""
-        self._posted.append(function)
-        self._run_posted()
-
-    def _run_posted(self) -> None:
-        while self._posted and self._lock.acquire(False):
-            try:
-                while self._posted:
-                    self._posted.popleft()()
-            finally:
-                self._lock.release()
 
 
 class Part:
@@ -118,12 +89,12 @@ class Part:
         self.backlog: Backlog[Any] | None = None
         self.stopping = False
         self.leaves = False  # because it was told to
-        self._tell: Callable[[FromWorker], object] = lambda message: None
-        self.running = native_lock()  # held while it runs a backlog
-        self._lock = _State()
+        self._tell: Callable[[FromWorker], object] = _nobody
+        self.runs: dict[
+            object, None
+        ] = {}  # the one that runs a backlog, and those that find that out
         self._idle: set[Waiter] = set()
         self._slice = 16
-        self._finished: list[int] = []  # asked back, and the last task is over
         try:
             self._monitor = monitor(client, lambda _: self._tell(Gone()))
         except (TypeError, ValueError) as error:
@@ -172,14 +143,12 @@ class Part:
         for group in groups:
             if self._on_gained is not None:
                 self._on_gained(group, token)
-            with self._lock:
-                self.member.granted(group, token)
+            self.member.granted(group, token)
         self.wake()
 
     def renewed(self, groups: Iterable[int], token: int) -> None:
         """Groups that are its own, and stay, have a larger token."""
-        with self._lock:
-            self.member.renewed(groups, token)
+        self.member.renewed(groups, token)
 
     def revoked(self, groups: Iterable[int]) -> list[int]:
         """Groups are asked back.
@@ -187,15 +156,13 @@ class Part:
         Returns:
             Those that are let go; the participant will be told `Idle` for the others.
         """
-        with self._lock:
-            idle = self.member.revoked(groups)
+        idle = self.member.revoked(groups)
         self.tell_lost(idle)
         return idle
 
     def suspend(self) -> None:
         """Begin nothing for now."""
-        with self._lock:
-            self.member.suspend()
+        self.member.suspend()
 
     def settle(self) -> list[int]:
         """Tell the callback of groups that were asked back and whose last task is over.
@@ -203,24 +170,20 @@ class Part:
         Returns:
             Those groups: they are let go, now.
         """
-        with self._lock:
-            groups, self._finished = self._finished, []
+        groups = self.member.settle()
         self.tell_lost(groups)
         return groups
 
     def report(self) -> dict[int, int]:
         """Begin nothing for now, and tell what was not let go: the token of each group."""
-        with self._lock:
-            held = self.member.report()
-            finished, self._finished = self._finished, []
-        self.tell_lost(finished)
-        return held
+        return self.member.report()
 
     def resume(self) -> None:
         """Go on."""
-        with self._lock:
-            if not self.stopping:
-                self.member.resume()
+        if not self.stopping:
+            self.member.resume()
+            if self.stopping:  # meanwhile; `begin` looks, too
+                self.member.suspend()
         self.wake()
 
     def tell_lost(self, groups: Iterable[int]) -> None:
@@ -234,9 +197,8 @@ class Part:
         self._monitor.cancel()
         self.reason = reason
         self.over.open()  # first: a thread that sees it stopping may ask whether it has failed
-        with self._lock:
-            self.stopping = True
-            self.member.suspend()
+        self.stopping = True
+        self.member.suspend()
         self.wake()
 
     def left(self, reason: object = "normal") -> None:
@@ -257,7 +219,6 @@ class Part:
     def abandon(self) -> None:
         """In a forked child: the part is taken in the parent. Who waits here, or leaves a block, goes on."""
         self._tell = lambda message: None
-        self._lock = _State()  # a thread of the parent may have had it at the fork
         self.reason = OwnershipEnded(f"this worker's part in {self.name!r} is the parent process's")
         self.stopping = True
         self.over.open()
@@ -265,42 +226,40 @@ class Part:
 
     # --- From the program, in its own threads -------------------------------------------------------
 
-    def begin(self, group: int) -> int | None:
-        """Begin a task of a group; `None` if none may be begun."""
-        with self._lock:
-            return self.member.begin(group)
+    def task(self, group: int) -> Task:
+        """A task of a group; in a `with` block: its token, or `None` if none may be begun."""
+        return Task(self, group)
 
-    def end(self, group: int) -> None:
-        """A task is over. From anywhere, also from a finaliser: it waits for no lock."""
-        shield = interrupts.enter()
-        try:
-            self._lock.post(partial(self._end, group))
-        finally:
-            interrupts.leave(shield)
+    def begin(self, task: Task) -> int | None:
+        """Begin a task; `None` if none may be begun. If this is torn, end it."""
+        token = self.member.begin(task.group, task)
+        if token is None or self.stopping:
+            self.end(task)
+            return None
+        return token
 
-    def _end(self, group: int) -> None:
-        idle = self.member.end(group)
-        if idle:
-            self._finished.append(group)
+    def end(self, task: Task) -> None:
+        """A task is over. From anywhere, also from a finaliser, and more than once."""
+        if self.member.end(task):
             self._tell(Idle())
         if self.stopping and not self.member.at_hand:
             self._tell(Gone())
 
-    def task(self, group: int) -> Task:
-        """Do a task of a group, in a `with` block: its token, or `None` if none may be begun."""
-        return Task(self, group)
-
     @interrupts.whole
     def stop(self, now: bool) -> None:
         """Begin nothing more; end when no task is at hand, or at once."""
-        self._lock.post(partial(self._stop, now))
-
-    def _stop(self, now: bool) -> None:
         self.stopping = self.leaves = True
         self.member.suspend()
         drained = now or not self.member.at_hand
         self._tell(Gone() if drained else Leaving())
         self.wake()
+
+    @interrupts.whole
+    def let_go(self) -> None:
+        """The worker's block was left, and this was not noted; or entering it was torn."""
+        self.stop(now=False)
+        if self._tell is _nobody:  # if a participant comes all the same, it is shown out
+            self.ended("normal")
 
     def wake(self) -> None:
         """Have an idle worker look again."""
@@ -316,12 +275,12 @@ class Part:
             if token is None:
                 return 0
             line = tasks.line(group, token)
-            owned, take_out = self.member.owned, line.popleft
+            member, take_out = self.member, line.popleft
             most = min(self._slice, len(line))
             begun = time.perf_counter()
             try:
                 for done in range(most):  # noqa: B007, it is what `finally` looks at
-                    if owned.get(group) != token:  # asked back, or renewed
+                    if member.owned.get(group) != token:  # asked back, or renewed
                         break
                     handler(line[0], token)
                     take_out()
@@ -335,9 +294,9 @@ class Part:
     def wait_for_work(self, tasks: Backlog[Any]) -> None:
         """Wait until there may be something to do."""
         waiter = Waiter()
-        self._idle.add(waiter)
-        tasks.idle(waiter)
         try:
+            self._idle.add(waiter)
+            tasks.idle(waiter)
             if not (self.stopping or tasks.finished or tasks.waiting(tuple(self.member.owned))):
                 waiter.wait()
         finally:
@@ -354,36 +313,45 @@ class Part:
 
 
 class Task:
-    """A task that is at hand for as long as its block, or, if an exception tears its end, until it is dropped."""
+    """A task that is at hand for as long as its block.
 
-    __slots__ = ("_begun", "_group", "_part")
+    Attributes:
+        group: Its group.
+    """
+
+    __slots__ = ("_part", "group")
 
     def __init__(self, part: Part, group: int) -> None:
-        self._begun = False
         self._part = part
-        self._group = group
+        self.group = group
 
-    @interrupts.whole
+    def begin(self) -> int | None:
+        """Begin it; `None` if it may not be begun. If this is torn, end it."""
+        return self._part.begin(self)
+
+    def end(self) -> None:
+        """It is over. From anywhere, and more than once."""
+        self._part.end(self)
+
     def __enter__(self) -> int | None:
-        try:
-            shield = interrupts.enter()
-            try:
-                token = self._part.begin(self._group)
-                self._begun = token is not None
-            finally:
-                interrupts.leave(shield)
-        except BaseException:
-            self.__exit__()
-            raise
-        return token
+        (entering(self) or Hold(self)).take(self)
+        return self.begin()
 
-    @interrupts.whole
-    def __exit__(self, *_: object) -> None:
-        if self._begun:
-            self._begun = False
-            self._part.end(self._group)
+    if TYPE_CHECKING:
 
-    @interrupts.whole
-    def __del__(self) -> None:
-        if getattr(self, "_begun", False):
-            self.__exit__()
+        def __exit__(self, *_: object) -> None: ...
+
+    else:
+        __exit__ = LeavingBlock()
+
+    def leave(self, held: Task | None, error: BaseException | None) -> None:
+        """The block is left; see `locks.runtime.leaving`."""
+        self.end()
+
+    def let_go(self, held: Task) -> None:
+        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        self.end()
+
+
+def _nobody(message: FromWorker) -> None:
+    """There is no participant yet."""

@@ -8,19 +8,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import gevent
 
-from locks.errors import InvalidOption, MisuseError
+from locks.errors import InvalidOption, MisuseError, ReentrantCall
 from locks.node.node import Node
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
 from locks.ownership.part import Part, Task
 from locks.runtime import current_client
-from locks.runtime.interrupts import whole, whole_itself
-from locks.runtime.native import native_lock
+from locks.runtime.interrupts import whole_itself
+from locks.runtime.leaving import Hold, Leaving, entering
+from locks.runtime.native import native_rlock
 from locks.runtime.waiter import get_hub_if_exists
 
 __all__ = ["Statistics", "Worker", "check_node"]
@@ -75,7 +76,7 @@ class Worker(ABC):
         self.on_gained = on_gained
         self.on_lost = on_lost
         self._part: Part | None = None
-        self._joining = native_lock()
+        self._joining = native_rlock()
         _workers.add(self)
 
     def __repr__(self) -> str:
@@ -104,17 +105,29 @@ class Worker(ABC):
             InvalidOption: Others of this name have another number of groups; or the caller's end
                 could not be noticed.
         """
-        with self._joining:
-            if self.joined:
-                raise MisuseError(
-                    f"this worker takes part in {self.name!r} already; make another one"
-                )
-            part = self._part = Part(self.name, current_client(), self.on_gained, self.on_lost)
+        self._join(Hold(self))
+
+    def _join(self, hold: Hold) -> None:
+        if self._joining._is_owned():
+            raise ReentrantCall(
+                f"join() was called in the middle of join() of the same worker, of {self.name!r}, as by a "
+                "signal handler; note what is to be done and do it later"
+            )
+        part = Part(self.name, current_client(), self.on_gained, self.on_lost)
+        hold.take(part)
         try:
+            with self._joining:
+                self._begin(part)
             self._start(part)
         except BaseException as error:
             part.broken_off(error)
+            hold.drop()
             raise
+
+    def _begin(self, part: Part) -> None:
+        if self.joined:
+            raise MisuseError(f"this worker takes part in {self.name!r} already; make another one")
+        self._part = part
 
     def stop(self, *, now: bool = False) -> None:
         """Leave as soon as the tasks at hand are done. From anywhere; without waiting.
@@ -126,31 +139,35 @@ class Worker(ABC):
         if self._part is not None:
             self._part.stop(now)
 
-    @whole_itself
     def __enter__(self: W) -> W:
-        before = self._part
-        try:
-            self.join()
-        except MisuseError:
-            raise
-        except BaseException as error:
-            if self._part is not None and self._part is not before:
-                self._part.broken_off(error)
-            raise
+        self._join(entering(self) or Hold(self))
         return self
 
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __exit__ = Leaving()
+
     @whole_itself
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._part is not None:
-            self._part.stop(now=False)
-            self._part.over.wait()
+    def leave(self, held: Part | None, error: BaseException | None) -> None:
+        """The block is left; see `locks.runtime.leaving`."""
+        part = held or self._part
+        if part is not None:
+            part.stop(now=False)
+            part.over.wait()
             if error is None:
-                self._part.check_failed()
+                part.check_failed()
+
+    def let_go(self, held: Part) -> None:
+        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        held.let_go()
 
     # --- What is its own ----------------------------------------------------------------------------
 
@@ -247,14 +264,9 @@ class Worker(ABC):
     def _run(self, tasks: Backlog[T], handler: Callable[[T, int], object]) -> int:
         part = self._part
         assert part is not None
-        if not part.running.acquire(False):
-            raise MisuseError(
-                f"this worker of {self.name!r} runs a backlog already: let each thread and greenlet "
-                "have an Ownership of its own"
-            )
         before = part.done
-        part.backlog = tasks
-        try:
+        with _Run(part, tasks):
+            part.backlog = tasks
             while not (part.stopping or tasks.finished):
                 worked = 0
                 for group in tuple(part.member.owned):
@@ -263,10 +275,6 @@ class Worker(ABC):
                         gevent.sleep(0)  # greenlets of this thread: other workers, and callbacks
                 if not worked:
                     part.wait_for_work(tasks)
-        finally:
-            part.running.release()
-            if tasks.finished:
-                tasks.wake()  # the others
         part.check_failed()
         return part.done - before
 
@@ -294,23 +302,90 @@ class _Hold(AbstractContextManager[int]):
     def __init__(self, worker: Worker, resource: Hashable) -> None:
         self._worker = worker
         self._resource = resource
+        self._begun: list[Task] = []  # without a `with` statement, as by an `ExitStack`
 
     def __enter__(self) -> int:
-        group = self._worker.grouping.group_of(self._resource)
-        self._task = self._worker._task(self._resource)
-        token = self._task.__enter__()
-        if token is None:
-            raise NotOwner(
-                f"group {group} of {self._worker.name!r} is not owned here: leave {self._resource!r} to "
-                "its owner",
-                resource=self._resource,
-                group=group,
-            )
-        return token
+        hold = entering(self)
+        task = self._worker._task(self._resource)
+        if hold is not None:
+            hold.take(task)
+        try:
+            token = task.begin()
+            if token is None:
+                raise NotOwner(
+                    f"group {task.group} of {self._worker.name!r} is not owned here: leave "
+                    f"{self._resource!r} to its owner",
+                    resource=self._resource,
+                    group=task.group,
+                )
+            if hold is None:
+                self._begun.append(task)
+            return token
+        except BaseException:
+            task.end()
+            if hold is not None:
+                hold.drop()
+            raise
 
-    @whole
-    def __exit__(self, *_: object) -> None:
-        self._task.__exit__()
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __exit__ = Leaving()
+
+    def leave(self, held: Task | None, error: BaseException | None) -> None:
+        """The block is left; see `locks.runtime.leaving`."""
+        (held or self._begun.pop()).end()
+
+    def let_go(self, held: Task) -> None:
+        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        held.end()
+
+
+class _Run:
+    """A worker's run of a backlog, for as long as its block: one at a time."""
+
+    def __init__(self, part: Part, tasks: Backlog[Any]) -> None:
+        self._part = part
+        self._tasks = tasks
+
+    def __enter__(self) -> None:
+        (entering(self) or Hold(self)).take(self)
+        runs = self._part.runs
+        runs[self] = None
+        if next(iter(tuple(runs))) is not self:
+            raise MisuseError(
+                f"this worker of {self._part.name!r} runs a backlog already: let each thread and greenlet "
+                "have an Ownership of its own"
+            )
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __exit__ = Leaving()
+
+    def leave(self, held: _Run | None, error: BaseException | None) -> None:
+        """The block is left; see `locks.runtime.leaving`."""
+        self.let_go(self)
+
+    def let_go(self, held: _Run) -> None:
+        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        self._part.runs.pop(self, None)
+        if self._tasks.finished:
+            self._tasks.wake()  # the others
 
 
 def check_node(node: Node | None) -> Node | None:
@@ -324,7 +399,7 @@ def _forget_parts() -> None:
     """In a forked child no worker takes part: the actors are in the parent."""
     for worker in list(_workers):
         part, worker._part = worker._part, None
-        worker._joining = native_lock()
+        worker._joining = native_rlock()
         if part is not None:
             part.abandon()
 

@@ -208,24 +208,19 @@ def test_who_sees_that_a_part_is_stopping_sees_why() -> None:
         part.ended(Failure())
 
 
-def test_a_signal_handler_may_stop_a_worker() -> None:
-    """It runs in the middle of whatever its thread does, so it waits for no lock."""
+def test_a_worker_that_is_stopped_in_a_task_leaves_after_it() -> None:
+    """It tells at once that it is about to leave, and that it is gone when the task is over.
+
+    `tests/torture/test_ownership.py` stops it at each instruction, as a signal handler may.
+    """
     part = Part("ingest", current_client())
     told: list[str] = []
     names = {Gone: "drained", Leaving: "leaving"}
     part.took_part(lambda message: told.append(names[type(message)]))
     part.granted([0], 7)
-
-    def interrupted() -> None:
-        with part.task(0), part._lock:
-            part.stop(now=False)
-            assert not part.stopping
-
-    thread = threading.Thread(target=interrupted, daemon=True)
-    thread.start()
-    thread.join(10)
-    assert not thread.is_alive()
-    assert part.stopping
+    with part.task(0):
+        part.stop(now=False)
+        assert told == ["leaving"]
     assert told == ["leaving", "drained"]
 
 
@@ -240,13 +235,13 @@ def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> Non
         class Interrupted(Member):
             when = "begin"
 
-            def begin(self, group):
+            def begin(self, group, task):
                 self.interrupt("begin")
-                return super().begin(group)
+                return super().begin(group, task)
 
-            def end(self, group):
+            def end(self, task):
                 self.interrupt("end")
-                return super().end(group)
+                return super().end(task)
 
             def interrupt(self, what):
                 if what == self.when:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pykka
 
-from locks.ownership.part import Part
+from locks.ownership.part import Part, Task
 from locks.runtime import current_client
 from locks_leader.ownership import Participant
 from locks_leader.shell.agreements import Agreed
@@ -107,6 +107,7 @@ class Place:
         self.stopping = False
         self.inbox: deque[Any] = deque()
         self.hands: list[int] = []
+        self.tasks: list[Task] = []
         self.part = Part("x", current_client(), **world.diary.callbacks(number))
         self.agreements = Agreements()
         self.election: Any = Election(self)
@@ -281,17 +282,20 @@ class World:
     def begin(self, name: str, group: int) -> bool:
         """A worker begins a task, if it may; returns whether it did."""
         place = self.places[name]
-        token = place.part.begin(group)
+        task = place.part.task(group)
+        token = task.begin()
         if token is not None:
             place.hands.append(group)
+            place.tasks.append(task)
             owner = self.owners.setdefault((group, token), name)
             assert owner == name, f"{owner} and {name} have token {token} of group {group}"
         return token is not None
 
     def end(self, place: Place, group: int) -> None:
         """A task is over."""
-        place.hands.remove(group)
-        place.part.end(group)
+        number = place.hands.index(group)
+        del place.hands[number]
+        place.tasks.pop(number).end()
 
     # --- Messages
 

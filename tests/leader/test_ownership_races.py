@@ -102,13 +102,13 @@ def test_nobody_goes_on_before_all_have_reported() -> None:
     world.elect("w0")
     world.deliver("w0", "w1")
     world.deliver("w1", "w0")
-    assert old.part.begin(0) is None
+    assert old.part.task(0).begin() is None
     assert leader.agreements.wanted == []
     world.deliver("w0", "w2")
-    assert new.part.begin(0) is None
+    assert new.part.task(0).begin() is None
     world.deliver("w2", "w0")
     arrive(world)
-    assert old.part.begin(0) is None
+    assert old.part.task(0).begin() is None
     token = new.part.member.owned[0]
     assert token >= 100, "it was renewed"
     world.settle()

@@ -1,5 +1,7 @@
 """Interrupted acquires, by the hundred thousand: is the lock held afterwards, when nobody believes that he has it?
 
+`hold` and `worker` are tasks of ownership, and workers that join and leave by a `with` block.
+
 `python -m tests.torture.windows --number 100000` measures each kind of interruption with each form of acquiring
 and letting go, as people write them, and `threading.Lock` beside them in the same program. A lock is *left* when
 the interrupted code is over, and the lock is still held.
@@ -27,12 +29,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gevent
+import pykka
 
 import locks
-from tests.helpers import ROOT
+from locks.ownership import NotOwner, Ownership
+from tests.helpers import ROOT, eventually
 
 __all__ = ["CELLS", "CLOSED", "Cell", "measure"]
 
@@ -148,6 +152,51 @@ def _rwlock() -> Form:
     return Form(once, _anybody, _free_all)
 
 
+def _hold() -> Form:
+    mine = Ownership("windows", 1)
+
+    def join() -> None:
+        mine.join()
+        eventually(mine.owned)
+
+    def join_again() -> None:
+        mine.stop(now=True)
+        eventually(lambda: not mine.joined)
+        join()
+
+    def once() -> None:
+        with mine.hold("a"):
+            pass
+
+    join()
+    return Form(once, lambda: mine.statistics().at_hand > 0, join_again)
+
+
+def _worker() -> Form:
+    workers: list[Ownership] = []
+
+    def once() -> None:
+        mine = Ownership("windows", 1)
+        workers[:] = [mine]
+        with mine, contextlib.suppress(NotOwner), mine.hold("a"):
+            pass
+
+    def left() -> bool:
+        """It takes some time until a worker has left."""
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: not any(mine.joined for mine in workers), 0.5)
+            eventually(lambda: not _participants(), 0.5)
+            return False
+        return True
+
+    return Form(once, left, lambda: [each.stop(block=False) for each in _participants()])
+
+
+def _participants() -> list[pykka.ActorRef[Any]]:
+    found = pykka.ActorRegistry.get_by_class_name("_Participant")
+    return [each for each in found if each.is_alive()]
+
+
 def _anybody() -> bool:
     """Whether the caller has any transaction left: each holds something, or would."""
     return bool(locks.start().clients.get(locks.runtime.current_client()))
@@ -170,8 +219,10 @@ FORMS: dict[str, Callable[[], Form]] = {
     "RWLock, with": _rwlock,
     "transaction": _transaction,
     "lock_all": _lock_all,
+    "hold": _hold,
+    "worker": _worker,
 }
-CLOSED = ("Lock, with", "RWLock, with", "transaction", "lock_all")
+CLOSED = ("Lock, with", "RWLock, with", "transaction", "lock_all", "hold", "worker")
 """The forms that must leave nothing."""
 
 
@@ -197,7 +248,9 @@ class Count:
 
     def _lose(self, what: sys.UnraisableHookArgs) -> None:
         # Finalisers of Python's own, and what a thread's end calls, are no part of acquiring.
-        if getattr(what.object, "__module__", "").startswith(("locks.runtime.leaving", "locks.node")):
+        if getattr(what.object, "__module__", "").startswith(
+            ("locks.runtime.leaving", "locks.node")
+        ):
             self.lost.append(getattr(what.object, "__qualname__", repr(what.object)))
         self._swallowed = True
 

@@ -263,9 +263,9 @@ def test_a_renewed_token_is_for_tasks_begun_from_then_on() -> None:
     member = Member()
     member.granted(0, 10)
     member.granted(1, 10)
-    assert member.begin(0) == 10
+    assert member.begin(0, "first") == 10
     member.renewed([0, 7], 11)
-    assert member.begin(0) == 11
+    assert member.begin(0, "second") == 11
     member.suspend()
     member.renewed([1], 12)
     assert member.report() == {0: 11, 1: 12}
@@ -388,14 +388,47 @@ def test_a_group_with_a_task_at_hand_is_let_go_after_it() -> None:
     """Asked back, it is not begun any more, and let go at the end of the last task."""
     member = Member()
     member.granted(0, 10)
-    assert member.begin(0) == 10
-    assert member.begin(0) == 10
+    assert member.begin(0, "first") == 10
+    assert member.begin(0, "second") == 10
     assert member.revoked([0, 5]) == []
-    assert member.begin(0) is None
+    assert member.begin(0, "third") is None
     assert member.leaving == {0: 10}
-    assert not member.end(0)
-    assert member.end(0)
+    assert not member.end("first")
+    assert not member.end("second")
+    assert member.settle() == []
+    assert member.end("third")  # nothing was begun, but somebody may have seen it
+    assert member.settle() == [0]
     assert member.report() == {}
+
+
+def test_what_was_torn_is_done_again() -> None:
+    """To begin, to end and to suspend twice is as good as once; a group that waits is told of until it is let go."""
+    member = Member()
+    member.granted(0, 10)
+    assert member.begin(0, "task") == member.begin(0, "task") == 10
+    assert member.at_hand == 1
+    assert member.revoked([0]) == []
+    assert member.end("task")
+    assert member.end("task")
+    assert member.end("another")
+    assert member.settle() == [0]
+    assert not member.end("task")
+    member.suspend()
+    member.suspend()
+    member.resume()
+    assert (member.at_hand, member.owned, member.gained, member.lost) == (0, {}, 1, 1)
+
+
+def test_a_group_that_was_not_let_go_yet_is_reported() -> None:
+    """Its last task is over, and a new coordinator comes before it is let go: it stays."""
+    member = Member()
+    member.granted(0, 10)
+    member.begin(0, "task")
+    member.revoked([0])
+    assert member.end("task")
+    assert member.report() == {0: 10}
+    assert member.settle() == []
+    assert member.lost == 0
 
 
 def test_an_idle_group_is_let_go_at_once() -> None:
@@ -412,10 +445,10 @@ def test_a_suspended_worker_begins_nothing_and_keeps_what_it_has() -> None:
     member.granted(0, 10)
     member.granted(1, 10)
     member.suspend()
-    assert member.begin(0) is None
+    assert member.begin(0, "first") is None
     assert member.revoked([1]) == [1]
     member.granted(2, 11)
-    assert member.begin(2) is None
+    assert member.begin(2, "second") is None
     member.resume()
     assert member.owned == {0: 10, 2: 11}
 
@@ -424,12 +457,12 @@ def test_what_a_dead_coordinator_has_asked_back_is_kept() -> None:
     """The next one is told of it, and knows nothing of that: so it must not be let go unasked."""
     member = Member()
     member.granted(0, 10)
-    member.begin(0)
+    member.begin(0, "first")
     member.revoked([0])
     assert member.report() == {0: 10}
-    assert not member.end(0)
+    assert not member.end("first")
     member.resume()
-    assert member.begin(0) == 10
+    assert member.begin(0, "second") == 10
 
 
 # --- Slices ---------------------------------------------------------------------------------------
@@ -456,6 +489,7 @@ class _Worker:
         self.inbox: deque[Grant | Revoke | Renew] = deque()
         self.released: deque[list[int]] = deque()
         self.at_hand: tuple[int, int] | None = None  # task and token
+        self.task: object = None
         self.leaving = False
 
 
@@ -548,7 +582,8 @@ class Workers(RuleBasedStateMachine):
         if not idle or not self.queues[group]:
             return
         worker = self.pick(idle, chosen)
-        token = worker.member.begin(group)
+        task = object()
+        token = worker.member.begin(group, task)
         if token is not None:
             for other in [*self.workers.values(), *self.lost]:
                 if other.at_hand is not None and other.at_hand[0] % 100 == group:
@@ -559,6 +594,9 @@ class Workers(RuleBasedStateMachine):
                     if not (newer in self.lost and older in self.lost):
                         assert newer_token > older_token, "a token that does not tell them apart"
             worker.at_hand = (self.queues[group][0], token)
+            worker.task = task
+        elif worker.member.end(task):
+            worker.released.append(worker.member.settle())
 
     @rule(chosen=st.integers(0, 9))
     def end(self, chosen: int) -> None:
@@ -579,8 +617,8 @@ class Workers(RuleBasedStateMachine):
                 self.applied[task] += 1
             if self.queues[group] and self.queues[group][0] == task:
                 self.queues[group].popleft()
-        if worker.member.end(group):
-            worker.released.append([group])
+        if worker.member.end(worker.task):
+            worker.released.append(worker.member.settle())
         if worker.leaving:
             self.bury(worker)
 
