@@ -33,7 +33,6 @@ from collections.abc import Callable
 from typing import Any
 
 import gevent
-from gevent import monkey
 from gevent import socket as gevent_socket
 from gevent.event import Event
 
@@ -47,7 +46,7 @@ from locks.otp.port_mapper import PortMapper
 from locks.otp.stream import Stream, abandon, native_socket
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
-from locks.runtime.native import native_lock
+from locks.runtime.native import native_lock, start_new_thread
 from locks.runtime.waiter import run_in_hub
 
 __all__ = ["Distribution"]
@@ -62,8 +61,6 @@ FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 FORGET = 600.0  # seconds until a node known only from other nodes is not dialled any more
 CHECKS = 4  # how often in net_ticktime something must be sent
-# A patched program's `Thread.start` would let other greenlets run while the node is started.
-_start_thread = monkey.get_original("_thread", "start_new_thread")
 
 
 class Refused(OperatingError):
@@ -160,7 +157,8 @@ class Distribution:
         """Admit others, and dial the peers."""
         self._nudge.acquire()
         self._executor.run_soon(self._start_greenlets)
-        _start_thread(self._keep_ticking, ())
+        # Native: a patched `Thread.start` would let other greenlets run while the node is started.
+        start_new_thread(self._keep_ticking, ())
         self._turn.run(self.learn_addresses, self.options.peers)
 
     def _start_greenlets(self) -> None:
