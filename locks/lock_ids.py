@@ -51,6 +51,7 @@ MOST_ELEMENTS = 256  # in all tuples of an id together
 DEEPEST = 16  # tuples within each other, the id itself among them
 LARGEST = 64 * 1024  # text, bytes and large integers by their length, and 8 for each element
 _WORD = 8  # bytes
+_LEAST, _MOST = -(1 << 63), 1 << 63  # integers within take a word
 _SHORT = LARGEST // MOST_ELEMENTS - _WORD  # texts of which any number is not too large
 
 _writer = Repr()
@@ -224,10 +225,11 @@ def check_lock_id(value: Any) -> LockId:
     """
     if type(value) is tuple:  # most are of small texts and integers, and go no further
         for element in value:
-            if type(element) is str:
+            kind = type(element)
+            if kind is str:
                 if len(element) > _SHORT:
                     break
-            elif type(element) is not int or not -(1 << 63) < element < 1 << 63:
+            elif kind is not int or not _LEAST < element < _MOST:
                 break
         else:
             if 0 < len(value) <= MOST_ELEMENTS and value[0] != HELD_UP:

@@ -112,6 +112,7 @@ class Dispatch:
         self.touched: list[tuple[Actor, Event]] = []
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS
+        self._noted = False  # whether there is something in one of the next two
         self._counted: list[Any] = []  # messages that are counted
         self._traced: list[tuple[Any, Any, Any]] = []
         self._committed: Work | bool = False  # the work that was done, if it was work
@@ -146,12 +147,14 @@ class Dispatch:
             if receiver is not None:
                 self._queue.append((receiver, effect.message))
                 if self.trace is not None:
+                    self._noted = True
                     self._traced.append((sender, receiver, effect.message))
 
     def _put_out(self, sender: Actor, effect: ToServer | ToAgent, receiver: str | AgentId) -> None:
         """Put a message for an actor of another node into the outbox."""
         self._outbox.append((sender, effect))
         if self.trace is not None:
+            self._noted = True
             self._traced.append((sender, receiver, effect.message))
 
     def perform_here(
@@ -212,6 +215,7 @@ class Dispatch:
                 if type(receiver) is Agent:
                     kind = type(message)
                     if kind is Knowledge or kind is Surrendered:
+                        self._noted = True
                         self._counted.append(message)
                     if receiver.machine.unsettled:
                         unsettled[receiver] = None
@@ -224,14 +228,12 @@ class Dispatch:
             self._committed = True if work is None else work
             self._publish()
             if not queue and (self.cluster is None or not self.cluster.flush()):
+                self._arrived = ()
                 self.torn = False
                 return
 
     def _publish(self) -> None:
         """The turn is committed: carry out what is to be done outside of the machines."""
-        committed = self._committed
-        if committed is not True and committed is not False:
-            committed.done = True
         outbox = self._outbox
         while outbox:
             sender, effect = outbox[0]
@@ -241,11 +243,14 @@ class Dispatch:
                 if not self._is_hopeless(effect, error):
                     raise
             outbox.popleft()
-        # Of what was carried out, something may be for an actor here.
-        if self._counted or self._traced or self._queue or self._arrived:
+        if self._noted:
             self._note()
+        if self._queue:  # of what was carried out, something is for an actor here
+            self._arrived = tuple(self._queue)
         self._at = None
         self.touched.clear()
+        if self._committed is not True:
+            self._committed.done = True  # type: ignore[union-attr]
         self._committed = False
         self._turns -= 1
         if self._turns <= 0:
@@ -261,7 +266,6 @@ class Dispatch:
 
     def _note(self) -> None:
         """What is seldom to be noted when a turn is committed."""
-        self._arrived = tuple(self._queue)
         self.news += self._traced
         self._traced.clear()
         for message in self._counted:
@@ -273,6 +277,7 @@ class Dispatch:
                     self._counters.deadlocks += 1
                     self._counters.aborted += report.action == "aborted"
         self._counted.clear()
+        self._noted = False
 
     def _is_hopeless(self, effect: Any, error: Exception) -> bool:
         """Whether an effect fails again and again, though nobody is interrupted."""

@@ -188,7 +188,10 @@ class Node:
         let_go = agent.let_go  # there may be no memory for it when it is needed
         try:
             self.agents[ref] = agent
-            self._enlist(agent)
+            own = self.clients.setdefault(agent.client_key, {})
+            own[agent] = None
+            if self.clients.get(agent.client_key) is not own:
+                self._enlist(agent)
             agent.start_monitoring()
             self.counters.transactions += 1
             if keep is not None:
@@ -216,7 +219,7 @@ class Node:
     # finaliser. A lock would do harm: whoever has it may be made to wait for the turn.
 
     def _enlist(self, agent: Agent) -> None:
-        """An agent has begun."""
+        """An agent has begun, as another one was forgotten."""
         key = agent.client_key
         while True:
             own = self.clients.setdefault(key, {})

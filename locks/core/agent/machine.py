@@ -487,9 +487,7 @@ class AgentMachine(OneOfSeveral):
 
     def _answer(self) -> None:
         ledger = self._ledger
-        first_open = ledger.seq + 1
-        if ledger.open:
-            first_open = min(request.seq for request in ledger.open.values())
+        first_open = min([request.seq for request in ledger.open.values()], default=ledger.seq + 1)
         for wait, upto in self._waits.over(first_open):
             status: Status = "have_all_locks" if ledger.requests else "no_locks"
             self._out.append(AnswerWait(wait, LockResult(status, tuple(self.deadlocks))))

@@ -296,6 +296,13 @@ class ClientWaits:
         Args:
             first_open: The number of the first lock request that is not held.
         """
+        if len(self._waits) == 1:  # as mostly
+            ((wait, waiting),) = self._waits.items()
+            if waiting.upto >= first_open:
+                return []
+            self._waits.clear()
+            self._answered = (wait, waiting)
+            return [(wait, waiting.upto)]
         found = [(wait, each.upto) for wait, each in self._waits.items() if each.upto < first_open]
         for wait, _ in found:
             self._answered = (wait, self._waits.pop(wait))
