@@ -29,7 +29,8 @@ __all__ = ["Statistics", "Worker", "check_node"]
 T = TypeVar("T")
 W = TypeVar("W", bound="Worker")
 
-_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+# Whose parts they are. Not a `WeakSet`: what an interruption raises in the callback of a weak reference is lost.
+_workers: dict[Part, weakref.ref[Worker]] = {}
 
 
 class Statistics(NamedTuple):
@@ -77,7 +78,6 @@ class Worker(ABC):
         self.on_lost = on_lost
         self._part: Part | None = None
         self._joining = native_rlock()
-        _workers.add(self)
 
     def __repr__(self) -> str:
         owned = f"owns {len(self.owned())} of {self.groups}" if self.joined else "has not joined"
@@ -116,6 +116,7 @@ class Worker(ABC):
         part = Part(self.name, current_client(), self.on_gained, self.on_lost)
         hold.take(part)
         try:
+            _remember(self, part)
             with self._joining:
                 self._begin(part)
             self._start(part)
@@ -395,13 +396,23 @@ def check_node(node: Node | None) -> Node | None:
     return node
 
 
+def _remember(worker: Worker, part: Part) -> None:
+    """For a fork: a worker is about to take part; those that are over are forgotten."""
+    for each in tuple(_workers):
+        if each.over.is_open:
+            _workers.pop(each, None)
+    _workers[part] = weakref.ref(worker)
+
+
 def _forget_parts() -> None:
     """In a forked child no worker takes part: the actors are in the parent."""
-    for worker in list(_workers):
-        part, worker._part = worker._part, None
-        worker._joining = native_rlock()
-        if part is not None:
-            part.abandon()
+    for part, known in list(_workers.items()):
+        worker = known()
+        if worker is not None:
+            worker._part = None
+            worker._joining = native_rlock()
+        part.abandon()
+    _workers.clear()
 
 
 os.register_at_fork(after_in_child=_forget_parts)

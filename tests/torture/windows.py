@@ -174,9 +174,13 @@ def _hold() -> Form:
 
 def _worker() -> Form:
     workers: list[Ownership] = []
+    others = _participants()  # of `hold`, in the same process
+
+    def new() -> list[pykka.ActorRef[Any]]:
+        return [each for each in _participants() if each not in others]
 
     def once() -> None:
-        mine = Ownership("windows", 1)
+        mine = Ownership("one more", 1)
         workers[:] = [mine]
         with mine, contextlib.suppress(NotOwner), mine.hold("a"):
             pass
@@ -185,11 +189,11 @@ def _worker() -> Form:
         """It takes some time until a worker has left."""
         with contextlib.suppress(AssertionError):
             eventually(lambda: not any(mine.joined for mine in workers), 0.5)
-            eventually(lambda: not _participants(), 0.5)
+            eventually(lambda: not new(), 0.5)
             return False
         return True
 
-    return Form(once, left, lambda: [each.stop(block=False) for each in _participants()])
+    return Form(once, left, lambda: [each.stop(block=False) for each in new()])
 
 
 def _participants() -> list[pykka.ActorRef[Any]]:
