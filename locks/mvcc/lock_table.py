@@ -23,7 +23,7 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any, Literal, TypeVar, get_args
 
-from locks.errors import InvalidOption, LockTimeout, MisuseError
+from locks.errors import InvalidOption, LocksError, LockTimeout, MisuseError
 from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
 from locks.mvcc.errors import TableStopped
@@ -189,15 +189,16 @@ class LockTable(InlineActor):
             TransactionFinished: It was committed or aborted.
             MisuseError: The guard is of another request, or something is not what it should be.
         """
-        answers: list[tuple[bool, Guard]] = []
+        answers: list[tuple[bool, Guard] | LocksError] = []
         question = self._states.scan_and_enqueue
         try:
             self.turn.run(self._answer, answers, question, (request, txn, guard))
         except BaseException:
-            if answers and guard is None:  # Ctrl-C: the new guard is returned to no caller
+            # Ctrl-C: a new guard is returned to no caller
+            if answers and guard is None and not isinstance(answers[0], LocksError):
                 self.turn.run_surely(self._dequeue_again, answers[0][1])
             raise
-        return answers[0]
+        return _answered(answers[0])
 
     def _dequeue_again(self, guard: Guard) -> None:
         if not self._stopped:
@@ -408,16 +409,21 @@ class LockTable(InlineActor):
                 waiter.wake()
 
     def _ask(self, question: Callable[..., T], *args: Any) -> T:
-        answers: list[T] = []
+        answers: list[T | LocksError] = []
         self.turn.run(self._answer, answers, question, args)
-        return answers[0]
+        return _answered(answers[0])
 
     def _answer(
         self, answers: list[Any], question: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
-        if self._stopped:
-            raise TableStopped(f"{self} {self._why}", table=str(self))
-        answers.append(question(*args))
+        try:
+            if self._stopped:
+                raise TableStopped(f"{self} {self._why}", table=str(self))
+            answers.append(question(*args))
+        except LocksError as error:
+            if not raised_in(error, "locks.mvcc."):
+                raise
+            answers.append(error)  # raised when the turn is over: a refusal is an answer
 
     def _finish(self) -> None:
         """At the end of each turn: wake whose guards wait no more."""
@@ -428,6 +434,12 @@ class LockTable(InlineActor):
                 if waiter is not None:
                     waiter.wake()
             woken.clear()
+
+
+def _answered(answer: T | LocksError) -> T:
+    if isinstance(answer, LocksError):
+        raise answer
+    return answer
 
 
 _tables: weakref.WeakSet[LockTable] = weakref.WeakSet()

@@ -55,6 +55,7 @@ class Server(Door):
         self.machine = ServerMachine(node.name, first_version)
         self.history = begin(self.machine)
         self._fenced = False
+        self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
         self._guests: set[AgentId] = set()  # agents that did not ask by themselves
 
@@ -136,7 +137,7 @@ class Server(Door):
         if not self._fenced:
             machine = self.machine
             step = (machine.handle, (message,))
-            self.node.touched.append((self, step))
+            self._touched.append((self, step))
             self.history.append(step)
             self.node.perform(self, machine.handle(message))
 

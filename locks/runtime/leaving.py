@@ -127,7 +127,8 @@ def _leave(
     traceback: TracebackType | None = None,
 ) -> None:
     hold.subject.leave(hold.held, error)
-    hold.drop()
+    if hold.held is not None:
+        hold.drop()
 
 
 class Leaving:

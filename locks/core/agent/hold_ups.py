@@ -77,10 +77,6 @@ class HoldUps:
             if self._ledger.hidden[lock_id].held:
                 self._ledger.drop(lock_id)
 
-    def end(self) -> None:
-        """The agent ends."""
-        self.by_wait.clear()
-
     def _held_up_by(self) -> list[LockId]:
         """The ids that stand for waits in other transactions of the client."""
         return [i for i, request in self._ledger.hidden.items() if request.mode == "read"]
@@ -92,7 +88,7 @@ class OneOfSeveral:
     __slots__ = ()
 
     ended: Ended | None
-    _hold_ups: HoldUps
+    _hold_ups: HoldUps | None
     _out: list[AgentEffect]
     _waits: ClientWaits
 
@@ -102,21 +98,24 @@ class OneOfSeveral:
     @property
     def awaited(self) -> bool:
         """Whether its client waits for locks."""
-        return bool(self._waits)
+        return bool(self._waits.pending)
 
     def hold_up_id(self, wait: Hashable) -> LockId | None:
         """What stands for a wait in which the client blocks; nothing if it is over."""
-        return self._hold_ups.by_wait.get(wait)
+        return None if self._hold_ups is None else self._hold_ups.by_wait.get(wait)
+
+    def _my_hold_ups(self) -> HoldUps:
+        raise NotImplementedError
 
     def hold_up(self, wait: Hashable) -> list[AgentEffect]:
         """The client blocks in a wait for locks; `held_up` of its other agents is to follow."""
-        self._hold_ups.begin(wait)
+        self._my_hold_ups().begin(wait)
         return self._conclude()
 
     def held_up(self, lock_id: LockId) -> list[AgentEffect]:
         """The client blocks in a wait of another transaction of its own; the id stands for that."""
         if self.ended is None:
-            self._hold_ups.join(lock_id)
+            self._my_hold_ups().join(lock_id)
         return self._conclude()
 
     def interrupt(self, error: Exception) -> list[AgentEffect]:

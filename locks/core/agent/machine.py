@@ -131,7 +131,7 @@ class AgentMachine(OneOfSeveral):
         self._resolver = self.resolver_class(agent, self._out)
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
-        self._hold_ups = HoldUps(agent, self._ledger, self._waits)
+        self._hold_ups: HoldUps | None = None  # most clients have one transaction
 
     def save(self) -> SavedAgent:
         """Its state, to go back to with `load`."""
@@ -236,11 +236,11 @@ class AgentMachine(OneOfSeveral):
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
-            if self._waits or self._tokens.waits:
+            if self._waits.pending or self._tokens.waits:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
                 self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
                 self._tokens.end(error)
-            self._hold_ups.end()
+            self._hold_ups = None
             self._ledger.end()
             self._resolver.cease()
             self.ended = Ended(reason)
@@ -474,24 +474,33 @@ class AgentMachine(OneOfSeveral):
                 self._ledger.withdraw()
             if self._resolver.active and self._idle():
                 self._resolver.cease()
-            if self._waits and not self._resolver.surrendering:
+            if self._waits.pending and not self._resolver.surrendering:
                 self._answer()
             if self._tokens.waits and not self._resolver.surrendering:
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
             if self._ledger.hidden:
-                self._hold_ups.tidy()
+                self._my_hold_ups().tidy()
             self._ledger.tell_standing()
         return self._flush()
 
     def _answer(self) -> None:
         ledger = self._ledger
-        first_open = min([request.seq for request in ledger.open.values()], default=ledger.seq + 1)
+        if len(ledger.open) == 1:
+            (request,) = ledger.open.values()
+            first_open = request.seq
+        else:
+            first_open = min([each.seq for each in ledger.open.values()], default=ledger.seq + 1)
         for wait, upto in self._waits.over(first_open):
             status: Status = "have_all_locks" if ledger.requests else "no_locks"
             self._out.append(AnswerWait(wait, LockResult(status, tuple(self.deadlocks))))
             ledger.acknowledge(upto)
+
+    def _my_hold_ups(self) -> HoldUps:
+        if self._hold_ups is None:
+            self._hold_ups = HoldUps(self.id, self._ledger, self._waits)
+        return self._hold_ups
 
     def _notify_status(self) -> None:
         status = self._last_status = self.status()

@@ -10,7 +10,7 @@ others may have had it in between, even if it is held again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 from locks.errors import (
     AgentEnded,
@@ -253,7 +253,7 @@ class ClientWait:
 
     __slots__ = ("undo", "upto")
 
-    def __init__(self, upto: int, undo: list[Callable[[], None]]) -> None:
+    def __init__(self, upto: int, undo: Sequence[Callable[[], None] | None]) -> None:
         self.upto = upto
         self.undo = undo
 
@@ -263,32 +263,33 @@ class ClientWaits:
 
     The wait that was answered last is kept: whoever waited may have been interrupted before it knew
     the answer, and then abandons the wait all the same.
+
+    Attributes:
+        pending: Those that are not answered.
     """
 
-    __slots__ = ("_answered", "_waits")
+    __slots__ = ("_answered", "pending")
 
     def __init__(self) -> None:
-        self._waits: dict[Hashable, ClientWait] = {}
+        self.pending: dict[Hashable, ClientWait] = {}
         self._answered: tuple[Hashable, ClientWait] | None = None
 
-    def __bool__(self) -> bool:
-        return bool(self._waits)
-
     def begin(
-        self, wait: Hashable, upto: int, undo: Iterable[Callable[[], None] | None] = ()
+        self, wait: Hashable, upto: int, undo: Sequence[Callable[[], None] | None] = ()
     ) -> None:
         """Somebody waits for all lock requests up to `upto`."""
         self._answered = None
-        self._waits[wait] = ClientWait(upto, [each for each in undo if each is not None])
+        self.pending[wait] = ClientWait(upto, undo)
 
     def abandon(self, wait: Hashable) -> None:
         """A client gave up waiting: withdraw what only this wait was for."""
-        waiting = self._waits.pop(wait, None)
+        waiting = self.pending.pop(wait, None)
         if waiting is None and self._answered is not None and self._answered[0] == wait:
             waiting, self._answered = self._answered[1], None
         if waiting is not None:
             for undo in waiting.undo:
-                undo()
+                if undo is not None:
+                    undo()
 
     def over(self, first_open: int) -> list[tuple[Hashable, int]]:
         """Those whose wait is over, each with the number of the last request that it waited for.
@@ -296,34 +297,34 @@ class ClientWaits:
         Args:
             first_open: The number of the first lock request that is not held.
         """
-        if len(self._waits) == 1:  # as mostly
-            ((wait, waiting),) = self._waits.items()
+        if len(self.pending) == 1:  # as mostly
+            ((wait, waiting),) = self.pending.items()
             if waiting.upto >= first_open:
                 return []
-            self._waits.clear()
+            self.pending.clear()
             self._answered = (wait, waiting)
             return [(wait, waiting.upto)]
-        found = [(wait, each.upto) for wait, each in self._waits.items() if each.upto < first_open]
+        found = [(wait, each.upto) for wait, each in self.pending.items() if each.upto < first_open]
         for wait, _ in found:
-            self._answered = (wait, self._waits.pop(wait))
+            self._answered = (wait, self.pending.pop(wait))
         return found
 
     @property
     def unanswered(self) -> list[Hashable]:
         """Those who wait."""
-        return list(self._waits)
+        return list(self.pending)
 
     def end(self) -> list[Hashable]:
         """There is nothing to wait for any more; return who waited."""
-        waits = list(self._waits)
-        self._waits.clear()
+        waits = list(self.pending)
+        self.pending.clear()
         self._answered = None
         return waits
 
     @property
     def opaque(self) -> list[Hashable]:
         """All waits that are known, each by its identity only."""
-        return [*self._waits, *(() if self._answered is None else self._answered[:1])]
+        return [*self.pending, *(() if self._answered is None else self._answered[:1])]
 
 
 def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> int:
