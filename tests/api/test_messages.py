@@ -11,7 +11,7 @@ import pytest
 
 import locks
 from locks.core import messages
-from locks.core.messages import Release, Remove, Request, RequestStates, Watch
+from locks.messages import Release, Remove, Request, RequestStates, Watch
 from locks.model import AgentId, RequestRecord
 from tests.helpers import eventually
 

@@ -63,7 +63,14 @@ LIBRARY = [
     Layer("testing", ("locks.testing",), (*NODES, "node", "program", "sim"), "testing.py"),
     Layer(
         "face",
-        ("locks", "locks.api", "locks.arguments", "locks.transactions", "locks.primitives"),
+        (
+            "locks",
+            "locks.api",
+            "locks.arguments",
+            "locks.messages",
+            "locks.transactions",
+            "locks.primitives",
+        ),
         (*NODES, "node", "program", "groups", "mvcc"),
         "api.py, transactions.py, primitives.py: what users call",
     ),
