@@ -204,7 +204,7 @@ def _check_agent(agent: Agent, node: Node) -> None:
     assert not ledger._releasing, f"{agent.id} waits for releases"
     assert not machine.study.giving_up, f"{agent.id} gives up something"
     assert not machine._out, f"{agent.id} has effects that were not carried out"
-    assert not machine._waits or ledger.open, f"{agent.id} waits for nothing"
+    assert not machine._waits.pending or ledger.open, f"{agent.id} waits for nothing"
 
 
 def check_circles(node: Node) -> None:
