@@ -57,8 +57,9 @@ __all__ = ["SCENARIOS", "WITHOUT_GREENLETS"]
 HANG = 15.0
 WITHOUT_GREENLETS = ("memory",)
 """gevent itself does not survive without memory."""
-LACKING = (MemoryError, RuntimeError)
-"""What the interpreter says without memory; the latter where it can't make a lock."""
+LACKING = (MemoryError, RuntimeError, SystemError)
+"""What the interpreter says without memory: `RuntimeError` where it can't make a lock, `SystemError` where it forgets to
+say anything."""
 REFUSED = (locks.LocksError, RuntimeError)
 """What an acquire within a turn may say."""
 

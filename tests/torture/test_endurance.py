@@ -17,6 +17,8 @@ long = pytest.mark.skipif(
     os.environ.get("LOCKS_EXPLORE") != "1", reason="takes ten minutes: set LOCKS_EXPLORE=1"
 )
 
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+
 
 def endure(*arguments: str) -> list[Round]:
     """Play rounds in a process of its own; nothing may go wrong or grow."""
@@ -33,12 +35,14 @@ def endure(*arguments: str) -> list[Round]:
 
 
 @pytest.mark.explore
+@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
 def test_a_minute_of_storms_leaves_nothing() -> None:
     """One minute: no type of object becomes more, and memory is flat."""
     endure("--minutes", "1", "--seconds", "3")
 
 
 @pytest.mark.explore
+@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
 @long
 def test_a_million_transactions_leave_nothing() -> None:
     """Ten minutes (`LOCKS_ENDURANCE` says how many), and a million transactions at least."""

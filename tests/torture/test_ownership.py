@@ -292,6 +292,7 @@ def test_a_worker_whose_block_is_torn_has_left(node: locks.Node) -> None:
 
 
 @pytest.mark.explore
+@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
 def test_a_worker_whose_block_is_torn_anywhere_has_left(node: locks.Node) -> None:
     """At each position."""
     in_thread(lambda: judge(None if EXPLORE else 2000))

@@ -39,6 +39,7 @@ def test_a_storm(scenario: str) -> None:
 
 
 @pytest.mark.explore
+@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
 @pytest.mark.parametrize("number", range(40 if EXPLORE else 4))
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_longer_storm(scenario: str, number: int) -> None:

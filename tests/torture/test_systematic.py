@@ -1,7 +1,7 @@
 """Each call of the public API is whole or not at all, at whatever instruction it is disturbed.
 
 `systematic` has the faults, `cases` the calls. Here each call is disturbed at some positions under each
-fault, others in each run (the seed is printed; `LOCKS_SEED=17` chooses); `make explore` tries all, or many.
+fault, others in each run (the seed is printed; `LOCKS_SEED=17` chooses); `LOCKS_EXPLORE=1 make explore` tries all, or many.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def test_a_disturbed_call_is_whole_or_not_at_all(name: str, kind: str, some: lis
 
 
 @pytest.mark.explore
+@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("name", CASES)
 def test_at_each_instruction(name: str, fault: str) -> None:

@@ -33,6 +33,7 @@ def test_an_interrupted_acquire_leaves_nothing(kind: str) -> None:
 
 
 @pytest.mark.explore
+@pytest.mark.skipif(not EXPLORE, reason="takes long: set LOCKS_EXPLORE=1")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hundred_thousand_interrupted_acquires_leave_nothing(kind: str) -> None:
     """Of each form of block; what `acquire()` before `try` leaves is printed, with `threading.Lock` beside it."""
