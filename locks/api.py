@@ -14,10 +14,10 @@ from locks.arguments import (
     check_sendable,
     checked_agent,
     checked_nodes,
+    checked_object,
     checked_pattern,
     checked_watcher,
 )
-from locks.arguments import checked_object as checked_object
 from locks.core.agent.flags import Flag
 from locks.core.checked import check_agent_id
 from locks.errors import InvalidOption, NotHeld
@@ -135,19 +135,25 @@ def spawn_agent(
     Raises:
         InvalidOption: An option has a wrong value.
     """
-    return _spawn_agent(
-        None,
-        client=client,
-        link=link,
-        abort_on_deadlock=abort_on_deadlock,
-        await_nodes=await_nodes,
-        monitor_nodes=monitor_nodes,
-        notify=notify,
-    )
+    kept: list[Agent] = []
+    try:
+        return _spawn_agent(
+            kept.append,
+            client=client,
+            link=link,
+            abort_on_deadlock=abort_on_deadlock,
+            await_nodes=await_nodes,
+            monitor_nodes=monitor_nodes,
+            notify=notify,
+        )
+    except BaseException:
+        for agent in kept:
+            agent.let_go()
+        raise
 
 
 def _spawn_agent(
-    keep: Callable[[Agent], object] | None,
+    keep: Callable[[Agent], object],
     *,
     client: Client | None = None,
     link: bool = False,
@@ -156,7 +162,7 @@ def _spawn_agent(
     monitor_nodes: bool = False,
     notify: NotifyTarget = False,
 ) -> Agent:
-    """Begin a transaction; as soon as it has begun, `keep` is called with its agent."""
+    """Begin a transaction; as soon as it has begun, `keep` is called with its agent, which the caller is to end."""
     for value in (link, abort_on_deadlock, await_nodes, monitor_nodes):
         if value is not False and value is not True:
             flags = {

@@ -13,8 +13,7 @@ it twice raises an error instead of waiting for ever.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from locks.core.agent.machine import Object
 from locks.errors import (
@@ -26,15 +25,16 @@ from locks.errors import (
     NotHeld,
 )
 from locks.model import Mode, check_lock_id, check_mode, check_timeout, show
-from locks.node.agent import Agent, not_held
+from locks.node.agent import Agent
+from locks.node.refusals import not_held
 from locks.program import default_node
 from locks.runtime import current_client
-from locks.runtime.leaving import Hold, Leaving, entering
+from locks.runtime.leaving import Block, Hold, entering
 
 __all__ = ["Lock", "RWLock"]
 
 
-class Lock:
+class Lock(Block):
     """A lock on one id, used like a `threading.Lock`.
 
     Args:
@@ -141,23 +141,11 @@ class Lock:
         return agent.token(self.lock_id)
 
     def __enter__(self) -> Lock:
-        self._acquire(None, True, entering(self) or Hold(self))
+        self._acquire(None, True, entering(self))
         return self
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
-
-    else:
-        __exit__ = Leaving()
-
     def leave(self, held: Agent | None, error: BaseException | None) -> None:
-        """The block is left; see `locks.runtime.leaving`."""
+        """The block is left; see `Block`."""
         try:
             if held is None:
                 self.release()
@@ -172,7 +160,7 @@ class Lock:
                 ) from lost
 
     def let_go(self, held: Agent) -> None:
-        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        """The block was left, and this was not noted; see `Block`."""
         held.let_go_of(self.lock_id)
 
 

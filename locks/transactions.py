@@ -7,16 +7,15 @@ block has acted on the locks that it was told it has, and must not lose them unn
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
-from locks.api import checked_object
+from locks.arguments import checked_object
 from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, LockLost, MisuseError
 from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
 from locks.program import default_node
 from locks.runtime import Event
-from locks.runtime.leaving import Leaving, entering
+from locks.runtime.leaving import Block, entering
 
 __all__ = ["Transaction", "run_transaction", "transaction"]
 
@@ -26,7 +25,7 @@ OnDeadlock = Literal["abort", "surrender"]
 OnLost = Callable[[LockLost], object]
 
 
-class Transaction:
+class Transaction(Block):
     """A transaction as a context manager; `locks.transaction` makes it.
 
     It begins when the block is entered and ends, releasing everything, when the block is left.
@@ -74,8 +73,7 @@ class Transaction:
                 await_nodes=self._await_nodes,
             )
             agent.on_lost = self._on_lost
-            if hold is not None:
-                hold.take(agent)
+            hold.take(agent)
             return self
         except BaseException:
             if self._agent is not None:
@@ -85,20 +83,8 @@ class Transaction:
     def _keep(self, agent: Agent) -> None:
         self._agent = agent
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
-
-    else:
-        __exit__ = Leaving()
-
     def leave(self, held: Agent | None, error: BaseException | None) -> None:
-        """The block is left; see `locks.runtime.leaving`."""
+        """The block is left; see `Block`."""
         try:
             self.agent.leave()
         except (AgentEnded, DeadlockAborted, LockLost):
@@ -106,7 +92,7 @@ class Transaction:
                 raise
 
     def let_go(self, held: Agent) -> None:
-        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        """The block was left, and this was not noted; see `Block`."""
         held.let_go()
 
     @overload

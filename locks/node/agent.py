@@ -39,7 +39,7 @@ from locks.node.refusals import (
 from locks.runtime import Client, Down, Event, Monitor, client_key, current_client, exit_client
 from locks.runtime.native import insist
 
-__all__ = ["Agent", "NotifyTarget", "not_held"]
+__all__ = ["Agent", "NotifyTarget"]
 
 T = TypeVar("T")
 

@@ -23,10 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
-
-import pykka
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -52,7 +49,6 @@ from locks.node.history import Event, begin, is_outgrown, past, replay
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
-from locks.runtime import tell
 from locks.runtime.inline import EXHAUSTED, Work, raised_in
 from locks.runtime.native import native_lock
 
@@ -188,8 +184,7 @@ class Dispatch:
         watcher: Any = effect.watcher
         if self.cluster is not None and self.cluster.tell_watcher(watcher, effect.view):
             return
-        told = partial(tell, watcher) if isinstance(watcher, pykka.ActorRef) else watcher
-        self._executor.run_soon(told, effect.view)
+        self._executor.run_soon(watcher, effect.view)
 
     def _send(self, sender: Actor, effect: ToServer | ToAgent) -> None:
         """Send a message to a lock server, or an agent, of another node."""
@@ -305,10 +300,7 @@ class Dispatch:
             if not refused:
                 for actor in actors:
                     replay(actor.history)
-            for kept in (self._unsettled, self._outbox, self._counted, self._traced, self._queue):
-                kept.clear()
-            self._at = None
-            self.touched.clear()
+            self._forget()
             self._queue += self._arrived
         if self._queue or (self.cluster is not None and self.cluster.flush()):
             self.conclude()
@@ -317,10 +309,16 @@ class Dispatch:
     def forsake(self) -> None:
         """In a forked child: the turn that another thread had is not gone on with."""
         self._committed = False
-        for kept in (self._queue, self._unsettled, self.touched, self._outbox, self._traced):
-            kept.clear()
+        self._forget()
         self._arrived = ()
         self.torn = False
+
+    def _forget(self) -> None:
+        """Of what was done in this turn, nothing counts. What says that there is something is last."""
+        for kept in (self._unsettled, self._outbox, self._counted, self._traced, self._queue):
+            kept.clear()
+        self._at = None
+        self.touched.clear()
 
     def refuses(self, error: BaseException) -> bool:
         """Whether an error is the refusal of a call, raised by a machine that changed nothing.

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from locks.errors import InvalidOption, assert_never
 from locks.ownership.backlog import Backlog
@@ -36,8 +36,7 @@ from locks.ownership.messages import (
     Welcome,
 )
 from locks.runtime import Client, Event, Waiter, interrupts, monitor
-from locks.runtime.leaving import Hold, entering
-from locks.runtime.leaving import Leaving as LeavingBlock
+from locks.runtime.leaving import Block, entering
 
 __all__ = ["Part"]
 
@@ -312,7 +311,7 @@ class Part:
             raise OwnershipEnded(f"this worker's part in {self.name!r} has ended: {why}") from cause
 
 
-class Task:
+class Task(Block):
     """A task that is at hand for as long as its block.
 
     Attributes:
@@ -334,22 +333,15 @@ class Task:
         self._part.end(self)
 
     def __enter__(self) -> int | None:
-        (entering(self) or Hold(self)).take(self)
+        entering(self).take(self)
         return self.begin()
 
-    if TYPE_CHECKING:
-
-        def __exit__(self, *_: object) -> None: ...
-
-    else:
-        __exit__ = LeavingBlock()
-
     def leave(self, held: Task | None, error: BaseException | None) -> None:
-        """The block is left; see `locks.runtime.leaving`."""
+        """The block is left; see `Block`."""
         self.end()
 
     def let_go(self, held: Task) -> None:
-        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        """The block was left, and this was not noted; see `Block`."""
         self.end()
 
 

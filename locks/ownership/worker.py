@@ -7,8 +7,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import gevent
 
@@ -20,7 +19,7 @@ from locks.ownership.groups import Grouping
 from locks.ownership.part import Part, Task
 from locks.runtime import current_client
 from locks.runtime.interrupts import whole_itself
-from locks.runtime.leaving import Hold, Leaving, entering
+from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.native import native_rlock
 from locks.runtime.waiter import get_hub_if_exists
 
@@ -57,7 +56,7 @@ class Statistics(NamedTuple):
     agreements: int
 
 
-class Worker(ABC):
+class Worker(Block, ABC):
     """One worker's part in an ownership; see `locks.ownership.Ownership` for its arguments."""
 
     def __init__(
@@ -141,24 +140,12 @@ class Worker(ABC):
             self._part.stop(now)
 
     def __enter__(self: W) -> W:
-        self._join(entering(self) or Hold(self))
+        self._join(entering(self))
         return self
-
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
-
-    else:
-        __exit__ = Leaving()
 
     @whole_itself
     def leave(self, held: Part | None, error: BaseException | None) -> None:
-        """The block is left; see `locks.runtime.leaving`."""
+        """The block is left; see `Block`."""
         part = held or self._part
         if part is not None:
             part.stop(now=False)
@@ -167,7 +154,7 @@ class Worker(ABC):
                 part.check_failed()
 
     def let_go(self, held: Part) -> None:
-        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        """The block was left, and this was not noted; see `Block`."""
         held.let_go()
 
     # --- What is its own ----------------------------------------------------------------------------
@@ -297,7 +284,7 @@ class Worker(ABC):
         )
 
 
-class _Hold(AbstractContextManager[int]):
+class _Hold(Block, AbstractContextManager[int]):
     """A task on a resource; what may be raised is raised before it is begun."""
 
     def __init__(self, worker: Worker, resource: Hashable) -> None:
@@ -308,8 +295,7 @@ class _Hold(AbstractContextManager[int]):
     def __enter__(self) -> int:
         hold = entering(self)
         task = self._worker._task(self._resource)
-        if hold is not None:
-            hold.take(task)
+        hold.take(task)
         try:
             token = task.begin()
             if token is None:
@@ -319,37 +305,24 @@ class _Hold(AbstractContextManager[int]):
                     resource=self._resource,
                     group=task.group,
                 )
-            if hold is None:
+            if not hold.is_watched:
                 self._begun.append(task)
             return token
         except BaseException:
             task.end()
-            if hold is not None:
-                hold.drop()
+            hold.drop()
             raise
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
-
-    else:
-        __exit__ = Leaving()
-
     def leave(self, held: Task | None, error: BaseException | None) -> None:
-        """The block is left; see `locks.runtime.leaving`."""
+        """The block is left; see `Block`."""
         (held or self._begun.pop()).end()
 
     def let_go(self, held: Task) -> None:
-        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        """The block was left, and this was not noted; see `Block`."""
         held.end()
 
 
-class _Run:
+class _Run(Block):
     """A worker's run of a backlog, for as long as its block: one at a time."""
 
     def __init__(self, part: Part, tasks: Backlog[Any]) -> None:
@@ -357,7 +330,7 @@ class _Run:
         self._tasks = tasks
 
     def __enter__(self) -> None:
-        (entering(self) or Hold(self)).take(self)
+        entering(self).take(self)
         runs = self._part.runs
         runs[self] = None
         if next(iter(tuple(runs))) is not self:
@@ -366,24 +339,12 @@ class _Run:
                 "have an Ownership of its own"
             )
 
-    if TYPE_CHECKING:
-
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            error: BaseException | None,
-            traceback: TracebackType | None,
-        ) -> None: ...
-
-    else:
-        __exit__ = Leaving()
-
     def leave(self, held: _Run | None, error: BaseException | None) -> None:
-        """The block is left; see `locks.runtime.leaving`."""
+        """The block is left; see `Block`."""
         self.let_go(self)
 
     def let_go(self, held: _Run) -> None:
-        """The block was left, and this was not noted; see `locks.runtime.leaving`."""
+        """The block was left, and this was not noted; see `Block`."""
         self._part.runs.pop(self, None)
         if self._tasks.finished:
             self._tasks.wake()  # the others

@@ -2,7 +2,7 @@
 
 Python calls `__enter__` and `__exit__` of a class that is written in Python as it calls any function,
 and an exception of a signal handler, say, may come up at the very first instruction of it. A
-`threading.Lock` knows no such moment. So here `__exit__` is a descriptor. A `with` statement looks
+`threading.Lock` knows no such moment. So the `__exit__` of a `Block` is a descriptor. A `with` statement looks
 `__exit__` up before it calls `__enter__`, and gets an object of its own, that nobody else has. It drops
 that object when the block is left, however it is left. If it was not called by then, or its call was cut
 short, the object lets go when it is dropped.
@@ -17,39 +17,20 @@ out because of the first one.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-from gevent import monkey
-
 from locks.runtime.interrupts import whole, whole_itself
-from locks.runtime.native import insist
+from locks.runtime.native import get_ident, insist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-__all__ = ["Hold", "Leaving", "entering"]
+__all__ = ["Block", "Hold", "entering"]
 
-# Native: between the look-up and the call of `__enter__` no other greenlet runs.
-_get_ident = monkey.get_original("_thread", "get_ident")
-
+# By native thread: between the look-up and the call of `__enter__` no other greenlet runs.
 _looked_up: dict[int, Hold] = {}
-
-
-class Subject(Protocol):
-    """What can be used in a `with` statement that is left for certain."""
-
-    def leave(self, held: Any, error: BaseException | None) -> None:
-        """The block is left, with an error or without.
-
-        Args:
-            held: What was put into the `Hold`; `None` if `__exit__` was called without a `with`.
-            error: What the block has raised.
-        """
-
-    def let_go(self, held: Any) -> None:
-        """The block was left, but `leave` was not called, or was interrupted."""
 
 
 class Hold:
@@ -62,10 +43,15 @@ class Hold:
 
     __slots__ = ("exit", "held", "subject")
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Block) -> None:
         self.subject = subject
         self.held: Any = None
         self.exit: Callable[[], Any] = _nothing
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is a `with` statement that drops what it has, as there is none in an `ExitStack`."""
+        return self.exit() is not None
 
     def take(self, held: Any) -> None:
         """From now on something is to be let go when the block is left."""
@@ -86,13 +72,10 @@ def _nothing() -> None:
     return None
 
 
-def entering(subject: Subject) -> Hold | None:
-    """In `__enter__`, first of all: the hold of this `with` statement.
-
-    `None` if there is no `with` statement, as with `contextlib.ExitStack`.
-    """
-    hold = _looked_up.pop(_get_ident(), None)
-    return hold if hold is not None and hold.subject is subject else None
+def entering(subject: Block) -> Hold:
+    """In `__enter__`, first of all: the hold of this `with` statement, or one of its own without one."""
+    hold = _looked_up.pop(get_ident(), None)
+    return hold if hold is not None and hold.subject is subject else Hold(subject)
 
 
 class _Exit(functools.partial[None]):
@@ -131,8 +114,17 @@ def _leave(
         hold.drop()
 
 
-class Leaving:
-    """The descriptor: `__exit__ = Leaving()`."""
+def _leave_without_hold(
+    subject: Block,
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    traceback: TracebackType | None = None,
+) -> None:
+    subject.leave(None, error)
+
+
+class _Leaving:
+    """The descriptor that gives each `with` statement an `__exit__` of its own."""
 
     __slots__ = ()
 
@@ -142,14 +134,39 @@ class Leaving:
         hold = Hold(subject)
         exit = _Exit(_leave, hold)
         hold.exit = ref(exit)
-        _looked_up[_get_ident()] = hold
+        _looked_up[get_ident()] = hold
         return exit
 
 
-def _leave_without_hold(
-    subject: Subject,
-    kind: type[BaseException] | None = None,
-    error: BaseException | None = None,
-    traceback: TracebackType | None = None,
-) -> None:
-    subject.leave(None, error)
+class Block:
+    """A context manager whose `with` blocks are left for certain.
+
+    Subclasses have an `__enter__` that begins with `entering(self)`, and tell that hold what it has taken.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __exit__ = _Leaving()
+
+    def leave(self, held: Any, error: BaseException | None) -> None:
+        """The block is left, with an error or without.
+
+        Args:
+            held: What was put into the `Hold`; `None` if `__exit__` was called without a `with`.
+            error: What the block has raised.
+        """
+        raise NotImplementedError
+
+    def let_go(self, held: Any) -> None:
+        """The block was left, but `leave` was not called, or was interrupted."""
+        raise NotImplementedError

@@ -34,8 +34,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import gevent
-from gevent import getcurrent, monkey
+from gevent import getcurrent
 from gevent._hub_local import get_hub_if_exists
+
+from locks.runtime.native import native_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,9 +47,6 @@ if TYPE_CHECKING:
 __all__ = ["Channel", "Event", "Mailbox", "Waiter", "get_hub_if_exists", "mailbox_of", "run_in_hub"]
 
 T = TypeVar("T")
-
-# The native lock, also in a monkey-patched program.
-_allocate_lock = monkey.get_original("_thread", "allocate_lock")
 
 
 class Mailbox:
@@ -211,7 +210,7 @@ class Waiter:
         return self._wait_in_hub(hub, timeout, idle)
 
     def _wait_in_thread(self, timeout: float | None) -> bool:
-        lock = _allocate_lock()
+        lock = native_lock()
         lock.acquire()
         self._parked = lock
         try:
