@@ -289,7 +289,7 @@ class Turn:
             raise
 
     def _drain(self, last: bool = False) -> bool:
-        """Do what is posted, with the lock; return whether nothing is left to the background.
+        """Do what is posted, with the lock; return whether nothing was left to the background.
 
         What interrupts somebody else's work is raised here, once that work was done all the same. Work
         that fails again is left to the background: there it is known that nobody interrupts it.
@@ -297,6 +297,7 @@ class Turn:
         journal = self._journal
         posted = self._posted
         interruption: BaseException | None = None
+        left = False
         if journal.torn:
             journal.mend()
         while posted:
@@ -314,6 +315,7 @@ class Turn:
                             continue
                         if type(error) is type(interruption):
                             interruption = None  # it is the work that fails, not the caller
+                        left = True
                         self._hand_over()
                         break
                 elif error is not None and not journal.refuses(error):
@@ -321,7 +323,7 @@ class Turn:
             posted.popleft()
         if interruption is not None:
             raise interruption
-        return not posted
+        return not left
 
     def _do(self, work: Work) -> BaseException | None:
         """Do one piece of work, with the lock; return what has come up."""

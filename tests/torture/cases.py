@@ -82,11 +82,11 @@ BOTH = ("threads", "greenlets")
 
 
 def _spawn(stage: Stage) -> None:
-    stage.agents.append(locks.spawn_agent())
+    stage.begun = locks.spawn_agent()
 
 
 def _begin_with(stage: Stage) -> None:
-    stage.agents.append(locks.begin_transaction([(A, "write"), (B, "read")])[0])
+    stage.begun = locks.begin_transaction([(A, "write"), (B, "read")])[0]
 
 
 def _block(stage: Stage) -> None:

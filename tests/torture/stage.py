@@ -41,6 +41,7 @@ class Stage:
 
     Attributes:
         agents: The agents that the program under test knows that it has: those that a call returned.
+        begun: What the call under test has returned, until then; it takes no memory to put it down here.
         over: Whether the call under test has ended.
         problems: What went wrong, in words.
         keep: What a case wants to find again.
@@ -51,6 +52,7 @@ class Stage:
         self.node = locks.start()
         self.kind = kind
         self.agents: list[locks.Agent] = []
+        self.begun: locks.Agent | None = None
         self.over = False
         self.problems: list[str] = []
         self.keep: dict[str, Any] = {}
@@ -59,6 +61,12 @@ class Stage:
         self._polls: list[AnswerWait] = []
         self._waits: list[tuple[AnswerWait, tuple[type[Exception], ...]]] = []
         _name_caller("me")
+
+    def ended(self) -> None:
+        """The call under test has ended."""
+        self.over = True
+        if self.begun is not None:
+            self.agents.append(self.begun)
 
     # --- For the cases --------------------------------------------------------------------------
 

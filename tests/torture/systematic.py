@@ -286,7 +286,7 @@ def play(name: str, kind: str, fault: str, at: int, log: _Log) -> Trial:
     log.lines.clear()
     case.prepare(stage)
     done = FAULTS[fault](case, stage, at)
-    stage.over = True
+    stage.ended()
     stage.problems += done.problems
     outside = done.strike is not None and done.strike.outside
     case.check(stage)
@@ -318,7 +318,7 @@ def _length(name: str, kind: str) -> int:
         None, None, case.begin, None if interlude is None else (lambda: interlude(stage))
     )
     _call(lambda: trace(tracer, lambda: case.act(stage)))
-    stage.over = True
+    stage.ended()
     stage.close(lambda: case.finish(stage))
     if stage.problems:
         raise AssertionError(f"{name} goes wrong without any fault: {stage.problems}")
