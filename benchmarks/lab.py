@@ -52,7 +52,7 @@ __all__ = [
 
 ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
-COOKIE = "benchmark"
+COOKIE = "cookie-of-the-benchmarks"
 LIMIT = 20.0  # seconds for a process to be ready, or to end
 WARM = 20  # operations ahead of everything
 CPU_CLOCK = 2  # of another process: the low bits that clock_getcpuclockid(3) adds to its id

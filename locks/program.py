@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from locks.errors import MisuseError
 from locks.node.node import Node, Trace
 from locks.otp.options import TLS, Address, Options, check_node_name
+from locks.otp.secret import Cookie
 from locks.runtime.native import native_lock
 
 __all__ = ["default_node", "stand_in", "start", "stop"]
@@ -28,6 +29,7 @@ def start(
     net_ticktime: float | None = None,
     mesh: bool = True,
     allow_plaintext: bool = False,
+    allow_short_cookie: bool = False,
     trace: Trace | None = None,
 ) -> Node:
     """Start this program's node, unless it runs already.
@@ -39,7 +41,7 @@ def start(
     Args:
         name: The node's name, `name@host`; `node@localhost` by default.
         cookie: The secret that the nodes of a cluster share. With it, the node can be connected
-            with others; without, it is alone.
+            with others; without, it is alone. 16 to 255 characters of Latin-1, none of them white space.
         listen: Where it waits for connections: `"host:port"`, `(host, port)`, or a port on
             loopback; a free port on loopback by default. `False`: it does not listen.
         peers: The nodes to connect to, each `name@host:port`. It goes on trying while one is not
@@ -51,6 +53,7 @@ def start(
             60 for Erlang nodes, which is their default.
         mesh: Whether nodes tell each other which nodes they know, so that all are connected.
         allow_plaintext: Allow addresses other than loopback without TLS.
+        allow_short_cookie: Allow a cookie of less than 16 characters.
         trace: For debugging: called with sender, receiver and message for each message between
             actors, in their order, after the step in which it was sent.
 
@@ -63,9 +66,11 @@ def start(
         OperatingError: `epmd` is given, and the port mapper does not answer.
     """
     global _default
+    secret = None if cookie is None else Cookie(cookie)
+    cookie = None  # a traceback may show variables
     with _starting:
         if _default is not None and _default.running:
-            if name not in (None, _default.name) or cookie is not None:
+            if name not in (None, _default.name) or secret is not None:
                 raise MisuseError(
                     f"node {_default.name} runs already; stop it with locks.stop() before you "
                     f"start {name or 'another one'}",
@@ -77,7 +82,7 @@ def start(
         name = "node@localhost" if name is None else check_node_name(name)
         options = Options.check(
             name,
-            cookie=cookie,
+            cookie=secret,
             listen=listen,
             peers=peers,
             tls=tls,
@@ -85,6 +90,7 @@ def start(
             net_ticktime=net_ticktime,
             mesh=mesh,
             allow_plaintext=allow_plaintext,
+            allow_short_cookie=allow_short_cookie,
         )
         _default = Node(name, trace, options)
         return _default

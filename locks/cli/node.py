@@ -78,6 +78,11 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="allow addresses other than loopback without TLS",
     )
+    parser.add_argument(
+        "--allow-short-cookie",
+        action="store_true",
+        help="allow a cookie of less than 16 characters",
+    )
     parser.add_argument("--verbose", action="store_true", help="log nodes that come and go")
     parser.set_defaults(run=_run)
 
@@ -86,22 +91,19 @@ def read_cookie(path: Path) -> str:
     """Read a cookie from a file that only its owner can read.
 
     Raises:
-        InvalidOption: The file is not there, other users can read it, or it is empty.
+        InvalidOption: The file can't be read, or other users can read it, too.
     """
     try:
         mode = path.stat().st_mode
-        cookie = path.read_text().strip()
+        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise InvalidOption(
-            f"{path} can be read by others, and whoever knows the cookie can do anything to the "
-            f"node: chmod 600 {path}",
-            path=str(path),
-        )
-    if not cookie:
-        raise InvalidOption(f"{path} is empty; write a long random text into it", path=str(path))
-    return cookie
+    raise InvalidOption(
+        f"{path} can be read by others, and whoever knows the cookie can do anything to the "
+        f"node: chmod 600 {path}",
+        path=str(path),
+    )
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -123,6 +125,7 @@ def _run(options: argparse.Namespace) -> int:
             net_ticktime=options.net_ticktime,
             mesh=not options.no_mesh,
             allow_plaintext=options.allow_plaintext,
+            allow_short_cookie=options.allow_short_cookie,
         )
     except LocksError as error:
         print(f"python -m locks node: {error}", file=sys.stderr)

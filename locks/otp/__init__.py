@@ -5,6 +5,7 @@ Bytes in and out, without sockets, clock or randomness:
 * `terms.py`: atoms, pids, references and other terms that Python has no type for.
 * `etf.py`, `etf_decode.py`: the external term format.
 * `handshake.py`: how two nodes get to know each other and prove that they share a cookie.
+* `secret.py`, `certificates.py`: the cookie, hidden; for which hosts a certificate is.
 * `control.py`: the messages between connected nodes.
 * `epmd.py`: the messages to and from Erlang's port mapper.
 """

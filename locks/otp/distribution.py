@@ -372,6 +372,7 @@ class Distribution:
             challenge=self._challenges.next(),
             peer=name,
             issued=self._challenges.issued,
+            length_size=2 if self._contexts is None else 4,
         )
         status = ""
         events = shake.start() if name is not None else []
@@ -380,6 +381,8 @@ class Distribution:
                 if isinstance(event, steps.Send):
                     stream.send(event.data)
                 elif isinstance(event, steps.Named):
+                    if self.options.tls is not None and self.options.tls.check_hostname:
+                        stream.check_host(event.name.split("@")[1])
                     status = self._judge_newcomer(event.name)
                     if status.startswith("ok"):
                         self._welcomed[stream] = event.name

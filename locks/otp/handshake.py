@@ -24,6 +24,8 @@ node is kept. Here, everything is bounded: one frame of each kind, in their orde
 `LONGEST_FRAME` bytes. Any fault ends in `Failed`, which says what was wrong, with the value; never with
 the cookie. After `Failed` and `Established` all input is ignored.
 
+Within TLS the length in front of each frame has four bytes, else two, as in OTP.
+
 Refused: the handshake of version 5, nodes that ask to be given a name (`DFLAG_NAME_ME`), nodes that
 lack a flag that OTP 26 and newer demand.
 
@@ -36,14 +38,13 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from enum import IntFlag
-from hashlib import md5
 from struct import Struct
 from struct import error as StructError
 from typing import Literal, NamedTuple, get_args
 
 from locks.errors import InvalidOption, MisuseError
 from locks.otp.challenges import Challenges
-from locks.otp.terms import LONGEST_ATOM
+from locks.otp.secret import Cookie
 
 __all__ = [
     "FLAGS",
@@ -60,7 +61,7 @@ __all__ = [
     "Status",
 ]
 
-LONGEST_FRAME = 1024  # bytes, without the two of its length
+LONGEST_FRAME = 1024  # bytes, without those of its length
 LONGEST_NAME = 255  # bytes
 
 Decision = Literal["ok", "ok_simultaneous", "nok", "not_allowed", "alive"]
@@ -191,11 +192,12 @@ class Handshake:
     Args:
         name: Our name, `name@host`.
         creation: Our incarnation, 32 bit and not 0.
-        cookie: What both nodes know: 1 to 255 Latin-1 characters.
+        cookie: What both nodes know: 1 to 255 Latin-1 characters, none of them white space.
         challenge: A number of 32 bit that was never used before (`Challenges.next`).
         peer: The node that we connect to, or `None` when we accept.
         flags: What we offer.
         issued: Says whether a challenge is one of our own (`Challenges.issued`).
+        length_size: How many bytes the length of each frame has: 2, or 4 as OTP has it within TLS.
 
     Raises:
         InvalidOption: One of these is not as it should be.
@@ -206,12 +208,14 @@ class Handshake:
         *,
         name: str,
         creation: int,
-        cookie: str,
+        cookie: Cookie | str,
         challenge: int,
         peer: str | None,
         flags: int = FLAGS,
         issued: Callable[[int], bool] | None = None,
+        length_size: Literal[2, 4] = 2,
     ) -> None:
+        cookie = Cookie(cookie)
         for one in (name,) if peer is None else (name, peer):
             wrong = _wrong_name(one)
             if wrong:
@@ -224,12 +228,8 @@ class Handshake:
             raise InvalidOption(f"a challenge is a number of 32 bits, not {challenge!r}")
         if flags & MANDATORY != MANDATORY or flags & Flag.NAME_ME or flags >> 64:
             raise InvalidOption(f"the flags {flags:#x} are not what other nodes demand")
-        try:
-            self._cookie = cookie.encode("latin-1")
-        except (UnicodeEncodeError, AttributeError):
-            self._cookie = b""
-        if not 0 < len(self._cookie) <= LONGEST_ATOM:
-            raise InvalidOption(f"a cookie is text of 1 to {LONGEST_ATOM} Latin-1 characters")
+        self._cookie = cookie.check()
+        self._length_size = length_size
         self._name = name
         self._creation = creation
         self._challenge = challenge
@@ -252,22 +252,23 @@ class Handshake:
         self._step = "status"
         text = self._name.encode()
         body = _NAME.pack(b"N", self._flags, self._creation, len(text)) + text
-        return [_framed(body)]
+        return [self._framed(body)]
 
     def receive(self, data: bytes) -> list[Event]:
         """Take in bytes, in pieces of any size."""
         events: list[Event] = []
         if not self._over:
             self._buffer += data
-        while not self._over and len(self._buffer) >= 2:
-            size = int.from_bytes(self._buffer[:2], "big")
+        head = self._length_size
+        while not self._over and len(self._buffer) >= head:
+            size = int.from_bytes(self._buffer[:head], "big")
             if size > LONGEST_FRAME:
                 events += self._fail(f"a frame of {size} bytes, more than {LONGEST_FRAME}")
-            elif len(self._buffer) < 2 + size:
+            elif len(self._buffer) < head + size:
                 break
             else:
-                frame = self._buffer[2 : 2 + size]
-                self._buffer = self._buffer[2 + size :]
+                frame = self._buffer[head : head + size]
+                self._buffer = self._buffer[head + size :]
                 events += self._take(frame)
         return events
 
@@ -289,7 +290,7 @@ class Handshake:
         if self._over:
             return []
         self._need("decide")
-        sent = _framed(b"s" + status.encode())
+        sent = self._framed(b"s" + status.encode())
         if status == "alive":
             self._step = "confirm"
             return [sent]
@@ -308,9 +309,9 @@ class Handshake:
         self._need("alive")
         if not go_on:
             failed = self._fail("a connection is there already, and is kept")
-            return [_framed(b"sfalse"), *failed]
+            return [self._framed(b"sfalse"), *failed]
         self._step = "challenge"
-        return [_framed(b"strue")]
+        return [self._framed(b"strue")]
 
     # --- Steps
 
@@ -366,7 +367,7 @@ class Handshake:
         if challenge == self._challenge or (self._issued is not None and self._issued(challenge)):
             return self._fail("its challenge is one of ours; somebody may be passing them on")
         self._step = "ack"
-        return [_framed(_REPLY.pack(b"r", self._challenge, self._digest(challenge)))]
+        return [self._framed(_REPLY.pack(b"r", self._challenge, self._digest(challenge)))]
 
     def _take_ack(self, frame: bytes) -> list[Event]:
         tag, digest = _ACK.unpack_from(frame)
@@ -399,7 +400,7 @@ class Handshake:
         established = self._establish(digest)
         if isinstance(established[0], Failed):
             return established
-        return [_framed(_ACK.pack(b"a", self._digest(challenge))), *established]
+        return [self._framed(_ACK.pack(b"a", self._digest(challenge))), *established]
 
     # --- Parts of steps
 
@@ -407,7 +408,7 @@ class Handshake:
         self._step = "reply"
         text = self._name.encode()
         head = _CHALLENGE.pack(b"N", self._flags, self._challenge, self._creation, len(text))
-        return _framed(head + text)
+        return self._framed(head + text)
 
     def _check_tag(self, frame: bytes) -> list[Event]:
         """The answer to a name or challenge that is not of version 6; empty if it is."""
@@ -445,7 +446,7 @@ class Handshake:
         return []
 
     def _digest(self, challenge: int) -> bytes:
-        return md5(self._cookie + str(challenge).encode(), usedforsecurity=False).digest()
+        return self._cookie.digest(challenge)
 
     def _establish(self, digest: bytes) -> list[Event]:
         """Check the peer's answer to our challenge."""
@@ -455,14 +456,13 @@ class Handshake:
         rest, self._buffer = self._buffer, b""
         return [Established(self._peer, rest)]
 
+    def _framed(self, body: bytes) -> Send:
+        return Send(len(body).to_bytes(self._length_size, "big") + body)
+
     def _fail(self, reason: str) -> list[Event]:
         self._step = "over"
         self._buffer = b""
         return [Failed(reason)]
-
-
-def _framed(body: bytes) -> Send:
-    return Send(len(body).to_bytes(2, "big") + body)
 
 
 def _shown(data: bytes) -> str:

@@ -65,6 +65,11 @@ class Tls:
             return False
         return True
 
+    @property
+    def certificate(self) -> dict[str, Any] | None:
+        """What the other side's certificate says, once the handshake is done."""
+        return self._object.getpeercert()
+
     def decrypt(self, data: bytes) -> bytes:
         """What the other side has written.
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import is_seconds, plain_text
+from locks.otp.secret import SHORTEST, Cookie
 
 __all__ = ["TLS", "Address", "Options", "check_node_name", "parse_peer"]
 
@@ -31,7 +32,7 @@ class TLS(NamedTuple):
         certificate: File with the node's certificate (and those between it and the CA), PEM.
         key: File with its private key, PEM.
         ca: File with the certificates that peers' certificates must be signed by, PEM.
-        check_hostname: Whether the certificate of a node that we connect to must be for the host
+        check_hostname: Whether the certificate of another node, whichever side connects, must be for the host
             in that node's name.
     """
 
@@ -79,7 +80,7 @@ class Options(NamedTuple):
         plaintext: Whether addresses other than loopback are allowed without TLS.
     """
 
-    cookie: str
+    cookie: Cookie
     listen: Address | None
     peers: dict[str, Address | None]
     tls: TLS | None
@@ -93,7 +94,7 @@ class Options(NamedTuple):
         cls,
         name: str,
         *,
-        cookie: str | None,
+        cookie: Cookie | str | None,
         listen: str | int | Address | bool | None,
         peers: Iterable[str],
         tls: TLS | None,
@@ -101,6 +102,7 @@ class Options(NamedTuple):
         net_ticktime: float | None,
         mesh: bool,
         allow_plaintext: bool,
+        allow_short_cookie: bool = False,
     ) -> Options | None:
         """Check the options of `locks.start`; return `None` if the node is to stay alone.
 
@@ -120,11 +122,7 @@ class Options(NamedTuple):
                     "start(..., cookie=...); there is no default",
                 )
             return None
-        if not isinstance(cookie, str) or not cookie or not _fits(cookie):
-            raise InvalidOption(
-                "the cookie must be a string of 1 to 255 characters of Latin-1, such as "
-                "secrets.token_hex() returns"
-            )
+        cookie = Cookie(cookie).check(1 if allow_short_cookie else SHORTEST)
         if net_ticktime is not None and not (is_seconds(net_ticktime) and 0 < net_ticktime < 86400):
             raise InvalidOption(
                 f"net_ticktime={net_ticktime!r} is not a number of seconds > 0",
@@ -205,11 +203,6 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
         + ("" if epmd else "; the port can be left out only with epmd=True"),
         peer=repr(peer),
     )
-
-
-def _fits(cookie: str) -> bool:
-    """Whether it can be a cookie in Erlang: an atom's text in Latin-1."""
-    return len(cookie) <= 255 and all(ord(character) < 256 for character in cookie)
 
 
 def _listen_address(listen: str | int | Address | bool | None) -> Address | None:

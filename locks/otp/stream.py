@@ -13,6 +13,7 @@ from typing import Any
 from gevent import monkey
 from gevent import socket as gevent_socket
 
+from locks.otp.certificates import check_host
 from locks.otp.link import Tls
 from locks.otp.options import Address
 
@@ -68,6 +69,15 @@ class Stream:
         finally:
             self._send_raw(tls.outgoing())  # the rest, or an alert
         self._tls = tls
+
+    def check_host(self, host: str) -> None:
+        """Check that the other side's certificate is for a host, if TLS is used.
+
+        Raises:
+            WrongCertificate: It is not.
+        """
+        if self._tls is not None:
+            check_host(self._tls.certificate, host)
 
     def send(self, data: bytes) -> None:
         """Send all of it; waits."""

@@ -57,15 +57,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = [
-    "EXHAUSTED",
-    "InlineActor",
-    "Journal",
-    "OwnReference",
-    "Turn",
-    "Work",
-    "raised_in",
-]
+__all__ = ["EXHAUSTED", "InlineActor", "Journal", "OwnReference", "Turn", "Work", "raised_in"]
 
 # What the interpreter raises when it can't go on: it says nothing about the work that was at hand.
 EXHAUSTED = (RecursionError, MemoryError)
@@ -381,9 +373,8 @@ class Turn:
                 f"be done there ({getattr(function, '__qualname__', function)}). Releasing and ending work; "
                 "for all else, note what is to be done and do it later"
             )
-        self._interrupted(
-            KeyboardInterrupt()
-        )  # it was interrupted so often that it could not give the lock back
+        # It was interrupted so often that it could not give the lock back.
+        self._interrupted(KeyboardInterrupt())
 
 
 _TURNS = {

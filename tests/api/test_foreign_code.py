@@ -365,7 +365,7 @@ def test_seconds_are_numbers(wrong: Any) -> None:
         lambda agent: LockTable(deadlocks="push", push_after=wrong),
         lambda agent: Options.check(
             "x@127.0.0.1",
-            cookie="secret",
+            cookie="a-cookie-of-this-test",
             listen=None,
             peers=(),
             tls=None,

@@ -80,7 +80,7 @@ def test_peers_are_connected_at_the_start(nodes: Nodes) -> None:
 
 def test_a_wrong_cookie(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """Who has another cookie stays out, both are told why, and no cookie is in the log."""
-    a, b = nodes.start(A), nodes.start(B, cookie="another-secret")
+    a, b = nodes.start(A), nodes.start(B, cookie="another-cookie-of-the-tests")
     assert not a.connect(peer(b), timeout=0.3)
     assert a.nodes() == b.nodes() == []
     eventually(lambda: "cookie" in caplog.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from typing import Any
 
 import pytest
@@ -17,9 +18,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"cookie": None, "peers": ["b@127.0.0.1:9100"]}, "needs a cookie"),
     ({"cookie": None, "epmd": True}, "needs a cookie"),
     ({"cookie": ""}, "1 to 255"),
-    ({"cookie": b"bytes"}, "must be a string"),
+    ({"cookie": b"bytes"}, "1 to 255"),
     ({"cookie": 256 * "x"}, "1 to 255"),
     ({"cookie": "5 €"}, "Latin-1"),
+    ({"cookie": "fifteen-letters"}, "15 characters"),
+    ({"cookie": "c"}, "allow_short_cookie=True"),
+    ({"cookie": "a-cookie-of-a-file\n"}, "strip"),
+    ({"cookie": "a cookie with spaces"}, "white space"),
+    ({"cookie": "c d", "allow_short_cookie": True}, "white space"),
     ({"peers": "b@127.0.0.1:9100"}, "write a list"),
     ({"peers": ["b@127.0.0.1"]}, "epmd=True"),
     ({"peers": ["b@127.0.0.1:0"]}, "peer 'b@127.0.0.1:0'"),
@@ -51,6 +57,45 @@ def test_options_that_are_refused(options: dict[str, Any], why: str) -> None:
     eventually(lambda: threading.active_count() == before)
     node = locks.start("other@localhost")  # nothing runs
     assert node.name == "other@localhost"
+    locks.stop()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"peers": ["b"]},
+        {"net_ticktime": 0},
+        {"listen": 70000},
+        {"listen": "0.0.0.0:0"},
+        {"mesh": 1 / 2},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("cookie", [COOKIE, f"{COOKIE}\n", COOKIE[:9]])
+def test_a_cookie_is_not_shown(options: dict[str, Any], cookie: str) -> None:
+    """Whatever is refused: the cookie is in no message, and in no variable of our frames in the traceback."""
+    try:
+        node = locks.start(A, **{"cookie": cookie, **options})
+    except locks.InvalidOption as error:
+        shown = traceback.TracebackException.from_exception(error, capture_locals=True)
+        frames = [frame for frame in shown.stack if frame.filename != __file__]
+        assert frames
+        text = "".join(
+            [str(error), repr(error), *traceback.StackSummary.from_list(frames).format()]
+        )
+        text += "".join(repr(value) for frame in frames for value in (frame.locals or {}).values())
+    else:
+        assert node.cluster is not None
+        text = repr(node.cluster.distribution.options) + repr(vars(node.cluster.distribution))
+        locks.stop()
+    assert COOKIE[:9] not in text
+
+
+def test_a_short_cookie_if_one_says_so() -> None:
+    """Erlang's own may be short."""
+    node = locks.start(A, cookie="c", allow_short_cookie=True)
+    assert node.address
     locks.stop()
 
 

@@ -8,14 +8,19 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 
 import locks
+from locks.otp.etf import encode
 from locks.otp.handshake import Handshake
 from locks.otp.link import Tls
+from locks.otp.processes import Local
+from locks.otp.terms import Atom
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members
 from tests.helpers import eventually
@@ -53,7 +58,8 @@ def certify(tmp_path_factory: pytest.TempPathFactory) -> Certify:
 
     def make(ca: str, host: str, trusts: str | None = None) -> locks.TLS:
         signer, stem = authority(ca), f"{ca}-{host}"
-        name = f"IP:{host}" if host[0].isdigit() else f"DNS:{host}"
+        # OTP looks for an address among the names.
+        name = f"IP:{host},DNS:{host}" if host[0].isdigit() else f"DNS:{host}"
         (folder / f"{stem}.ext").write_text(f"subjectAltName={name}\n")
         openssl(
             "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
@@ -100,14 +106,30 @@ def test_another_ca(
 @needs_openssl
 def test_a_certificate_for_another_host(nodes: Nodes, certify: Certify) -> None:
     """The certificate of whom one connects to must be for that host, unless one says otherwise."""
-    other = certify("ours", "elsewhere.example")
-    b = nodes.start(B, tls=other)
-    a = nodes.start(A, tls=certify("ours", "127.0.0.1"))
+    good = certify("ours", "127.0.0.1")
+    b = nodes.start(B, tls=certify("ours", "elsewhere.example"))
+    a = nodes.start(A, tls=good)
     assert not a.connect(peer(b), timeout=0.3)
     a.stop()
     b.disconnect(A)
-    lenient = nodes.start("c@127.0.0.1", tls=other._replace(check_hostname=False))
+    lenient = nodes.start("c@127.0.0.1", tls=good._replace(check_hostname=False))
     assert lenient.connect(peer(b))
+
+
+@needs_openssl
+def test_a_newcomer_with_the_certificate_of_another_host(
+    nodes: Nodes, certify: Certify, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A certificate for one address does not do for a node of another one, unless one says otherwise."""
+    good = certify("ours", "127.0.0.1")
+    a = nodes.start(A, tls=good)
+    lenient = certify("ours", "elsewhere.example")._replace(check_hostname=False)
+    b = nodes.start(B, tls=lenient)
+    assert not b.connect(peer(a), timeout=0.4)
+    assert a.nodes() == []
+    eventually(lambda: "a certificate for elsewhere.example" in caplog.text)
+    c = nodes.start("c@127.0.0.1", tls=good._replace(check_hostname=False))
+    assert nodes.start("d@127.0.0.1", tls=lenient).connect(peer(c))
 
 
 @needs_openssl
@@ -155,14 +177,14 @@ def test_the_first_words_come_with_the_end_of_the_tls_handshake(
     while not side.handshake(data):
         stranger.send(side.outgoing())
         data = stranger.socket.recv(16384)
-    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A)
+    shake = Handshake(name=B, creation=1, cookie=COOKIE, challenge=1, peer=A, length_size=4)
     side.encrypt(shake.start()[0].data)  # type: ignore[union-attr]
     stranger.send(side.outgoing())  # both in one
     stranger.socket.settimeout(2)
     answer = b""
     while not answer:
         answer = side.decrypt(stranger.socket.recv(16384))
-    assert answer.startswith(b"\x00\x03sok")
+    assert answer.startswith(b"\0\0\0\x03sok")  # four bytes of length, as in OTP
     stranger.close()
 
 
@@ -186,6 +208,85 @@ def test_the_command_with_tls(world: World, certify: Certify) -> None:
     worker = world.worker("w@127.0.0.1", [server.peer], tls=files)
     until_alive(worker, server.name)
     assert worker.do("begin", objects=[[["x"], "write", [server.name]]]) == "have_all_locks"
+
+
+# --- With OTP -----------------------------------------------------------------------------------
+
+ECHO = """
+    register(tests, self()),
+    io:put_chars("ready\\n"),
+    Loop = fun Loop() ->
+        receive
+            {Pid, echo, Term} -> Pid ! {echo, Term}
+        end,
+        Loop()
+    end,
+    Loop().
+"""
+PING = """
+    Ping = fun Ping() ->
+        case net_adm:ping('{}') of
+            pong -> io:format("~p~n", [nodes()]);
+            pang -> timer:sleep(50), Ping()
+        end
+    end,
+    io:put_chars("ready\\n"), Ping(), receive after infinity -> ok end.
+"""
+
+
+@contextmanager
+def erlang_with_tls(folder: Path, tls: locks.TLS, program: str) -> Iterator[tuple[str, IO[bytes]]]:
+    """A node of OTP whose connections have TLS; yields how it is reached, and its output."""
+    files = f'{{cacertfile,"{tls.ca}"}},{{certfile,"{tls.certificate}"}},{{keyfile,"{tls.key}"}}'
+    both = f"[{files},{{verify,verify_peer}}"
+    options = folder / "tls.conf"
+    options.write_text(f"[{{server,{both},{{fail_if_no_peer_cert,true}}]}},{{client,{both}]}}].")
+    port = free_port()
+    command = ["erl", "-noinput", "-name", "otp@127.0.0.1", "-setcookie", COOKIE]
+    command += ["-proto_dist", "inet_tls", "-ssl_dist_optfile", str(options)]
+    command += ["-start_epmd", "false", "-kernel", "inet_dist_use_interface", "{127,0,0,1}"]
+    listen = ["-kernel", "inet_dist_listen_min", str(port), "inet_dist_listen_max", str(port)]
+    with running([*command, *listen, "-eval", program]) as output:
+        assert output.readline() == b"ready\n"
+        yield f"otp@127.0.0.1:{port}", output
+
+
+@needs_openssl
+@needs_epmd
+def test_we_connect_to_otp_with_tls(
+    nodes: Nodes, certify: Certify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node of OTP with TLS (`inet_tls`) is connected to; much goes to and fro."""
+    tls = certify("ours", "127.0.0.1")
+    with port_mapper() as mapper:
+        monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
+        with erlang_with_tls(tmp_path, tls, ECHO) as (address, _):
+            a = nodes.start(A, tls=tls, mesh=False)
+            assert a.connect(address, timeout=20)
+            heard: list[Any] = []
+            assert a.cluster is not None
+            processes = a.cluster.processes
+            me = processes.add(a.new_number(), Local(lambda message, _: heard.append(message)))
+            for size in (1, 20_000, 3_000_000):
+                order = encode((me, Atom("echo"), size * "x"))
+                a.turn.run(processes.send_named, "otp@127.0.0.1", "tests", order)
+                eventually(lambda: heard)
+                assert heard.pop() == (Atom("echo"), size * "x")
+
+
+@needs_openssl
+@needs_epmd
+def test_otp_connects_to_us_with_tls(
+    nodes: Nodes, certify: Certify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node of OTP with TLS (`inet_tls`) finds us and connects."""
+    tls = certify("ours", "127.0.0.1")
+    with port_mapper() as mapper:
+        monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
+        a = nodes.start(A, tls=tls, epmd=True, mesh=False)
+        with erlang_with_tls(tmp_path, tls, PING.format(A)) as (_, output):
+            assert output.readline() == b"['a@127.0.0.1']\n"
+            until_connected(a, "otp@127.0.0.1")
 
 
 # --- With epmd ----------------------------------------------------------------------------------
@@ -234,7 +335,7 @@ def test_no_epmd(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
 
 FORK = """
 import os, locks
-locks.start("forks@127.0.0.1", cookie="c", epmd=True)
+locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", epmd=True)
 child = os.fork()
 if child == 0:
     os.read(0, 1)
@@ -267,7 +368,7 @@ def test_a_forked_child_is_not_registered(monkeypatch: pytest.MonkeyPatch) -> No
 
             def start() -> locks.Node | None:
                 try:
-                    return locks.start("forks@127.0.0.1", cookie="c", epmd=True)
+                    return locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", epmd=True)
                 except locks.OperatingError:
                     return None
 

@@ -32,7 +32,10 @@ class Layer(NamedTuple):
     says: str = ""
 
 
-SANS_IO = ("terms", "etf", "etf_decode", "control", "frames", "challenges", "handshake", "epmd")
+SANS_IO = (
+    *("terms", "etf", "etf_decode", "control", "frames"),
+    *("secret", "challenges", "handshake", "certificates", "epmd"),
+)
 GROUND = ("errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
