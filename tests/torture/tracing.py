@@ -3,7 +3,8 @@
 `sys.settrace` with `f_trace_opcodes` calls us before each instruction of each frame below the call under test.
 All Python code that runs there counts: this library, and what it calls of Pykka, gevent and the standard
 library. Only the tests' own frames do not. What a trace function raises is raised at that instruction, as
-an asynchronous exception would be, but at every one and not only where Python looks for them.
+an asynchronous exception would be, but at every one and not only where Python looks for them. A `NOP` is left out:
+only a tracer can raise something there, and CPython 3.11 does not let the `try` that it belongs to catch it.
 
 **Outside** is one kind of position: the return of the outermost function itself. An exception raised there, like
 one in the caller's own frame a moment later, finds the work done and no code of ours that could undo
@@ -43,7 +44,7 @@ class Strike:
 
     def __init__(self, frame: FrameType) -> None:
         code = frame.f_code
-        name = dis.opname[code.co_code[frame.f_lasti]]
+        name = _name(frame)
         path = code.co_filename.rpartition("site-packages/")[2]
         file = "/".join(pathlib.PurePath(path).parts[-2:])
         function = getattr(code, "co_qualname", code.co_name)
@@ -106,10 +107,18 @@ class Tracer:
         number = self.count
         self.count = number + 1
         if number == self._at:
+            if _name(frame) == "NOP":
+                self._at = number + 1
+                return self.step
             self.struck = Tracer.last = Strike(frame)
             if self._strike is not None:
                 self._strike()
         return self.step
+
+
+def _name(frame: FrameType) -> str:
+    """The name of the instruction that is next."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]]
 
 
 def counts(code: CodeType) -> bool:
