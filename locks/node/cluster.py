@@ -112,6 +112,7 @@ class Cluster:
             on_up=self._connected,
             on_down=self._disconnected,
             on_frame=lambda link, frame: self.processes.receive(link, frame),
+            on_doubt=lambda link: self.processes.prod(link),
         )
         self.distribution.open()
         self.processes = Processes(

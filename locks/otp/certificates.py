@@ -14,32 +14,24 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from locks.errors import OperatingError
-
-__all__ = ["WrongCertificate", "check_host"]
+__all__ = ["wrong_host"]
 
 
-class WrongCertificate(OperatingError):
-    """A node has the certificate of another host."""
-
-
-def check_host(certificate: Mapping[str, Any] | None, host: str) -> None:
-    """Check that a certificate is for a host.
+def wrong_host(certificate: Mapping[str, Any] | None, host: str) -> str | None:
+    """Return what is wrong if a certificate is not for a host, else `None`.
 
     Args:
         certificate: As `ssl.SSLObject.getpeercert` has it: verified, or empty.
         host: The name of the host, or its address.
-
-    Raises:
-        WrongCertificate: It is for others.
     """
     names = list((certificate or {}).get("subjectAltName", ()))
-    if not any(_is_for(kind, name, host) for kind, name in names):
-        listed = ", ".join(name for kind, name in names if kind in ("DNS", "IP Address"))
-        raise WrongCertificate(
-            f"a node on {host} has a certificate for {listed[:200] or 'no host'}; it needs one whose alternative names "
-            f"have {host}, or this side TLS(..., check_hostname=False)"
-        )
+    if any(_is_for(kind, name, host) for kind, name in names):
+        return None
+    listed = ", ".join(name for kind, name in names if kind in ("DNS", "IP Address"))
+    return (
+        f"a node on {host} has a certificate for {listed[:200] or 'no host'}; it needs one whose "
+        f"alternative names have {host}, or the other side TLS(..., check_hostname=False)"
+    )
 
 
 def _is_for(kind: str, name: str, host: str) -> bool:

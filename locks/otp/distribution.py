@@ -3,13 +3,12 @@
 Theory of operation
 -------------------
 For each node whose address is known there is a *dialler*, a greenlet that connects, again and
-again with growing pauses, while there is no link. Another greenlet, the *door*, accepts. Each
-attempt, from either side, is a greenlet of its own with a time limit; after the handshake there is a
-`Link`, and no greenlet any more.
+again with growing pauses, while there is no link. Another greenlet keeps the *door* (`locks.otp.door`),
+which lets strangers in to prove themselves. Each attempt, from either side, is a greenlet of its own with
+a time limit; after the handshake there is a `Link`, and no greenlet any more.
 
-When two nodes dial each other at the same time, the handshake says which connection is kept, as in
-Erlang: the one that was begun by the node with the larger name. When a connection comes from a node
-that seems connected already, that node is asked (`alive`); if it insists, the old link is dead.
+Which of several connections with nodes of one name is kept is decided between those that have proven
+themselves (`locks.otp.rivals`).
 
 What the handshakes decide, and all that links do, happens in the node's turn. Diallers and the door
 live in the hub of the node's executor.
@@ -36,14 +35,17 @@ import gevent
 from gevent import socket as gevent_socket
 from gevent.event import Event
 
-from locks.errors import InvalidOption, LocksError, OperatingError, assert_never
+from locks.errors import InvalidOption, LocksError
 from locks.otp import handshake as steps
+from locks.otp.door import Door, Guest, Refused, Settled, talk, tls_told
 from locks.otp.epmd import NotRegistered
 from locks.otp.handshake import Challenges, Handshake, Peer
 from locks.otp.link import Link
+from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
-from locks.otp.stream import Stream, abandon, native_socket
+from locks.otp.rivals import Rivals
+from locks.otp.stream import Stream, native_socket
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
@@ -54,21 +56,12 @@ __all__ = ["Distribution"]
 logger = logging.getLogger("locks")
 
 CONNECT_TIME = 5.0  # seconds, for TCP
-HANDSHAKE_TIME = 5.0  # seconds, for all that follows
-STRANGERS = 64  # connections that may be in a handshake at the door at one time
+HANDSHAKE_TIME = 5.0  # seconds, for all that follows at the side that has connected
 PAUSES = (0.05, 1.0)  # seconds between attempts, the first and the longest
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 FORGET = 600.0  # seconds until a node known only from other nodes is not dialled any more
-CHECKS = 4  # how often in net_ticktime something must be sent
-
-
-class Refused(OperatingError):
-    """A handshake has failed."""
-
-
-class Settled(Refused):
-    """A handshake has ended because another connection is kept, or none is wanted."""
+CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
 
 
 class Distribution:
@@ -82,13 +75,16 @@ class Distribution:
         on_up: Called with each new link, in the turn.
         on_down: Called with the name of a node and the reason when its link is gone, in the turn.
         on_frame: Called with the link and the body of each frame, in the turn.
+        on_doubt: Called with a link that is to be asked for a sign of life, in the turn.
 
     Attributes:
         creation: Tells this incarnation of the node from others.
         address: Where it listens; `None` if it does not.
         links: The links, by node.
         addresses: The addresses of nodes to connect to; `None` for one that is to be looked up.
+        refusals: Why nodes that were dialled can't be connected, though something is there.
         unsent: Links that want to be flushed at the end of the turn.
+        notices: Logs warnings about others.
     """
 
     def __init__(
@@ -101,6 +97,7 @@ class Distribution:
         on_up: Callable[[Link], object],
         on_down: Callable[[str, str], object],
         on_frame: Callable[[Link, bytes], object],
+        on_doubt: Callable[[Link], object],
     ) -> None:
         self.name = name
         self.options = options
@@ -108,7 +105,9 @@ class Distribution:
         self.address: Address | None = None
         self.links: dict[str, Link] = {}
         self.addresses: dict[str, Address | None] = {}
+        self.refusals: dict[str, str] = {}
         self.unsent: list[Link] = []
+        self.notices = Notices(executor)
         self._turn = turn
         self._executor = executor
         self._on_up = on_up
@@ -124,11 +123,9 @@ class Distribution:
         # Only in the hub:
         self._dials: dict[str, Event] = {}
         self._streams: set[Stream] = set()  # those in a handshake
-        self._attempts: dict[str, Stream] = {}  # those begun here, by the other node
         self._failures: dict[str, tuple[str, int]] = {}  # and how often in a row
-        self._strangers = 0
-        self._welcomed: dict[Stream, str] = {}  # nodes to be connected, if they prove themselves
-        self._door: Any = None
+        self._rivals = Rivals(name, turn, self.links, on_doubt)
+        self._door: Door | None = None
         # The ticking thread sleeps on it until it is released.
         self._nudge = native_lock()
 
@@ -167,8 +164,9 @@ class Distribution:
                 self._listener.close()
             return
         if self._listener is not None:
-            self._door = gevent_socket.socket(fileno=self._listener.detach())
-            gevent.spawn(self._keep_door, self._door)
+            listener = gevent_socket.socket(fileno=self._listener.detach())
+            self._door = Door(self.name, listener, self._receive, self.notices)
+            gevent.spawn(self._door.keep)
         if self._mapper is not None:
             gevent.spawn(self._mapper.stay_registered)
         gevent.spawn(self._keep_judging)
@@ -209,7 +207,7 @@ class Distribution:
         if self._listener is not None:
             self._listener.close()
         if self._door is not None:
-            abandon(self._door)
+            self._door.abandon()
         if self._mapper is not None:
             self._mapper.abandon()
 
@@ -293,10 +291,16 @@ class Distribution:
         """
         text = str(error)
         before, times = self._failures.get(name, ("", 0))
-        self._failures[name] = (text, times + 1 if text == before else 1)
-        absent = isinstance(error, (ConnectionRefusedError, NotRegistered, Settled))
-        level = logging.WARNING if self._failures[name][1] == 2 and not absent else logging.DEBUG
-        logger.log(level, "%s can't connect to %s: %s", self.name, name, error)
+        times = times + 1 if text == before else 1
+        self._failures[name] = (text, times)
+        if isinstance(error, Settled):
+            return
+        if isinstance(error, (ConnectionRefusedError, NotRegistered)):
+            self.refusals.pop(name, None)
+            return
+        self.refusals[name] = text
+        if times == 2:
+            self.notices.warn(text, name, "%s can't connect to %s: %s", self.name, name, text)
 
     def _dial(self, name: str) -> None:
         host = name.split("@")[1]
@@ -309,124 +313,112 @@ class Distribution:
             stream = Stream.connect(address)
         self._streams.add(stream)
         try:
-            with gevent.Timeout(HANDSHAKE_TIME, Refused(f"no handshake in {HANDSHAKE_TIME:g} s")):
+            with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():
                 if self._contexts is not None:
                     stream.begin_tls(self._contexts[0], False, host)
-                if not self._running or self._is_coming(name):
-                    raise Settled("it is not wanted any more")
-                self._attempts[name] = stream
-                try:
-                    self._greet(stream, name)
-                finally:
-                    del self._attempts[name]
+                self._greet(stream, name)
         except BaseException:
             stream.close()
             raise
         finally:
             self._streams.discard(stream)
 
-    # --- The door, in the hub -------------------------------------------------------------------
+    # --- Handshakes, in the hub -----------------------------------------------------------------
 
-    def _keep_door(self, listener: Any) -> None:
-        while self._running:
-            try:
-                sock, address = listener.accept()
-            except OSError as error:
-                if not self._running:
-                    return
-                logger.error("%s can't accept connections: %s", self.name, error)
-                gevent.sleep(0.1)  # too many files are open, perhaps
-                continue
-            if self._strangers >= STRANGERS:
-                sock.close()
-                continue
-            self._strangers += 1
-            stream = Stream(sock)
-            self._streams.add(stream)
-            gevent.spawn(self._admit, stream, address)
-
-    def _admit(self, stream: Stream, address: Any) -> None:
-        try:
-            with gevent.Timeout(HANDSHAKE_TIME, Refused(f"no handshake in {HANDSHAKE_TIME:g} s")):
-                if self._contexts is not None:
-                    stream.begin_tls(self._contexts[1], True)
-                self._greet(stream, None)
-        except (OSError, LocksError) as error:
-            stream.close()
-            normal = isinstance(error, (ConnectionError, Settled)) or not self._running
-            level = logging.DEBUG if normal else logging.WARNING
-            logger.log(level, "%s refused a connection from %s: %s", self.name, address, error)
-        finally:
-            self._streams.discard(stream)
-            self._welcomed.pop(stream, None)
-            self._strangers -= 1
-
-    # --- Handshakes -----------------------------------------------------------------------------
-
-    def _greet(self, stream: Stream, name: str | None) -> None:
-        """Do the handshake; with a name, as the side that has connected."""
-        shake = Handshake(
+    def _new_handshake(self, name: str | None) -> Handshake:
+        return Handshake(
             name=self.name,
             creation=self.creation,
             cookie=self.options.cookie,
             challenge=self._challenges.next(),
             peer=name,
             issued=self._challenges.issued,
+            asks=True,
             length_size=2 if self._contexts is None else 4,
         )
-        status = ""
-        events = shake.start() if name is not None else []
-        while True:
-            for event in events:
-                if isinstance(event, steps.Send):
-                    stream.send(event.data)
-                elif isinstance(event, steps.Named):
-                    if self.options.tls is not None and self.options.tls.check_hostname:
-                        stream.check_host(event.name.split("@")[1])
-                    status = self._judge_newcomer(event.name)
-                    if status.startswith("ok"):
-                        self._welcomed[stream] = event.name
-                    events += shake.decide(status)
-                elif isinstance(event, steps.Status):
+
+    def _greet(self, stream: Stream, name: str) -> None:
+        """Do the handshake as the side that has connected."""
+        if not self._running or name in self.links:
+            raise Settled("it is not wanted any more")
+        shake = self._new_handshake(name)
+        with self._rivals.attempt(name, stream):
+            events = shake.start()
+            for event in talk(stream, shake, events):
+                if isinstance(event, steps.Status):
                     if event.status == "alive":
-                        # That may be its own connection to us, which is about to be made here, too.
-                        events += shake.answer_alive(not self._is_coming(name or ""))
-                    elif not event.status.startswith("ok"):
-                        raise Refused(f"{name} says {event.status!r}")
-                elif isinstance(event, steps.Failed):
-                    raise (Settled if status not in ("", "ok") else Refused)(event.reason)
+                        events += shake.answer_alive(name not in self.links)
                 elif isinstance(event, steps.Established):
-                    sock, tls = stream.release()
-                    replaces = status == "alive"
-                    self._turn.run(self._connected, event.peer, sock, tls, event.rest, replaces)
+                    self._establish(stream, event, None)
                     return
+
+    def _receive(self, guest: Guest) -> None:
+        """Do the handshake as the side that was connected to."""
+        stream = guest.stream
+        self._streams.add(stream)
+        try:
+            with tls_told():
+                if self._contexts is not None:
+                    assert self._door is not None
+                    self._door.begin_tls(guest, self._contexts[1])
+                self._welcome(guest)
+        finally:
+            self._streams.discard(stream)
+
+    def _welcome(self, guest: Guest) -> None:
+        known: Link | None = None  # the link that it is asked about
+        replaced: Link | None = None
+        shake = self._new_handshake(None)
+        events: list[steps.Event] = []
+        for event in talk(guest.stream, shake, events, guest):
+            if isinstance(event, steps.Named):
+                known = self.links.get(event.name)
+                wrong = self._wrong_host(guest.stream, event.name)
+                if not self._running or event.name in self._shunned:
+                    said = f"{self.name} keeps apart from {event.name}; it was told to disconnect"
+                    events += shake.refuse(said, "not wanted")
+                elif wrong is not None:
+                    events += shake.refuse(wrong, "certificate")
                 else:
-                    assert_never(event)
-            events = shake.receive(stream.receive())
+                    events += shake.decide("ok" if known is None else "alive")
+            elif isinstance(event, steps.Proven):
+                guest.leave()
+                try:
+                    replaced = self._rivals.judge(event.peer, known)
+                except Settled:
+                    raise
+                except Refused as error:
+                    events += shake.refuse(str(error), error.cause)
+                else:
+                    events += shake.admit()
+            elif isinstance(event, steps.Established):
+                self._establish(guest.stream, event, replaced)
+                return
 
-    def _is_coming(self, name: str) -> bool:
-        """Whether a node is connected, or is about to be: its handshake is going on here."""
-        return name in self.links or name in self._welcomed.values()
+    def _wrong_host(self, stream: Stream, name: str) -> str | None:
+        tls = self.options.tls
+        return (
+            stream.wrong_host(name.split("@")[1])
+            if tls is not None and tls.check_hostname
+            else None
+        )
 
-    def _judge_newcomer(self, name: str) -> Any:
-        """What to say to a node that connects."""
-        if not self._running or name in self._shunned:
-            return "not_allowed"
-        if name in self.links:
-            return "alive"
-        attempt = self._attempts.get(name)
-        if attempt is None:
-            return "ok"
-        if name < self.name:
-            return "nok"
-        attempt.close()
-        return "ok_simultaneous"
+    def _establish(self, stream: Stream, event: steps.Established, replaced: Link | None) -> None:
+        address = stream.address
+        sock, tls = stream.release()
+        self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced)
 
     def _connected(
-        self, peer: Peer, sock: socket.socket, tls: Any, rest: bytes, replaces: bool
+        self,
+        peer: Peer,
+        sock: socket.socket,
+        tls: Any,
+        rest: bytes,
+        address: Address,
+        replaced: Link | None,
     ) -> None:
         old = self.links.get(peer.name)
-        if old is not None and replaces:
+        if old is not None and old is replaced:
             old.lose("its node has connected anew")
         elif old is not None or not self._running or peer.name in self._shunned:
             sock.close()
@@ -434,6 +426,7 @@ class Distribution:
         link = Link(
             peer,
             sock,
+            address=address,
             hub=self._executor.hub,
             turn=self._turn,
             tls=tls,
@@ -446,6 +439,7 @@ class Distribution:
         )
         self.links[peer.name] = link
         self._failures.pop(peer.name, None)
+        self.refusals.pop(peer.name, None)
         self._on_up(link)
         link.start(rest)
 
@@ -498,6 +492,14 @@ class Distribution:
             link.silent += 1
             if link.silent * interval >= link.ticktime:
                 link.lose(f"it was silent for {link.ticktime:g} s")
+
+
+def _no_handshake() -> Refused:
+    return Refused(
+        f"no handshake in {HANDSHAKE_TIME:g} s; the node is stopped or busy, or something else listens "
+        "at its port",
+        cause="silent",
+    )
 
 
 def random_creation() -> int:

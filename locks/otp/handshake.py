@@ -11,6 +11,9 @@
    checks the digest
 ```
 
+Whoever refuses says why before it closes the connection, in two frames: `not_allowed`, which is all that OTP
+knows, and one with words for a log (`refuse`). Both sides stop at such a frame, wherever it comes.
+
 Each side proves that it knows the cookie: it sends the MD5 digest of the cookie and the number with
 which the other one challenged it. The accepting side proves it only after the other one has.
 Nothing else is protected, neither what follows nor against a man in the middle: that is what TLS is for.
@@ -20,7 +23,7 @@ us there and pass on a challenge of ours, to have us answer it ourselves. `Chall
 it gave lately, and with `issued` such a handshake fails.
 
 The shell owns the connection, its time limits, and the decision which of several connections with a
-node is kept. Here, everything is bounded: one frame of each kind, in their order, each at most
+node is kept. With `asks` it may decide that when the other side has proven itself (`Proven`), before we do. Here, everything is bounded: one frame of each kind, in their order, each at most
 `LONGEST_FRAME` bytes. Any fault ends in `Failed`, which says what was wrong, with the value; never with
 the cookie. After `Failed` and `Established` all input is ignored.
 
@@ -29,22 +32,35 @@ Within TLS the length in front of each frame has four bytes, else two, as in OTP
 Refused: the handshake of version 5, nodes that ask to be given a name (`DFLAG_NAME_ME`), nodes that
 lack a flag that OTP 26 and newer demand.
 
-Source: ERTS user's guide, "Distribution Protocol", "Distribution Handshake"; the values of the flags:
-`dist.hrl` of OTP's `kernel` (the guide has another one for `DFLAG_MANDATORY_25_DIGEST`).
+Source: ERTS user's guide, "Distribution Protocol", "Distribution Handshake".
 """
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Callable
-from enum import IntFlag
 from struct import Struct
 from struct import error as StructError
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from locks.errors import InvalidOption, MisuseError
 from locks.otp.challenges import Challenges
+from locks.otp.introductions import (
+    FLAGS,
+    MANDATORY,
+    MANDATORY_25,
+    Established,
+    Event,
+    Failed,
+    Flag,
+    Named,
+    Peer,
+    Proven,
+    Send,
+    Status,
+)
 from locks.otp.secret import Cookie
+from locks.otp.strangers import Cause, first_words, plain, words
 
 __all__ = [
     "FLAGS",
@@ -57,6 +73,7 @@ __all__ = [
     "Handshake",
     "Named",
     "Peer",
+    "Proven",
     "Send",
     "Status",
 ]
@@ -67,111 +84,6 @@ LONGEST_NAME = 255  # bytes
 Decision = Literal["ok", "ok_simultaneous", "nok", "not_allowed", "alive"]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
 
-
-class Flag(IntFlag):
-    """What a node can do. Only what both can do is used."""
-
-    PUBLISHED = 0x1
-    EXTENDED_REFERENCES = 0x4
-    DIST_MONITOR = 0x8
-    FUN_TAGS = 0x10
-    DIST_MONITOR_NAME = 0x20
-    NEW_FUN_TAGS = 0x80
-    EXTENDED_PIDS_PORTS = 0x100
-    EXPORT_PTR_TAG = 0x200
-    BIT_BINARIES = 0x400
-    NEW_FLOATS = 0x800
-    SMALL_ATOM_TAGS = 0x4000
-    UTF8_ATOMS = 0x10000
-    MAP_TAG = 0x20000
-    BIG_CREATION = 0x40000
-    SEND_SENDER = 0x80000
-    HANDSHAKE_23 = 0x1000000
-    UNLINK_ID = 0x2000000
-    MANDATORY_25_DIGEST = 0x4000000
-    SPAWN = 1 << 32
-    NAME_ME = 2 << 32
-    V4_NC = 4 << 32
-
-
-# The flags that MANDATORY_25_DIGEST stands for.
-_MANDATORY_25 = (
-    Flag.EXTENDED_REFERENCES
-    | Flag.FUN_TAGS
-    | Flag.EXTENDED_PIDS_PORTS
-    | Flag.UTF8_ATOMS
-    | Flag.NEW_FUN_TAGS
-    | Flag.BIG_CREATION
-    | Flag.NEW_FLOATS
-    | Flag.MAP_TAG
-    | Flag.EXPORT_PTR_TAG
-    | Flag.BIT_BINARIES
-    | Flag.HANDSHAKE_23
-)
-# The flags that we demand, as OTP 26 does.
-MANDATORY = int(_MANDATORY_25 | Flag.V4_NC | Flag.UNLINK_ID)
-# What we offer: all of those, and monitors, visible names, spawn requests, and messages with senders.
-FLAGS = int(
-    MANDATORY
-    | Flag.MANDATORY_25_DIGEST
-    | Flag.PUBLISHED
-    | Flag.DIST_MONITOR
-    | Flag.DIST_MONITOR_NAME
-    | Flag.SMALL_ATOM_TAGS
-    | Flag.SEND_SENDER
-    | Flag.SPAWN
-)
-
-# --- Events -------------------------------------------------------------------------------------
-
-
-class Peer(NamedTuple):
-    """The other node.
-
-    Attributes:
-        name: Its name.
-        flags: What it offers (`Flag`); what we offer, too, is used.
-        creation: Its incarnation.
-    """
-
-    name: str
-    flags: int
-    creation: int
-
-
-class Send(NamedTuple):
-    """Bytes for the other side, with their length in front."""
-
-    data: bytes
-
-
-class Named(NamedTuple):
-    """On the accepting side: what the other node calls itself. Nothing is proven yet."""
-
-    name: str
-
-
-class Status(NamedTuple):
-    """On the connecting side: what the other one has decided. "alive" needs an answer."""
-
-    status: str
-
-
-class Established(NamedTuple):
-    """Both have proven that they know the cookie; `rest` is what came after the handshake."""
-
-    peer: Peer
-    rest: bytes
-
-
-class Failed(NamedTuple):
-    """The handshake has failed: close the connection. The reason is for the log."""
-
-    reason: str
-
-
-Event = Send | Named | Status | Established | Failed
-
 # --- The handshake ------------------------------------------------------------------------------
 
 _NAME = Struct(">cQIH")  # tag, flags, creation, size of the name
@@ -180,10 +92,21 @@ _REPLY = Struct(">cI16s")
 _ACK = Struct(">c16s")
 
 # What it waits for, on the connecting side ("alive": the shell's answer), on the accepting one
-# ("decide": the shell's decision), and on both.
+# ("decide", "admit": the shell's decision), and on both.
 _Step = Literal[
-    "start", "status", "alive", "challenge", "ack", "name", "decide", "confirm", "reply", "over"
+    "start",
+    "status",
+    "alive",
+    "challenge",
+    "ack",
+    "name",
+    "decide",
+    "confirm",
+    "reply",
+    "admit",
+    "over",
 ]
+_NOT_ALLOWED = b"snot_allowed"
 
 
 class Handshake:
@@ -198,6 +121,7 @@ class Handshake:
         flags: What we offer.
         issued: Says whether a challenge is one of our own (`Challenges.issued`).
         length_size: How many bytes the length of each frame has: 2, or 4 as OTP has it within TLS.
+        asks: Whether it stops at `Proven`, on the accepting side.
 
     Raises:
         InvalidOption: One of these is not as it should be.
@@ -214,6 +138,7 @@ class Handshake:
         flags: int = FLAGS,
         issued: Callable[[int], bool] | None = None,
         length_size: Literal[2, 4] = 2,
+        asks: bool = False,
     ) -> None:
         cookie = Cookie(cookie)
         for one in (name,) if peer is None else (name, peer):
@@ -235,6 +160,8 @@ class Handshake:
         self._challenge = challenge
         self._flags = flags
         self._issued = issued
+        self._asks = asks
+        self._answer = b""  # to the peer's challenge, while the shell decides
         self._expected = peer
         self._peer = Peer("", 0, 0)
         self._step: _Step = "name" if peer is None else "start"
@@ -263,13 +190,16 @@ class Handshake:
         while not self._over and len(self._buffer) >= head:
             size = int.from_bytes(self._buffer[:head], "big")
             if size > LONGEST_FRAME:
-                events += self._fail(f"a frame of {size} bytes, more than {LONGEST_FRAME}")
+                events += self._misunderstand()
             elif len(self._buffer) < head + size:
                 break
             else:
                 frame = self._buffer[head : head + size]
                 self._buffer = self._buffer[head + size :]
-                events += self._take(frame)
+                if frame == _NOT_ALLOWED and self._step not in ("name", "decide", "admit"):
+                    events += self._refused()
+                else:
+                    events += self._take(frame)
         return events
 
     def decide(self, status: Decision) -> list[Event]:
@@ -295,8 +225,28 @@ class Handshake:
             self._step = "confirm"
             return [sent]
         if status in ("nok", "not_allowed"):
-            return [sent, *self._fail(f"we have answered {self._peer.name} with {status!r}")]
+            said = f"we have answered {self._peer.name} with {status!r}"
+            return [sent, *self._fail(said, "not wanted")]
         return [sent, self._send_challenge()]
+
+    def admit(self) -> list[Event]:
+        """Let the other side in, after `Proven`.
+
+        Raises:
+            MisuseError: It has not proven itself, or we don't ask.
+        """
+        self._need("admit")
+        return [self._framed(_ACK.pack(b"a", self._answer)), self._establish()]
+
+    def refuse(self, reason: str, cause: Cause) -> list[Event]:
+        """Refuse the other side, after `Named` or `Proven`, and tell it why.
+
+        Raises:
+            MisuseError: There is nothing to decide.
+        """
+        if self._step != "admit":
+            self._need("decide")
+        return self._turn_away(reason, reason, cause)
 
     def answer_alive(self, go_on: bool) -> list[Event]:
         """Say whether the old connection is to be replaced, on the connecting side after "alive".
@@ -308,7 +258,7 @@ class Handshake:
             return []
         self._need("alive")
         if not go_on:
-            failed = self._fail("a connection is there already, and is kept")
+            failed = self._fail("a connection is there already, and is kept", "settled")
             return [self._framed(b"sfalse"), *failed]
         self._step = "challenge"
         return [self._framed(b"strue")]
@@ -351,8 +301,8 @@ class Handshake:
             return self._fail("it gives us a name, which we have not asked for")
         if status not in DECISIONS:
             return self._fail(f"an unknown status, {_shown(frame[1:])}")
-        if status in ("nok", "not_allowed"):
-            return [Status(status), *self._fail(f"it answers {status!r}")]
+        if status == "nok":
+            return [Status(status), *self._fail("its own connection to us is kept", "settled")]
         self._step = "alive" if status == "alive" else "challenge"
         return [Status(status)]
 
@@ -365,7 +315,8 @@ class Handshake:
         if wrong:
             return wrong
         if challenge == self._challenge or (self._issued is not None and self._issued(challenge)):
-            return self._fail("its challenge is one of ours; somebody may be passing them on")
+            said = "its challenge is one of ours; somebody may be passing them on"
+            return self._fail(said, "cookie")
         self._step = "ack"
         return [self._framed(_REPLY.pack(b"r", self._challenge, self._digest(challenge)))]
 
@@ -373,7 +324,9 @@ class Handshake:
         tag, digest = _ACK.unpack_from(frame)
         if tag != b"a" or len(frame) != _ACK.size:
             return self._fail(f"an acknowledgement was expected, not {_shown(frame)}")
-        return self._establish(digest)
+        if not self._is_right(digest):
+            return self._fail(f"{self._peer.name} has another cookie", "cookie")
+        return [self._establish()]
 
     def _take_name(self, frame: bytes) -> list[Event]:
         wrong_tag = self._check_tag(frame)
@@ -390,17 +343,21 @@ class Handshake:
         if frame == b"strue":
             return [self._send_challenge()]
         if frame == b"sfalse":
-            return self._fail(f"{self._peer.name} keeps the connection that is there")
+            return self._fail(f"{self._peer.name} keeps the connection that is there", "settled")
         return self._fail(f"true or false was expected, not {_shown(frame)}")
 
     def _take_reply(self, frame: bytes) -> list[Event]:
         tag, challenge, digest = _REPLY.unpack_from(frame)
         if tag != b"r" or len(frame) != _REPLY.size:
             return self._fail(f"an answer to the challenge was expected, not {_shown(frame)}")
-        established = self._establish(digest)
-        if isinstance(established[0], Failed):
-            return established
-        return [self._framed(_ACK.pack(b"a", self._digest(challenge))), *established]
+        if not self._is_right(digest):
+            return self._turn_away(
+                f"{self._peer.name} has another cookie; all nodes need the same one",
+                f"{self._name} has another cookie; all nodes need the same one",
+                "cookie",
+            )
+        self._step, self._answer = "admit", self._digest(challenge)
+        return [Proven(self._peer)] if self._asks else self.admit()
 
     # --- Parts of steps
 
@@ -415,7 +372,8 @@ class Handshake:
         if frame[:1] == b"N":
             return []
         if frame[:1] == b"n":
-            return self._fail("it speaks version 5 of the handshake; it needs OTP 25 or newer")
+            said = "it speaks version 5 of the handshake; it needs OTP 25 or newer"
+            return self._fail(said, "too old")
         return self._fail(f"a name was expected, not {_shown(frame)}")
 
     def _meet(self, frame: bytes, place: int, size: int, flags: int, creation: int) -> list[Event]:
@@ -433,36 +391,64 @@ class Handshake:
         if wrong:
             return self._fail(f"it has no good name: {wrong}")
         if name == self._name:
-            return self._fail(f"another node has our name, {name}")
+            said = f"two programs have the name {name}; give each its own"
+            return self._turn_away(f"it has our own name: {said}", said, "name")
         if self._expected not in (None, name):
-            return self._fail(f"there is {name}, not {self._expected}")
+            return self._turn_away(
+                f"there is {name}, not {self._expected}; one of name and address is wrong",
+                f"it looks for {self._expected}, and this is {name}; its address is wrong",
+                "name",
+            )
         if flags & Flag.MANDATORY_25_DIGEST:
-            flags |= _MANDATORY_25
+            flags |= MANDATORY_25
         missing = MANDATORY & ~flags
         if missing:
             names = ", ".join(str(flag.name) for flag in Flag if flag & missing)
-            return self._fail(f"{name} (flags {flags:#x}) lacks {names}; it needs OTP 25 or newer")
+            said = f"{name} (flags {flags:#x}) lacks {names}; it needs OTP 25 or newer"
+            return self._turn_away(said, said, "too old")
         self._peer = Peer(name, int(flags), creation)
         return []
 
     def _digest(self, challenge: int) -> bytes:
         return self._cookie.digest(challenge)
 
-    def _establish(self, digest: bytes) -> list[Event]:
-        """Check the peer's answer to our challenge."""
-        if not hmac.compare_digest(digest, self._digest(self._challenge)):
-            return self._fail(f"{self._peer.name} has another cookie")
+    def _is_right(self, digest: bytes) -> bool:
+        """Whether it is the answer to our challenge."""
+        return hmac.compare_digest(digest, self._digest(self._challenge))
+
+    def _establish(self) -> Established:
         self._step = "over"
         rest, self._buffer = self._buffer, b""
-        return [Established(self._peer, rest)]
+        return Established(self._peer, rest)
 
     def _framed(self, body: bytes) -> Send:
         return Send(len(body).to_bytes(self._length_size, "big") + body)
 
-    def _fail(self, reason: str) -> list[Event]:
+    def _refused(self) -> list[Event]:
+        """The other side has refused us, and perhaps says why."""
+        head = self._length_size
+        size = int.from_bytes(self._buffer[:head], "big")
+        said = self._buffer[head : head + size]
+        why = words(said[1:]) if said[:1] == b"s" else ""
+        failed = self._fail(f"it says not_allowed{': ' if why else ''}{why}", "not wanted")
+        return [Status("not_allowed"), *failed] if self._expected is not None else failed
+
+    def _turn_away(self, reason: str, told: str, cause: Cause) -> list[Event]:
+        """Fail, and tell the other side why."""
+        why = self._framed(b"s" + plain(told).encode())
+        return [Send(self._framed(_NOT_ALLOWED).data + why.data), *self._fail(reason, cause)]
+
+    def _misunderstand(self) -> list[Event]:
+        """What arrives is no handshake: say what it seems to be."""
+        reason, cause = first_words(self._buffer)
+        if cause == "tls" and self._step == "name":
+            return self._turn_away(reason, "no TLS is spoken here", cause)
+        return self._fail(reason, cause)
+
+    def _fail(self, reason: str, cause: Cause = "bad words") -> list[Event]:
         self._step = "over"
         self._buffer = b""
-        return [Failed(reason)]
+        return [Failed(reason, cause)]
 
 
 def _shown(data: bytes) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ssl
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
+    from locks.otp.options import Address
     from locks.runtime.inline import Turn
 
 __all__ = ["Link", "Tls"]
@@ -104,6 +106,7 @@ class Link:
     Args:
         peer: The name of the node at its other end.
         sock: The connected socket, not blocking. The link closes it.
+        address: Host and port of its other end.
         hub: Where to wait for it.
         turn: The node's turn.
         tls: TLS, if it is used.
@@ -114,6 +117,8 @@ class Link:
         unsent: Where the link puts itself when `flush` is due.
 
     Attributes:
+        address: Host and port of its other end.
+        since: When it was made, as `time.time()`.
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
         wanted: How long this node may be silent, as the peer demands.
@@ -140,10 +145,12 @@ class Link:
         "_unsent",
         "_waits_to_flush",
         "_writer",
+        "address",
         "closed",
         "peer",
         "quiet",
         "silent",
+        "since",
         "ticktime",
         "wanted",
     )
@@ -153,6 +160,7 @@ class Link:
         peer: Peer,
         sock: socket.socket,
         *,
+        address: Address,
         hub: Hub,
         turn: Turn,
         tls: Tls | None,
@@ -164,6 +172,8 @@ class Link:
         unsent: list[Link],
     ) -> None:
         self.peer = peer
+        self.address = address
+        self.since = time.time()
         self.closed: str | None = None
         self.ticktime = ticktime
         self.wanted = ticktime

@@ -42,6 +42,7 @@ CALL = constant("$gen_call")
 CAST = constant("$gen_cast")
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
+NOBODY = Atom("$locks_nobody")
 Target = Pid | str
 OnDown = Callable[[Any], object]
 
@@ -268,6 +269,10 @@ class Processes:
         link = self._distribution.links.get(theirs.node)
         if link is not None:
             link.send(control.Exit2(self.me, theirs, reason_term(reason)).pack())
+
+    def prod(self, link: Link) -> None:
+        """Have a node give a sign of life: each answers at once that there is no such process."""
+        link.send(control.MonitorP(self.me, NOBODY, self.new_reference()).pack())
 
     def new_reference(self) -> Reference:
         """A reference that was never given before."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 from gevent import monkey
 from gevent import socket as gevent_socket
 
-from locks.otp.certificates import check_host
+from locks.otp.certificates import wrong_host
 from locks.otp.link import Tls
 from locks.otp.options import Address
 
@@ -52,8 +53,20 @@ class Stream:
             raise
         return cls(sock)
 
-    def begin_tls(self, context: ssl.SSLContext, server: bool, hostname: str | None = None) -> None:
-        """Use TLS from now on.
+    @property
+    def address(self) -> Address:
+        """Host and port of the other side."""
+        host, port = self._socket.getpeername()[:2]
+        return host, port
+
+    def begin_tls(
+        self,
+        context: ssl.SSLContext,
+        server: bool,
+        hostname: str | None = None,
+        step: Callable[[Callable[[bytes], bool], bytes], bool] = lambda act, data: act(data),
+    ) -> None:
+        """Use TLS from now on; `step` does each of its steps, which take time to compute.
 
         Raises:
             OSError: The handshake of TLS has failed; `ssl.SSLError` is one.
@@ -61,7 +74,7 @@ class Stream:
         tls = Tls(context, server, hostname)
         data = b""
         try:
-            while not tls.handshake(data):
+            while not step(tls.handshake, data):
                 self._send_raw(tls.outgoing())
                 data = self._socket.recv(_READ)
                 if not data:
@@ -70,14 +83,9 @@ class Stream:
             self._send_raw(tls.outgoing())  # the rest, or an alert
         self._tls = tls
 
-    def check_host(self, host: str) -> None:
-        """Check that the other side's certificate is for a host, if TLS is used.
-
-        Raises:
-            WrongCertificate: It is not.
-        """
-        if self._tls is not None:
-            check_host(self._tls.certificate, host)
+    def wrong_host(self, host: str) -> str | None:
+        """What is wrong if TLS is used and the other side's certificate is not for this host."""
+        return None if self._tls is None else wrong_host(self._tls.certificate, host)
 
     def send(self, data: bytes) -> None:
         """Send all of it; waits."""

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import locks
-from locks.otp import control, distribution, etf
+from locks.otp import control, distribution, door, etf, notices
 from locks.otp.frames import pack_reg_send, pack_send
 from locks.otp.handshake import Handshake
 from locks.otp.terms import Atom, Pid, Reference
@@ -63,8 +63,11 @@ def test_garbage_instead_of_a_handshake(
     assert b.nodes() == [A]
 
 
-def test_garbage_within_the_handshake(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+def test_garbage_within_the_handshake(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who gives a good name and a bad answer to the challenge is cut off."""
+    monkeypatch.setattr(notices, "PERIOD", 0)
     (a,) = nodes.meet(A)
     for answer in (b"\x00\x15r" + bytes(20), b"\x00\x01r", b"\x00\x03nok", b"\x00\x00"):
         caplog.clear()
@@ -140,7 +143,7 @@ class _Frames:
 
 def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not go through the handshake in time is cut off."""
-    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 0.2)
+    monkeypatch.setattr(door, "HANDSHAKE_TIME", 0.2)
     a = nodes.start(A)
     stranger = Stranger(a.address)
     stranger.send(b"\x00")
@@ -148,20 +151,29 @@ def test_a_stranger_who_says_nothing(nodes: Nodes, monkeypatch: pytest.MonkeyPat
 
 
 def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Strangers take a bounded number of places; when they are gone others get in."""
-    monkeypatch.setattr(distribution, "HANDSHAKE_TIME", 600)
-    monkeypatch.setattr(distribution, "STRANGERS", 5)
+    """Strangers take a bounded number of places; who has not answered the longest makes room."""
+    monkeypatch.setattr(door, "HANDSHAKE_TIME", 600)
+    monkeypatch.setattr(door, "ROOM", 5)
     a, b = nodes.start(A), nodes.start(B)
     crowd = [Stranger(a.address) for _ in range(5)]
-    assert a.cluster is not None
-    door = a.cluster.distribution
-    eventually(lambda: door._strangers == 5)
-    one_more = Stranger(a.address)
-    assert one_more.is_closed()
-    for stranger in crowd:
-        stranger.close()
-    eventually(lambda: door._strangers == 0)
+    room = _door(a)
+    eventually(lambda: len(room) == 5)
+    more = Stranger(a.address)
+    assert crowd[0].is_closed()
+    assert len(room) == 5
     assert b.connect(peer(a))
+    assert crowd[1].is_closed()
+    for stranger in (*crowd[2:], more):
+        assert not stranger.is_closed(0.05)
+        stranger.close()
+    eventually(lambda: len(room) == 0)
+
+
+def _door(node: locks.Node) -> door.Door:
+    assert node.cluster is not None
+    found = node.cluster.distribution._door
+    assert found is not None
+    return found
 
 
 def test_a_peer_that_never_answers(

@@ -23,6 +23,7 @@ from locks.otp.handshake import (
     Handshake,
     Named,
     Peer,
+    Proven,
     Send,
     Status,
 )
@@ -121,15 +122,43 @@ def test_two_nodes_get_to_know_each_other(status: str, piece: int) -> None:
 def test_the_accepting_side_says_no(status: str) -> None:
     """A connection that is not wanted ends on both sides, with the status as the reason."""
     one, two = Wire(dialler(), acceptor(), status).run()
-    assert one == [Status(status), Failed(f"it answers {status!r}")]
-    assert two == [Named(A.name), Failed(f"we have answered {A.name} with {status!r}")]
+    reason, cause = {
+        "nok": ("its own connection to us is kept", "settled"),
+        "not_allowed": ("it says not_allowed", "not wanted"),
+    }[status]
+    assert one == [Status(status), Failed(reason, cause)]  # type: ignore[arg-type]
+    said = f"we have answered {A.name} with {status!r}"
+    assert two == [Named(A.name), Failed(said, "not wanted")]
 
 
 def test_a_connection_that_is_kept() -> None:
     """When the connecting side does not want the old connection replaced, the new one ends."""
     one, two = Wire(dialler(), acceptor(), "alive", go_on=False).run()
-    assert one == [Status("alive"), Failed("a connection is there already, and is kept")]
-    assert two == [Named(A.name), Failed(f"{A.name} keeps the connection that is there")]
+    assert one == [Status("alive"), Failed("a connection is there already, and is kept", "settled")]
+    said = f"{A.name} keeps the connection that is there"
+    assert two == [Named(A.name), Failed(said, "settled")]
+
+
+def test_who_has_proven_itself_is_let_in_or_not() -> None:
+    """A shell may decide when the other side has proven itself: only then, and before we do."""
+    for admits in (True, False):
+        one, two = dialler(), acceptor(asks=True)
+        assert two.receive(_sent(one.start())) == [Named(A.name)]
+        answer = one.receive(_sent(two.decide("ok")))
+        assert two.receive(_sent(answer)) == [Proven(A)]
+        if admits:
+            sent, established = two.admit()
+            assert established == Established(A, b"")
+            assert one.receive(_sent([sent])) == [Established(B, b"")]
+        else:
+            sent, failed = two.refuse("it is\nfull", "taken")
+            assert failed == Failed("it is\nfull", "taken")
+            assert one.receive(_sent([sent])) == [
+                Status("not_allowed"),
+                Failed("it says not_allowed: it is?full", "not wanted"),
+            ]
+        with pytest.raises(MisuseError):
+            two.admit()
 
 
 def test_both_connect_at_the_same_time() -> None:
@@ -185,10 +214,12 @@ def test_the_frames_are_as_documented() -> None:
 
 def test_another_cookie() -> None:
     """The side that is asked first shows that it does not know the cookie, and gets no proof."""
-    wire = Wire(dialler(cookie="wrong"), acceptor())
+    wire = Wire(dialler(cookie="wrong"), acceptor(), piece=1000)
     one, two = wire.run()
-    assert two == [Named(A.name), Failed(f"{A.name} has another cookie")]
-    assert one == [Status("ok")]
+    said = "has another cookie; all nodes need the same one"
+    assert two == [Named(A.name), Failed(f"{A.name} {said}", "cookie")]
+    assert one[:2] == [Status("ok"), Status("not_allowed")]
+    assert one[2] == Failed(f"it says not_allowed: {B.name} {said}", "not wanted")
     assert md5(f"{COOKIE}111".encode()).digest() not in wire.sent[1]
 
 
@@ -198,7 +229,9 @@ def test_an_accepting_side_without_the_cookie() -> None:
     wire.run()
     one = dialler()
     one.start()
-    assert one.receive(wire.sent[1][:-1] + b"\x00")[-1] == Failed(f"{B.name} has another cookie")
+    assert one.receive(wire.sent[1][:-1] + b"\x00")[-1] == Failed(
+        f"{B.name} has another cookie", "cookie"
+    )
     assert one.receive(wire.sent[1]) == []
 
 
@@ -207,7 +240,7 @@ def test_a_node_that_lacks_what_is_needed(flag: Flag) -> None:
     """Each flag that OTP 26 demands is demanded, and the reason names it."""
     lacking = FLAGS & ~flag & ~Flag.MANDATORY_25_DIGEST
     for tell in (told_name, told_challenge):
-        (failed,) = tell(flags=lacking)
+        (_, failed) = tell(flags=lacking)
         assert isinstance(failed, Failed)
         assert f"lacks {flag.name};" in failed.reason
 
@@ -217,6 +250,11 @@ def test_one_flag_stands_for_those_of_otp_25() -> None:
     short = int(Flag.MANDATORY_25_DIGEST | Flag.V4_NC | Flag.UNLINK_ID)
     assert told_name(flags=short) == [Named(A.name)]
     assert isinstance(told_challenge(flags=short)[0], Send)
+
+
+def _sent(events: list[Event]) -> bytes:
+    """What a side sends."""
+    return b"".join(event.data for event in events if isinstance(event, Send))
 
 
 def told_name(name: bytes = b"a@127.0.0.1", flags: int = FLAGS, more: bytes = b"") -> list[Event]:
@@ -273,9 +311,15 @@ def test_names_that_are_none(tell: Callable[..., list[Event]], name: bytes, reas
 
 def test_names_that_cannot_be() -> None:
     """Our own name, and another one than we have connected to, are refused."""
-    assert told_name(name=b"b@127.0.0.1") == [Failed("another node has our name, b@127.0.0.1")]
-    assert told_challenge(name=b"a@127.0.0.1") == [Failed("another node has our name, a@127.0.0.1")]
-    assert told_challenge(name=b"c@h") == [Failed("there is c@h, not b@127.0.0.1")]
+    for events, reason, told in (
+        (told_name(name=b"b@127.0.0.1"), "it has our own name", "two programs have the name"),
+        (told_challenge(name=b"a@127.0.0.1"), "it has our own name", "two programs have the name"),
+        (told_challenge(name=b"c@h"), "there is c@h, not b@127.0.0.1", "this is c@h"),
+    ):
+        sent, failed = events
+        assert isinstance(failed, Failed)
+        assert (reason in failed.reason, failed.cause) == (True, "name")
+        assert told in _sent([sent]).decode()
     (failed,) = told_name(name=b"h", flags=FLAGS | Flag.NAME_ME)
     assert failed == Failed("b'h' asks to be given a name, which we don't do")
 
@@ -339,8 +383,31 @@ def test_frames_that_nobody_waits_for() -> None:
 
 def test_frames_that_are_too_long() -> None:
     """A frame of more than 1,024 bytes ends it, as soon as its length is known."""
-    assert acceptor().receive(b"\x04\x01") == [Failed("a frame of 1025 bytes, more than 1024")]
+    (failed,) = acceptor().receive(b"\x04\x01")
+    assert failed == Failed("that is no handshake of a node: b'\\x04\\x01'")
     assert acceptor().receive(b"\x04\x00" + bytes(1023)) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "cause"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "another protocol, b'GET /", "bad words"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "another protocol, b'HTTP/1.1", "bad words"),
+        (b"SSH-2.0-OpenSSH_9\r\n", "another protocol, b'SSH", "bad words"),
+        (b"\x16\x03\x01\x02\x00" + bytes(512), "it speaks TLS", "tls"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS", "tls"),
+    ],
+)
+def test_those_who_speak_something_else(data: bytes, reason: str, cause: str) -> None:
+    """What was reached by mistake is told apart, in few words, on both sides."""
+    one = dialler()
+    one.start()
+    for side in (one, acceptor()):
+        failed = side.receive(data)[-1]
+        assert isinstance(failed, Failed)
+        assert reason in failed.reason
+        assert failed.cause == cause
+        assert len(failed.reason) < 200
 
 
 STAGES = ["name", "decide", "confirm", "reply", "status", "alive", "challenge", "ack"]

@@ -34,7 +34,8 @@ class Layer(NamedTuple):
 
 SANS_IO = (
     *("terms", "etf", "etf_decode", "control", "frames"),
-    *("secret", "challenges", "handshake", "certificates", "epmd"),
+    *("secret", "challenges", "strangers", "introductions", "handshake"),
+    *("certificates", "epmd"),
 )
 GROUND = ("errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")

@@ -1,0 +1,104 @@
+"""Warnings about others, few and short, whatever the others do.
+
+What other nodes and strangers do must not fill a disk. So a warning has a *cause* and says *about* whom it is,
+a node or a host. Of each kind one is logged in a minute; the next one says how many were left out before it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from locks.lock_ids import shown
+from locks.otp.strangers import plain
+from locks.runtime import Executor
+
+__all__ = ["Notices"]
+
+logger = logging.getLogger("locks")
+
+PERIOD = 60.0  # seconds
+MOST = 100  # kinds that are told apart within a minute; all the others are one kind for each cause
+
+
+class _Kind:
+    """Warnings with one cause about one node or host."""
+
+    __slots__ = ("left_out", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.left_out = 0
+
+
+class Notices:
+    """The warnings of one node.
+
+    Args:
+        executor: Logs them, outside of the turn.
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(self, executor: Executor, clock: Callable[[], float] = time.monotonic) -> None:
+        self._executor = executor
+        self._clock = clock
+        self._kinds: dict[tuple[str, str], _Kind] = {}
+
+    def warn(
+        self,
+        cause: str,
+        about: str,
+        text: str,
+        *args: object,
+        level: int = logging.WARNING,
+        error: BaseException | None = None,
+    ) -> None:
+        """Log a warning, or count it. From any thread, in a turn or not.
+
+        Args:
+            cause: What is wrong, in a word or two.
+            about: The node or host that it is about.
+            text: What to log; all of it is cut.
+            *args: A value for each `%s` in it.
+            level: How grave it is.
+            error: An exception whose traceback is logged, too: a fault of our own.
+        """
+        now = self._clock()
+        kind = self._kinds.get((cause, about))
+        if kind is None and len(self._kinds) >= MOST:
+            self._forget(now)
+            if len(self._kinds) >= MOST:
+                about = "others"
+                kind = self._kinds.get((cause, about))
+        if kind is not None and now - kind.since < PERIOD:
+            kind.left_out += 1
+            return
+        line = plain(text % tuple(map(_short, args)))
+        if kind is not None and kind.left_out:
+            line += f" ({kind.left_out} more like this before)"
+        self._kinds[cause, about] = _Kind(now)
+        self._log(level, line, error)
+
+    def _forget(self, now: float) -> None:
+        for key, kind in list(self._kinds.items()):
+            if now - kind.since >= PERIOD:
+                self._kinds.pop(key, None)
+
+    def _log(self, level: int, line: str, error: BaseException | None) -> None:
+        try:
+            self._executor.run_soon(_write, level, line, error)
+        except RuntimeError:  # the node has stopped
+            _write(level, line, error)
+
+
+def _write(level: int, line: str, error: BaseException | None) -> None:
+    logger.log(level, "%s", line, exc_info=error)
+
+
+def _short(value: Any) -> str:
+    """A value for a line: never much work, however large it is."""
+    if isinstance(value, (tuple, list, dict, set, frozenset, bytes)):
+        return shown(value)
+    return plain(str(value))
