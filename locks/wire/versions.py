@@ -1,0 +1,69 @@
+"""How far versions may run ahead of this node's clock.
+
+A lock table starts its versions at the clock, in microseconds since 1970, and counts its changes, of
+which there are fewer than a million a second (decision 0005). So no honest version is ahead of the
+clocks. What another node says of versions is held against the clock here:
+
+* A lock server takes over at most what is a day ahead (`taken_over`).
+* What is told of versions may be two days ahead, and what is asked to be raised to three days
+  (`check_version`). A node that says more is wrong.
+
+So whatever a node says, versions are never pushed further than a day ahead of the fastest clock, the
+clock catches up with them, and nodes whose clocks differ by less than a day never refuse each other, not
+even when somebody has pushed the versions of one of them as far as that goes (decision 0026).
+"""
+
+from __future__ import annotations
+
+import time
+
+from locks.wire.fields import BadMessage
+
+__all__ = ["ASKED", "TOLD", "check_version", "seconds_ahead", "taken_over"]
+
+DAY = 86_400 * 1_000_000  # in versions
+TAKEN = 1 * DAY
+TOLD = 2 * DAY
+ASKED = 3 * DAY
+
+_known_good = 0  # every version up to this one was at most `TOLD` ahead at some time
+
+
+def now() -> int:
+    """The clock, as a version."""
+    return time.time_ns() // 1000
+
+
+def check_version(version: int, ahead: int = TOLD) -> int:
+    """Return a version that another node has told, if it is not too large.
+
+    Args:
+        version: The version.
+        ahead: How far it may be ahead of the clock.
+
+    Raises:
+        BadMessage: It is no version, or too far ahead.
+    """
+    global _known_good
+    if type(version) is int and 0 <= version <= _known_good:
+        return version
+    if type(version) is not int or version < 0:
+        raise BadMessage(f"{version!r:.100} should be a version: 0 or a larger integer")
+    clock = now()
+    if version > clock + ahead:
+        raise BadMessage(
+            f"version {f'{version:.4g}' if version < 1 << 200 else 'of many digits'} is too far ahead of "
+            f"this node's clock, {clock}; set the clocks of both nodes right"
+        )
+    _known_good = clock + TOLD
+    return version
+
+
+def taken_over(version: int) -> int:
+    """What a lock server may take over of a version that another node has told."""
+    return min(version, now() + TAKEN)
+
+
+def seconds_ahead(version: int) -> float:
+    """How long it takes until a lock server may take a version over as it is; 0 if it may at once."""
+    return max(0, version - now() - TAKEN) / 1e6
