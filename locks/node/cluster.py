@@ -1,7 +1,6 @@
 """A node among others: which of them have a lock server, and what goes to and fro.
 
-When two nodes are connected, each greets the other's lock server with a call: it says which protocol
-it speaks, how far its versions have come, and which nodes it knows. From the greeting on the other
+When two nodes are connected, each greets the other's lock server with a call (`locks.node.greeter`). From the greeting on the other
 node is a *member*: its lock server can be asked. An Erlang node with the original on it does not
 know the greeting and says so, and by that it is known (`locks.node.original_peers`). A node that has no lock server
 yet is greeted again from time to time.
@@ -18,14 +17,15 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
 
-import gevent
 import pykka
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentMessage, Remove, ServerMessage, Unwatch, Watch
-from locks.errors import InvalidOption, MisuseError, NodeNotRunning
+from locks.errors import MisuseError, NodeNotRunning
 from locks.model import AgentId, LockId, View
 from locks.node.agent import Agent
+from locks.node.greeter import Greeter
+from locks.node.greeting import GREETING
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.remote_clients import RemoteClients
 from locks.otp import etf
@@ -33,12 +33,11 @@ from locks.otp.calls import BlockingCall
 from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
 from locks.otp.link import Link
-from locks.otp.options import NET_TICKTIME, Options, check_node_name
+from locks.otp.options import Options
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
 from locks.runtime import Client, Executor, Listener, Waiter
-from locks.runtime.waiter import run_in_hub
 from locks.wire import (
     LOCK_SERVER,
     OURS,
@@ -58,11 +57,6 @@ from locks.wire import (
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
 logger = logging.getLogger("locks")
-
-PROTOCOL = 1
-GREETING = Atom("greeting")
-SHORTEST_TICKTIME = 0.1  # seconds; ticks are not sent more often than that demands
-AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 
 
 class NodeUp(NamedTuple):
@@ -126,11 +120,18 @@ class Cluster:
         )
         self.remotes = Remotes(node.name, self.processes, node.turn, executor)
         self.clients = RemoteClients(self.remotes)
+        self.greeter = Greeter(
+            node,
+            executor,
+            self.distribution,
+            self.processes,
+            is_ours=lambda name: self.members.get(name) is False,
+            on_greeted=self._has_greeted,
+            on_answered=self._greeted,
+        )
         self.original_peers = OriginalPeers(self)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
-        self._learned = 0  # how often others have told of nodes that were not known
-        self._told: dict[str, int] = {}  # how much of that each node has been told
         self._watches: dict[tuple[str, LockId, Listener], Pid] = {}
         self._monitors: dict[Listener, None] = {}
         self.on_connected: list[Callable[[str], object]] = []
@@ -141,39 +142,9 @@ class Cluster:
 
     def _connected(self, link: Link) -> None:
         self._tell(NodeUp(link.peer.name))
-        self._greet(link)
+        self.greeter.greet(link)
         for act in self.on_connected:
             act(link.peer.name)
-
-    def _greet(self, link: Link) -> None:
-        """Greet the lock server at the other end, if there is one."""
-        if link.closed is not None:
-            return
-        distribution = self.distribution
-        known = [
-            (name, *address)
-            for name, address in distribution.addresses.items()
-            if address is not None and name != link.peer.name
-        ]
-        if distribution.address is not None:
-            host, port = distribution.address
-            wildcard = host in ("0.0.0.0", "::")
-            known.append((self.node.name, self._host if wildcard else host, port))
-        ticktime = distribution.options.net_ticktime or NET_TICKTIME
-        greeting = (
-            OURS,
-            GREETING,
-            PROTOCOL,
-            self.node.server.machine.version,
-            float(ticktime),
-            known if distribution.options.mesh else [],
-        )
-        self._told[link.peer.name] = self._learned
-        self.processes.call(link.peer.name, LOCK_SERVER, greeting, partial(self._greeted, link))
-
-    @property
-    def _host(self) -> str:
-        return self.node.name.split("@")[1]
 
     def _greeted(self, link: Link, answered: bool, answer: Any) -> None:
         """What the other side says to a greeting."""
@@ -188,54 +159,12 @@ class Cluster:
 
     def greet_again(self, link: Link) -> None:
         """Greet a lock server that is not there, in a while."""
-        run_in_hub(self.executor.hub, self._greet_later, link)
+        self.greeter.greet_again(link)
 
-    def _greet_later(self, link: Link) -> None:
-        gevent.spawn_later(AGAIN, self.node.turn.run, self._greet, link)
-
-    def _take_greeting(self, name: str, greeting: tuple[Any, ...]) -> Any:
-        """Another node of ours says who it is."""
-        link = self.distribution.links.get(name)
-        if link is None or len(greeting) != 6:
-            raise BadMessage(f"{greeting!r} is not a greeting")
-        _, _, protocol, version, ticktime, known = greeting
-        if protocol != PROTOCOL:
-            raise BadMessage(f"{name} speaks protocol {protocol!r}; this node speaks {PROTOCOL}")
-        if type(version) is not int or type(ticktime) is not float or ticktime <= 0:
-            raise BadMessage(f"{greeting!r} is not a greeting")
-        link.wanted = max(ticktime, SHORTEST_TICKTIME)
-        link.ticktime = self.distribution.options.net_ticktime or NET_TICKTIME
-        self.distribution.pace_changed()
-        self._learn(name, known)
-        self.node.server.raise_to(version)
+    def _has_greeted(self, name: str) -> None:
+        """Another node of ours has said who it is."""
         if name not in self.members:
             self.joined(name)
-        # The nodes that were greeted before this was learned are told of it, too.
-        for other, original in self.members.items():
-            if not original and self._told.get(other, 0) < self._learned:
-                self._greet(self.distribution.links[other])
-        return Atom("ok")
-
-    def _learn(self, source: str, known: Any) -> None:
-        """Another node tells which nodes it knows."""
-        distribution = self.distribution
-        if not distribution.options.mesh:
-            return
-        before = len(distribution.addresses)
-        for each in known if type(known) is list else ():
-            if type(each) is not tuple or [type(part) for part in each] != [str, str, int]:
-                raise BadMessage(f"{each!r} does not say where a node is")
-            name, host, port = each
-            try:
-                check_node_name(name)
-            except InvalidOption as error:
-                raise BadMessage(f"{each!r} is not a node") from error
-            if 0 < port < 65536 and name not in distribution.addresses:
-                distribution.learn_addresses({name: (host, port)}, hearsay=True)
-        if len(distribution.addresses) > before:
-            if self._told.get(source) == self._learned:
-                self._told[source] += 1  # it knows what it has told
-            self._learned += 1
 
     def joined(self, name: str, original: bool = False) -> None:
         """A node's lock server can be asked from now on."""
@@ -279,7 +208,7 @@ class Cluster:
 
     def _disconnected(self, name: str, reason: str) -> None:
         node = self.node
-        self._told.pop(name, None)
+        self.greeter.disconnected(name)
         self.left(name)
         self.original_peers.disconnected(name)
         self.processes.lost(name)
@@ -401,7 +330,7 @@ class Cluster:
     def _answer(self, name: str, request: Any) -> Any:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
-            return self._take_greeting(name, request)
+            return self.greeter.take(name, request)
         if is_ours(request) and request[1] == VIEW and len(request) == 3:
             return pack_view(self.node.server.machine.view(to_lock_id(request[2])))
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:

@@ -2,15 +2,15 @@
 
 Theory of operation
 -------------------
-For each node whose address is known there is a *dialler*, a greenlet that connects, again and
-again with growing pauses, while there is no link. Another greenlet keeps the *door* (`locks.otp.door`),
-which lets strangers in to prove themselves. Each attempt, from either side, is a greenlet of its own with
-a time limit; after the handshake there is a `Link`, and no greenlet any more.
+The nodes that are known stand in an address book (`locks.otp.address_book`). One greenlet has those
+dialled that are due (`locks.otp.dialling`). Another one keeps the *door* (`locks.otp.door`), which lets
+strangers in to prove themselves. Each attempt, from either side, is a greenlet of its own with a time
+limit; after the handshake there is a `Link`, and no greenlet any more.
 
 Which of several connections with nodes of one name is kept is decided between those that have proven
 themselves (`locks.otp.rivals`).
 
-What the handshakes decide, and all that links do, happens in the node's turn. Diallers and the door
+What the handshakes decide, and all that links do, happens in the node's turn. Dials and the door
 live in the hub of the node's executor.
 
 Heartbeats: a native thread has each link tick, so that they go on while the program computes. A node
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import random
 import secrets
 import socket
 import time
@@ -33,23 +32,23 @@ from typing import Any
 
 import gevent
 from gevent import socket as gevent_socket
-from gevent.event import Event
 
-from locks.errors import InvalidOption, LocksError
+from locks.errors import InvalidOption
 from locks.otp import handshake as steps
-from locks.otp.door import Door, Guest, Refused, Settled, talk, tls_told
-from locks.otp.epmd import NotRegistered
+from locks.otp.address_book import News
+from locks.otp.dialling import Dialling
+from locks.otp.door import Door, Guest, talk, tls_told
 from locks.otp.handshake import Challenges, Handshake, Peer
 from locks.otp.link import Link
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
 from locks.otp.rivals import Rivals
+from locks.otp.strangers import Refused, Settled
 from locks.otp.stream import Stream, native_socket
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
-from locks.runtime.waiter import run_in_hub
 
 __all__ = ["Distribution"]
 
@@ -57,10 +56,11 @@ logger = logging.getLogger("locks")
 
 CONNECT_TIME = 5.0  # seconds, for TCP
 HANDSHAKE_TIME = 5.0  # seconds, for all that follows at the side that has connected
-PAUSES = (0.05, 1.0)  # seconds between attempts, the first and the longest
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
-FORGET = 600.0  # seconds until a node known only from other nodes is not dialled any more
+FORGET = (
+    600.0  # seconds until a node that was not asked for, and that nobody has seen, is forgotten
+)
 CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
 
 
@@ -81,8 +81,7 @@ class Distribution:
         creation: Tells this incarnation of the node from others.
         address: Where it listens; `None` if it does not.
         links: The links, by node.
-        addresses: The addresses of nodes to connect to; `None` for one that is to be looked up.
-        refusals: Why nodes that were dialled can't be connected, though something is there.
+        book: The nodes that it knows of.
         unsent: Links that want to be flushed at the end of the turn.
         notices: Logs warnings about others.
     """
@@ -104,8 +103,6 @@ class Distribution:
         self.creation = random_creation()
         self.address: Address | None = None
         self.links: dict[str, Link] = {}
-        self.addresses: dict[str, Address | None] = {}
-        self.refusals: dict[str, str] = {}
         self.unsent: list[Link] = []
         self.notices = Notices(executor)
         self._turn = turn
@@ -116,14 +113,21 @@ class Distribution:
         self._running = True
         self._contexts = options.tls.contexts() if options.tls is not None else None
         self._challenges = Challenges(secrets.token_bytes(32))
-        self._hearsay: set[str] = set()  # known only from other nodes
         self._shunned: set[str] = set()  # disconnected on purpose
         self._listener: socket.socket | None = None
         self._mapper: PortMapper | None = None
+        self._dialling = Dialling(
+            name,
+            self.links,
+            turn,
+            executor,
+            self.notices,
+            dial=lambda other: self._dial(other),
+            forget=lambda: FORGET,
+        )
+        self.book = self._dialling.book
         # Only in the hub:
-        self._dials: dict[str, Event] = {}
         self._streams: set[Stream] = set()  # those in a handshake
-        self._failures: dict[str, tuple[str, int]] = {}  # and how often in a row
         self._rivals = Rivals(name, turn, self.links, on_doubt)
         self._door: Door | None = None
         # The ticking thread sleeps on it until it is released.
@@ -153,10 +157,10 @@ class Distribution:
     def start(self) -> None:
         """Admit others, and dial the peers."""
         self._nudge.acquire()
+        self._turn.run(self._ask_for, self.options.peers)
         self._executor.run_soon(self._start_greenlets)
         # Native: a patched `Thread.start` would let other greenlets run while the node is started.
         start_new_thread(self._keep_ticking, ())
-        self._turn.run(self.learn_addresses, self.options.peers)
 
     def _start_greenlets(self) -> None:
         if not self._running:  # it was stopped meanwhile
@@ -169,6 +173,7 @@ class Distribution:
             gevent.spawn(self._door.keep)
         if self._mapper is not None:
             gevent.spawn(self._mapper.stay_registered)
+        self._dialling.start()
         gevent.spawn(self._keep_judging)
 
     def stop(self, reason: str = "the node was stopped") -> None:
@@ -187,8 +192,7 @@ class Distribution:
     def _stop_greenlets(self, links: list[Link]) -> None:
         for link in links:
             link.dispose()
-        for wake in self._dials.values():
-            wake.set()
+        self._dialling.stop()
         for stream in list(self._streams):
             stream.close()
         if self._door is not None:
@@ -213,33 +217,54 @@ class Distribution:
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
-    def learn_addresses(self, addresses: dict[str, Address | None], hearsay: bool = False) -> None:
-        """Take in the addresses of nodes to connect to.
+    @property
+    def addresses(self) -> dict[str, Address | None]:
+        """The addresses of nodes to connect to; `None` for one that is to be looked up."""
+        return self.book.addresses
 
-        Nodes known only from other nodes, `hearsay`, are forgotten when they are gone for long: they
-        may have been programs that have ended.
-        """
-        for name, address in addresses.items():
-            if name != self.name and name not in self._shunned and self._running:
-                self.addresses[name] = address
-                (self._hearsay.add if hearsay else self._hearsay.discard)(name)
-                run_in_hub(self._executor.hub, self._start_dialling, name)
+    @property
+    def refusals(self) -> dict[str, str]:
+        """Why nodes that were dialled can't be connected, though something is there."""
+        return self.book.refusals
+
+    def _ask_for(self, peers: dict[str, Address | None]) -> None:
+        """Connect to these nodes, and keep them connected."""
+        if self._running:
+            for name, address in peers.items():
+                self.book.ask_for(name, address, time.monotonic())
+            self._dialling.look_soon()
 
     def connect(self, name: str, address: Address | None) -> None:
-        """Connect to a node, and keep it connected."""
+        """Connect to a node, and keep it connected.
+
+        Args:
+            name: The node.
+            address: Where it is; `None` if that is known, or to be looked up.
+        """
         self._shunned.discard(name)
+        if address is None and not self.options.epmd:
+            address = self.addresses.get(name)
         if address is not None or self.options.epmd:
-            self.learn_addresses({name: address})
+            self._ask_for({name: address})
 
     def disconnect(self, name: str) -> bool:
         """Close the link to a node, and keep apart from it until `connect` is called."""
         self._shunned.add(name)
-        self.addresses.pop(name, None)
+        self.book.give_up(name)
         link = self.links.get(name)
         if link is not None:
             link.flush()
             link.lose("disconnected on purpose")
         return link is not None
+
+    def hear(self, source: str, news: list[News]) -> int:
+        """Another node names nodes. Returns how many it has named too many, which are forgotten."""
+        if not self._running:
+            return 0
+        news = [each for each in news if each.name not in self._shunned]
+        dropped = self.book.hear(source, news, time.monotonic())
+        self._dialling.look_soon()
+        return dropped
 
     def flush(self) -> None:
         """Write what links have to send."""
@@ -250,57 +275,6 @@ class Distribution:
             unsent.remove(link)
 
     # --- Dialling, in the hub -------------------------------------------------------------------
-
-    def _start_dialling(self, name: str) -> None:
-        wake = self._dials.get(name)
-        if wake is None:
-            self._dials[name] = Event()
-            gevent.spawn(self._keep_dialling, name)
-        else:
-            wake.set()
-
-    def _keep_dialling(self, name: str) -> None:
-        wake = self._dials[name]
-        first, longest = PAUSES
-        pause, absent_since = first, time.monotonic()
-        while self._running and name in self.addresses:
-            wake.clear()
-            if name in self.links:
-                wake.wait()
-                pause, absent_since = first, time.monotonic()
-                continue
-            if name in self._hearsay and time.monotonic() - absent_since > FORGET:
-                self._turn.run(self.addresses.pop, name, None)
-                break
-            try:
-                self._dial(name)
-            except (OSError, LocksError) as error:
-                self._tell_failure(name, error)
-            except Exception:
-                logger.exception("%s could not dial %s", self.name, name)
-            if name not in self.links:
-                wake.wait(pause * random.uniform(0.8, 1.2))
-                pause = min(2 * pause, longest)
-        del self._dials[name]
-
-    def _tell_failure(self, name: str, error: BaseException) -> None:
-        """Log why a node can't be connected. That it is not running is normal.
-
-        Any other reason is logged when it occurs twice in a row, and not again: it occurs once
-        whenever two nodes dial each other.
-        """
-        text = str(error)
-        before, times = self._failures.get(name, ("", 0))
-        times = times + 1 if text == before else 1
-        self._failures[name] = (text, times)
-        if isinstance(error, Settled):
-            return
-        if isinstance(error, (ConnectionRefusedError, NotRegistered)):
-            self.refusals.pop(name, None)
-            return
-        self.refusals[name] = text
-        if times == 2:
-            self.notices.warn(text, name, "%s can't connect to %s: %s", self.name, name, text)
 
     def _dial(self, name: str) -> None:
         host = name.split("@")[1]
@@ -438,26 +412,17 @@ class Distribution:
             unsent=self.unsent,
         )
         self.links[peer.name] = link
-        self._failures.pop(peer.name, None)
-        self.refusals.pop(peer.name, None)
+        self.book.connected(peer.name, time.monotonic())
         self._on_up(link)
         link.start(rest)
 
     def _lost(self, link: Link, reason: str) -> None:
         name = link.peer.name
         del self.links[name]
+        self.book.lost(name, time.monotonic())
         self._on_down(name, reason)
         if self._running:
-            run_in_hub(self._executor.hub, self._dial_soon, name)
-
-    def _dial_soon(self, name: str) -> None:
-        # Not at once: the surviving nodes are busy now, and a process that died is not back yet.
-        gevent.spawn_later(PAUSES[0], self._dial_again, name)
-
-    def _dial_again(self, name: str) -> None:
-        wake = self._dials.get(name)
-        if wake is not None:
-            wake.set()
+            self._dialling.look_soon()
 
     # --- Heartbeats -----------------------------------------------------------------------------
 

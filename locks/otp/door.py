@@ -26,7 +26,7 @@ from typing import Any
 import gevent
 from gevent.lock import BoundedSemaphore
 
-from locks.errors import LocksError, OperatingError
+from locks.errors import LocksError
 from locks.otp.handshake import (
     Established,
     Event,
@@ -38,10 +38,10 @@ from locks.otp.handshake import (
     Status,
 )
 from locks.otp.notices import Notices
-from locks.otp.strangers import Cause, tls_words
+from locks.otp.strangers import Refused, Settled, tls_words
 from locks.otp.stream import Stream, abandon
 
-__all__ = ["Door", "Guest", "Refused", "Settled", "talk", "tls_told"]
+__all__ = ["Door", "Guest", "talk", "tls_told"]
 
 logger = logging.getLogger("locks")
 
@@ -49,20 +49,6 @@ ROOM = 256  # strangers at one time
 HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
 BATCH = 16  # strangers that come in before others have their turn
 FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-
-
-class Refused(OperatingError):
-    """A handshake has failed.
-
-    Attributes:
-        cause: Of what kind the reason is.
-    """
-
-    cause: Cause = "bad words"
-
-
-class Settled(Refused):
-    """A handshake has ended because another connection is kept, or none is wanted."""
 
 
 class Guest:

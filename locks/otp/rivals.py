@@ -25,9 +25,9 @@ from contextlib import contextmanager
 import gevent
 from gevent.event import Event
 
-from locks.otp.door import Refused, Settled
 from locks.otp.handshake import Peer
 from locks.otp.link import Link
+from locks.otp.strangers import Refused, Settled
 from locks.otp.stream import Stream
 from locks.runtime.inline import Turn
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["LONGEST", "Cause", "first_words", "plain", "tls_words", "words"]
+from locks.errors import OperatingError
+
+__all__ = ["LONGEST", "Cause", "Refused", "Settled", "first_words", "plain", "tls_words", "words"]
 
 LONGEST = 300  # characters of a line about others
 
@@ -26,6 +28,21 @@ Cause = Literal[
     "not wanted",
     "settled",  # another connection is kept: nothing is wrong
 ]
+
+
+class Refused(OperatingError):
+    """A handshake has failed.
+
+    Attributes:
+        cause: Of what kind the reason is.
+    """
+
+    cause: Cause = "bad words"
+
+
+class Settled(Refused):
+    """A handshake has ended because another connection is kept, or none is wanted."""
+
 
 # What a record of TLS begins with: an alert or a handshake, of any version.
 _TLS = (b"\x15\x03", b"\x16\x03")

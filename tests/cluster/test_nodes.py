@@ -6,13 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import gevent
 import pytest
 
 import locks
-from locks.otp import distribution
+from locks.otp import address_book, distribution
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import (
     A,
@@ -346,7 +347,10 @@ def test_an_address_that_others_tell_is_checked(
     """A node does not follow another one to an address that it may not be given itself."""
     a, b = nodes.start(A), nodes.start(B)
     assert b.cluster is not None
-    b.cluster.distribution.addresses[C] = ("192.0.2.1", 9100)
+    book = b.cluster.distribution.book
+    book.hear(
+        C, [address_book.News(C, ("192.0.2.1", 9100), 0.0)], time.monotonic()
+    )  # as if it had been there
     assert a.connect(peer(b))
     eventually(lambda: "open to the network" in caplog.text)
     until_members(a, B)
@@ -475,9 +479,12 @@ def test_hearsay_is_forgotten(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> 
     """A node that only others know of is dialled no more when it is gone for long; a peer always is."""
     monkeypatch.setattr(distribution, "FORGET", 0.5)
     a, b = nodes.meet(A, B)
-    for name in ("rumour@127.0.0.1", "peer@127.0.0.1"):
-        known = {name: ("127.0.0.1", 1)}  # where nobody listens
-        a.turn.run(a.cluster.distribution.learn_addresses, known, name.startswith("rumour"))
+    assert a.cluster is not None
+    nobody = ("127.0.0.1", 1)  # nobody listens there
+    rumour = [address_book.News("rumour@127.0.0.1", nobody, 0.0)]
+    assert not a.connect("peer@127.0.0.1:1", timeout=0.01)
+    a.turn.run(a.cluster.distribution.hear, B, rumour)
+    assert "rumour@127.0.0.1" in a.cluster.distribution.addresses
     eventually(lambda: "rumour@127.0.0.1" not in a.cluster.distribution.addresses)
     assert {"peer@127.0.0.1", B} <= a.cluster.distribution.addresses.keys()
     assert a.nodes() == [B]

@@ -144,6 +144,7 @@ PURE = (
     "locks.lock_ids",
     "locks.model",
     "locks.core*",
+    "locks.otp.address_book",
     "locks.groups.table",
     "locks.ownership.errors",
     "locks.ownership.spread",

@@ -1,0 +1,292 @@
+"""The nodes that a node knows of: where they are, who has asked for them, and when each was last alive.
+
+Pure: it knows no clock and no chance, and dials nobody (`locks.otp.dialling` does). The rules:
+
+* *Asked for*: nodes that the program has named. They are never forgotten, and their addresses are
+  changed by the program alone.
+* *Heard of*: all others. They were named by another node, with the age of the news: how long ago that
+  node was itself connected with them. News makes a name younger, never older.
+* *Met*: this node has been connected with it itself. Only such names are told to others, each with its
+  age. So nobody passes on what it has only heard, and a name can't be kept alive by hearsay.
+* A name that was only heard of is forgotten when nobody has been connected with it for a stated time.
+* One node can bring in so many names that were never met. More take the place of its own oldest ones.
+* The longer a node is gone, the seldomer it is dialled: again after half of that time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterable
+from typing import NamedTuple
+
+__all__ = ["LARGEST", "NAMES", "Address", "AddressBook", "Known", "News"]
+
+Address = tuple[str, int]
+
+NAMES = 1000  # that one node may name at a time, and bring in that were never met
+LARGEST = 10_000  # names in the book that were not asked for
+SHORTEST = 0.05  # seconds between two dials of a node that was asked for, or met
+HEARSAY = 1.0  # seconds, likewise for one that was only heard of
+LONGEST_ASKED = 1.0  # seconds between two dials of a node that was asked for, at most
+LONGEST = 60.0  # seconds, likewise for all others
+NEVER = -math.inf
+
+
+class News(NamedTuple):
+    """What one node tells of another one.
+
+    Attributes:
+        name: Its name.
+        address: Where it listens.
+        age: How many seconds ago it was known to be alive.
+    """
+
+    name: str
+    address: Address
+    age: float
+
+
+class Known:
+    """What is known of one node.
+
+    Attributes:
+        address: Where it listens; `None` if that is to be looked up.
+        asked: Whether the program has asked for it.
+        met: Whether this node has been connected with it.
+        source: Who has named it.
+        seen: When it was last known to be alive, by this node's clock.
+        since: From when on it counts as gone, when its next dial is reckoned.
+        due: When it is to be dialled next.
+        failure: Why it could not be dialled last, and how often in a row that was the reason.
+        refuses: Whether something is there, that refuses this node.
+    """
+
+    __slots__ = ("address", "asked", "due", "failure", "met", "refuses", "seen", "since", "source")
+
+    def __init__(self, address: Address | None, source: str, seen: float, since: float) -> None:
+        self.address = address
+        self.asked = False
+        self.met = False
+        self.source = source
+        self.seen = seen
+        self.since = since
+        self.due = since
+        self.failure = ("", 0)
+        self.refuses = False
+
+
+class AddressBook:
+    """The nodes that one node knows of.
+
+    All times are by one clock that only goes forward.
+
+    Args:
+        own: The node's own name, which is never in the book.
+        linked: The nodes that it is connected with now.
+        forget: Says after how many seconds a name that was not asked for is forgotten.
+        chance: A random number between 0 and 1: nodes don't dial in step.
+    """
+
+    def __init__(
+        self,
+        own: str,
+        linked: Container[str],
+        *,
+        forget: Callable[[], float],
+        chance: Callable[[], float],
+    ) -> None:
+        self._own = own
+        self._linked = linked
+        self._forget = forget
+        self._chance = chance
+        self.known: dict[str, Known] = {}
+
+    @property
+    def addresses(self) -> dict[str, Address | None]:
+        """The addresses of all nodes in it."""
+        return {name: known.address for name, known in self.known.items()}
+
+    @property
+    def refusals(self) -> dict[str, str]:
+        """Why the nodes can't be connected that refuse it."""
+        return {name: known.failure[0] for name, known in self.known.items() if known.refuses}
+
+    # --- What is learned ------------------------------------------------------------------------
+
+    def ask_for(self, name: str, address: Address | None, now: float) -> None:
+        """The program wants to be connected with a node, from now on."""
+        if name == self._own:
+            return
+        known = self.known.get(name)
+        if known is None:
+            known = Known(address, self._own, NEVER, now)
+        known.address = address
+        known.asked = True
+        known.since = known.due = now
+        self.known[name] = known
+
+    def give_up(self, name: str) -> None:
+        """The program does not want to be connected with a node any more."""
+        self.known.pop(name, None)
+
+    def hear(self, source: str, news: Iterable[News], now: float) -> int:
+        """Take in what another node tells.
+
+        Args:
+            source: That node. What it says of itself is not hearsay.
+            news: What it tells; checked, but not whether it is true.
+            now: The time.
+
+        Returns:
+            How many names were dropped or not taken in, because it has named too many.
+        """
+        oldest = now - self._forget()
+        added = False
+        for name, address, age in news:
+            seen = now - age
+            if name == self._own or seen <= oldest:
+                continue
+            known = self.known.get(name)
+            if known is None:
+                known = Known(address, source, seen, seen)
+                known.due = now if age < HEARSAY else now + self._pause(known, now)
+                known.met = name == source
+                self.known[name] = known
+                added = True
+            elif name == source:
+                known.met = True
+                if not known.asked:
+                    known.address = address
+            elif seen > known.seen and name not in self._linked:
+                known.seen = seen
+                if not known.asked:
+                    known.address = address
+                    known.due = min(known.due, now + self._pause(known, now))
+        return self._keep_within(source) if added else 0
+
+    def _keep_within(self, source: str) -> int:
+        """Drop what is too much; return how many."""
+        rumours = {
+            name: known for name, known in self.known.items() if self._is_rumour(name, known)
+        }
+        brought = [name for name, known in rumours.items() if known.source == source]
+        dropped = self._drop(brought, NAMES) if len(brought) > NAMES else 0
+        if len(self.known) > LARGEST:
+            others = [
+                name
+                for name, known in self.known.items()
+                if not known.asked and name not in self._linked
+            ]
+            if len(others) > LARGEST:
+                dropped += self._drop(others, LARGEST - LARGEST // 10)
+        return dropped
+
+    def _is_rumour(self, name: str, known: Known) -> bool:
+        """Whether it was only heard of."""
+        return not (known.met or known.asked or name in self._linked)
+
+    def _drop(self, names: list[str], keep: int) -> int:
+        """Keep so many of these: rather those that were met, and those that were seen last."""
+        names.sort(key=lambda name: (self.known[name].met, self.known[name].seen), reverse=True)
+        for name in names[keep:]:
+            self.known.pop(name, None)
+        return len(names) - keep
+
+    # --- Connections that come and go -----------------------------------------------------------
+
+    def connected(self, name: str, now: float) -> None:
+        """The node is connected with another one."""
+        known = self.known.get(name)
+        if known is not None:
+            known.met = True
+            known.seen = now
+            known.failure = ("", 0)
+            known.refuses = False
+
+    def lost(self, name: str, now: float) -> None:
+        """The connection is gone."""
+        known = self.known.get(name)
+        if known is not None:
+            known.seen = known.since = now
+            # Not at once: those that are left are busy now, and a program that died is not back yet.
+            known.due = now + self._pause(known, now)
+
+    def failed(self, name: str, reason: str, refused: bool) -> int:
+        """A dial has failed, perhaps as something has refused it; returns how often in a row for this reason."""
+        known = self.known.get(name)
+        if known is None:
+            return 0
+        before, times = known.failure
+        known.failure = (reason, times + 1 if reason == before else 1)
+        known.refuses = refused
+        return known.failure[1]
+
+    # --- What follows from it -------------------------------------------------------------------
+
+    def _pause(self, known: Known, now: float) -> float:
+        """How long to wait until the next dial."""
+        shortest = SHORTEST if known.asked or known.met else HEARSAY
+        longest = LONGEST_ASKED if known.asked else LONGEST
+        gone = now - max(known.since, known.seen)
+        return min(max(gone / 2, shortest), longest) * (0.8 + 0.4 * self._chance())
+
+    def due(self, now: float) -> tuple[list[str], list[str]]:
+        """The nodes to dial now, and what is too old is forgotten.
+
+        A node that is connected is seen alive by this.
+
+        Returns:
+            Those that were asked for, and those that were heard of, met ones first. Each stays due until
+            it is taken (`take`).
+        """
+        oldest = now - self._forget()
+        asked, heard, dead = [], [], []
+        for name, known in self.known.items():
+            if name in self._linked:
+                known.met = True
+                known.seen = now
+            elif known.asked:
+                if known.due <= now:
+                    asked.append(name)
+            elif known.seen <= oldest:
+                dead.append(name)
+            elif known.due <= now:
+                heard.append((not known.met, known.due, name))
+        for name in dead:
+            self.known.pop(name, None)
+        return asked, [name for *_, name in sorted(heard)]
+
+    def take(self, name: str, now: float) -> None:
+        """It is dialled now; if that fails, it is due again after a pause."""
+        known = self.known.get(name)
+        if known is not None:
+            known.due = now + self._pause(known, now)
+
+    def next_due(self, now: float) -> float:
+        """In how many seconds something is to be done, at the soonest; infinite if nothing is."""
+        forget = self._forget()
+        times = [
+            known.due if known.asked else min(known.due, known.seen + forget)
+            for name, known in self.known.items()
+            if name not in self._linked
+        ]
+        return max(0.0, min(times) - now) if times else math.inf
+
+    def tell(self, now: float, to: str) -> list[News]:
+        """What to tell a node of others: whom this one has met, the youngest first, and not too many."""
+        forget = self._forget()
+        found = []
+        for name, known in self.known.items():
+            linked = name in self._linked
+            if known.address is not None and (known.met or linked) and name != to:
+                age = 0.0 if linked else now - known.seen
+                if 0 <= age < forget:
+                    found.append((age, name, known.address))
+        return [News(name, address, age) for age, name, address in sorted(found)[: NAMES - 1]]
+
+    def told_of(self, name: str) -> News | None:
+        """What to tell of a node that is connected; `None` if it is not, or has no address."""
+        known = self.known.get(name)
+        if known is None or known.address is None or name not in self._linked:
+            return None
+        return News(name, known.address, 0.0)
