@@ -1,0 +1,366 @@
+"""Greetings: what nodes tell each other of others, and what becomes of a greeting that is wrong.
+
+The peers that say what is wrong go through the handshake as any other (`nodes.Stranger`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import locks
+from locks.node import greeter
+from locks.node.greeting import pack_greeting, unpack_greeting
+from locks.otp import control, dialling, distribution
+from locks.otp.address_book import NAMES, News
+from locks.otp.processes import CALL, parse_call
+from locks.otp.terms import Atom, Pid, Reference
+from locks.wire import LOCK_SERVER, OURS, BadMessage
+from tests.cluster.harness import World, until_alive
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer, until_connected, until_members
+from tests.helpers import eventually
+
+ODD = "odd@127.0.0.1"
+NOBODY = ("127.0.0.1", 1)  # nobody listens there
+
+
+class Peer(Stranger):
+    """A node in the hands of the test, connected with another one.
+
+    Args:
+        node: That one.
+        name: What this one is called.
+    """
+
+    def __init__(self, node: locks.Node, name: str = ODD) -> None:
+        super().__init__(node.address)
+        self.name = name
+        self.shake_hands(node.name, name)
+        self._calls = itertools.count(1)
+
+    def call(self, request: Any) -> None:
+        """Call the lock server."""
+        me = Pid(77, self.name, 77)
+        term = (CALL, (me, Reference(self.name, 77, (next(self._calls), 0, 0))), request)
+        self.frame(control.RegSend(me, Atom(LOCK_SERVER), term).pack())
+
+    def greet(
+        self,
+        *known: Any,
+        version: Any = 1,
+        ticktime: Any = 15.0,
+        protocol: Any = 1,
+        rest: tuple[Any, ...] = (),
+    ) -> None:
+        """Greet the lock server."""
+        self.call((OURS, Atom("greeting"), protocol, version, ticktime, list(known), *rest))
+
+    def greetings(self) -> Any:
+        """What it is greeted with, greeting by greeting."""
+        for message in self.messages():
+            if isinstance(message, control.RegSend):
+                call = parse_call(message.message)
+                if call is not None:
+                    self.answer(call)
+                    yield unpack_greeting(call[2])
+
+    def answer(self, call: tuple[Pid, Any, Any]) -> None:
+        """Answer a greeting."""
+        self.frame(control.Send(call[0], (call[1], Atom("ok"))).pack())
+
+
+def addresses(node: locks.Node) -> dict[str, Any]:
+    """The nodes that a node knows of."""
+    assert node.cluster is not None
+    return node.cluster.distribution.addresses
+
+
+def knows(node: locks.Node, *names: str) -> Callable[[], bool]:
+    """Whether a node knows of these nodes, and no others."""
+    return lambda: set(addresses(node)) == set(names)
+
+
+# --- The form -----------------------------------------------------------------------------------
+
+GOOD = (OURS, Atom("greeting"), 1, 1, 15.0, [("x@h", "h", 9), ("y@h", "h", 9, 3.5)])
+
+
+def test_a_greeting_there_and_back() -> None:
+    """What is packed is unpacked; an entry without an age is one that is alive."""
+    known = [News("x@h", ("h", 9), 0.0), News("y@h", ("h", 9), 3.5)]
+    assert unpack_greeting(GOOD) == (1, 15.0, known)
+    assert unpack_greeting(pack_greeting(1, 15.0, known)) == (1, 15.0, known)
+    assert unpack_greeting(pack_greeting(1, 0.001, [])).ticktime == 0.1  # the nearest
+
+
+WRONG: dict[str, tuple[int, list[Any]]] = {
+    "protocol": (2, [0, 2, True, 1.0, "1", None, 2**64]),
+    "version": (3, [-1, True, 1.0, "1", None, 2**63, 2**8192 - 3]),
+    "ticktime": (4, [0.0, 0.09, -1.0, 86_401.0, math.inf, math.nan, 15, True, "15", None, 2**70]),
+    "known": (5, [None, (), "x", {}, [("x@h", "h", 9)] * (NAMES + 1), 5]),
+}
+ENTRIES: dict[str, list[Any]] = {
+    "name": [
+        "",
+        "x",
+        "x@",
+        "@h",
+        "a@b@c",
+        "x@h ",
+        "x\n@h",
+        "x@" + "h" * 254,
+        5,
+        None,
+        Atom("x@h"),
+        b"x@h",
+    ],
+    "host": ["", "h" * 256, "h h", "h\n", "\x00", 5, None, b"h", Atom("h")],
+    "port": [0, -1, 65536, 2**70, True, 9.0, "9", None],
+    "age": [-0.1, 600.1, math.inf, math.nan, -1, 2**70, True, "0", None],
+}
+
+
+def wrong_greetings() -> list[Any]:
+    """Greetings with one thing wrong in each."""
+    made: list[Any] = [GOOD[:5], (*GOOD, 0), GOOD[:2], list(GOOD)]
+    for place, values in WRONG.values():
+        made += [(*GOOD[:place], value, *GOOD[place + 1 :]) for value in values]
+    for place, values in enumerate(ENTRIES.values()):
+        for value in values:
+            entry: list[Any] = ["x@h", "h", 9, 0.0]
+            entry[place] = value
+            made.append((*GOOD[:5], [("fine@h", "h", 9), tuple(entry)]))
+    return [
+        *made,
+        *((*GOOD[:5], [entry]) for entry in ((), ("x@h", "h"), (1,) * 5, ["x@h", "h", 9], 7)),
+    ]
+
+
+@pytest.mark.parametrize("term", wrong_greetings(), ids=lambda term: repr(term)[:60])
+def test_each_field_has_a_type_a_range_and_a_size(term: Any) -> None:
+    """What is out of it is refused with words that are not as long as what is wrong."""
+    with pytest.raises(BadMessage) as error:
+        unpack_greeting(term)
+    assert len(str(error.value)) < 250
+
+
+# --- A greeting that is wrong -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"version": 2**8192 - 3},
+        {"version": 2**63},
+        {"ticktime": 0.0001},
+        {"protocol": 7},
+        {"known": [("x@127.0.0.1", "127.0.0.1", 70_000)]},
+        {"known": [(f"x{n}@127.0.0.1", "127.0.0.1", 9) for n in range(20_000)]},
+    ],
+    ids=["huge version", "version", "ticktime", "protocol", "port", "20,000 names"],
+)
+def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, wrong: dict[str, Any]
+) -> None:
+    """It is closed with a reason; nobody is told of it, and nobody else notices."""
+    a, b = nodes.meet(A, B)
+    reasons: list[str] = []
+    a.monitor_nodes(lambda news: reasons.append(getattr(news, "reason", "")))
+    before = (dict(addresses(a)), a.server.machine.version, set(a.alive))
+    odd = Peer(a)
+    odd.greet(*wrong.pop("known", ()), **wrong)
+    assert odd.is_closed()
+    eventually(lambda: any("greeting is wrong" in reason for reason in reasons))
+    eventually(lambda: "greeting is wrong" in caplog.text)
+    assert max(map(len, reasons)) <= 350
+    until_connected(a, B)
+    assert (dict(addresses(a)), a.server.machine.version, set(a.alive)) == before
+    assert knows(b, A)()
+    tx = a.spawn_agent()
+    tx.lock_all([(("x",), "write", (A, B), "all")], 10)
+    tx.end()
+
+
+# --- One who names many -------------------------------------------------------------------------
+
+
+def test_names_that_one_peer_brings_in(nodes: Nodes) -> None:
+    """A thousand names are taken in from one peer, and not passed on to anybody; no more than that."""
+    a, b = nodes.meet(A, B)
+    odd = Peer(a)
+    for turn in range(4):
+        odd.greet(*((f"lie{turn}-{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
+    eventually(lambda: f"lie3-{NAMES - 1}@127.0.0.1" in addresses(a))
+    assert len(addresses(a)) <= NAMES + 2
+    c = nodes.start(C, peers=[peer(a)])
+    until_members(c, A, B, C)
+    assert knows(b, A, C)()
+    assert knows(c, A, B)()
+
+
+def test_names_are_not_dialled_all_at_once(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many names, few are dialled in each round; one that was asked for does not wait for them."""
+    monkeypatch.setattr(dialling, "ROUND", 0.2)
+    a = nodes.start(A)
+    assert a.cluster is not None
+    made: list[str] = []
+    dial = a.cluster.distribution._dial
+
+    def noted(name: str) -> None:
+        made.append(name)
+        dial(name)
+
+    monkeypatch.setattr(a.cluster.distribution, "_dial", noted)
+    odd = Peer(a)
+    odd.greet(*((f"lie{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
+    eventually(lambda: made)
+    b = nodes.start(B)
+    assert a.connect(peer(b))
+    assert len([name for name in made if name != B]) < NAMES / 2
+
+
+# --- Names of the dead --------------------------------------------------------------------------
+
+
+def test_clients_that_came_and_went_are_forgotten(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever newcomers join meanwhile, a name is gone when nobody has seen it for long enough."""
+    monkeypatch.setattr(distribution, "FORGET", 3.0)
+    a = nodes.start(A)
+    for number in range(5):
+        client = nodes.start(f"client{number}@127.0.0.1", peers=[peer(a)])
+        until_members(a, client.name)
+        eventually(lambda client=client: client.name in addresses(a))  # type: ignore[misc]
+        client.stop()
+    servers = [a]
+    ended = threading.Event()
+    threading.Timer(3.5, ended.set).start()
+    while not ended.is_set():
+        server = nodes.start(f"server{len(servers)}@127.0.0.1", peers=[peer(a)])
+        servers.append(server)
+        until_members(server, *(each.name for each in servers))
+        ended.wait(0.4)
+    names = {server.name for server in servers}
+    for server in servers:
+        eventually(lambda server=server: set(addresses(server)) == names - {server.name}, 2)  # type: ignore[misc]
+
+
+def test_one_peer_that_lies_about_an_age(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It keeps a name alive where it says so itself, while it does, and nowhere else."""
+    monkeypatch.setattr(distribution, "FORGET", 1.0)
+    a, b = nodes.meet(A, B)
+    odd = Peer(a)
+    for _ in range(5):
+        odd.greet(("zombie@127.0.0.1", *NOBODY, 0.0))
+        eventually(lambda: "zombie@127.0.0.1" in addresses(a))
+        assert "zombie@127.0.0.1" not in addresses(b)
+    odd.close()
+    eventually(knows(a, B), 5)
+
+
+def test_a_program_that_listens_nowhere_is_not_named(nodes: Nodes) -> None:
+    """Nobody is told of it, and nobody keeps its name."""
+    a, b = nodes.meet(A, B)
+    client = nodes.start(C, listen=False, peers=[peer(a), peer(b)])
+    until_members(client, A, B, C)
+    until_members(a, A, B, C)
+    assert knows(a, B)()
+    client.stop()
+    until_members(a, A, B)
+    assert knows(a, B)()
+    assert knows(b, A)()
+
+
+# --- Who is told what, when ---------------------------------------------------------------------
+
+
+def test_only_what_is_new_is_said(nodes: Nodes) -> None:
+    """On a connection all is said once; later of each newcomer once, and of nobody else."""
+    a, _ = nodes.meet(A, B)
+    odd = Peer(a)
+    odd.greet()
+    greetings = odd.greetings()
+    assert sorted(news.name for news in next(greetings).known) == [A, B]
+    c = nodes.start(C, peers=[peer(a)])
+    until_members(c, A, B, C)
+    assert [news.name for news in next(greetings).known] == [C]
+    c.stop()
+    until_members(a, A, B, ODD)
+    d = nodes.start("d@127.0.0.1", peers=[peer(a)])
+    until_members(d, A, B, d.name)
+    assert [(news.name, news.age) for news in next(greetings).known] == [(d.name, 0.0)]
+    odd.close()
+
+
+def test_one_greeting_at_a_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not answer is not greeted again and again; when it answers it hears of all at once."""
+    monkeypatch.setattr(greeter, "MOMENT", 0.0)
+    a = nodes.start(A)
+    odd = Peer(a)
+    odd.greet()
+    calls = (
+        parse_call(message.message)
+        for message in odd.messages()
+        if isinstance(message, control.RegSend)
+    )
+    first = next(calls)
+    assert first is not None
+    made = [nodes.start(f"n{n}@127.0.0.1", peers=[peer(a)], mesh=False) for n in range(6)]
+    names = [node.name for node in made]
+    # They don't take part in the mesh: what they would say of themselves is said for them.
+    for name in names:
+        until_members(made[names.index(name)], A, name)
+    assert a.cluster is not None
+    for node in made:
+        a.turn.run(a.cluster.distribution.hear, node.name, [News(node.name, NOBODY, 0.0)])
+        a.turn.run(a.cluster.greeter._came, node.name)
+    odd.answer(first)
+    second = next(calls)
+    assert second is not None
+    assert sorted(news.name for news in unpack_greeting(second[2]).known) == names
+    odd.close()
+
+
+def test_an_age_is_told(nodes: Nodes) -> None:
+    """A newcomer is told of one that has just gone, and for how long it is gone."""
+    a, b = nodes.meet(A, B)
+    b.stop()
+    until_members(a, A)
+    odd = Peer(a)
+    told = {news.name: news.age for news in next(odd.greetings()).known}
+    assert set(told) == {A, B}
+    assert told[A] == 0
+    assert 0 < told[B] < 60
+    odd.close()
+
+
+# --- With real processes ------------------------------------------------------------------------
+
+
+def test_a_restarted_peer_is_found_again(world: World) -> None:
+    """A peer that was asked for and comes back is connected soon, however many names are dialled."""
+    server = world.server("s@127.0.0.1")
+    port = server.address[1]
+    worker = world.worker("w@127.0.0.1", [server.peer])
+    until_alive(worker, server.name)
+    lies = Stranger(worker.address)
+    lies.shake_hands(worker.name, ODD)
+    me = Pid(77, ODD, 77)
+    known = [(f"lie{n}@127.0.0.1", *NOBODY) for n in range(NAMES)]
+    request = (
+        CALL,
+        (me, Reference(ODD, 77, (1, 0, 0))),
+        (OURS, Atom("greeting"), 1, 1, 15.0, known),
+    )
+    lies.frame(control.RegSend(me, Atom(LOCK_SERVER), request).pack())
+    server.kill()
+    eventually(lambda: worker.do("alive") == sorted([worker.name, ODD]))
+    world.server("s@127.0.0.1", port=port)
+    until_alive(worker, server.name, ODD)
+    lies.close()

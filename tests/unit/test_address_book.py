@@ -1,0 +1,266 @@
+"""The address book: what is told, what is forgotten and when, who is dialled how often."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from locks.otp.address_book import (
+    HEARSAY,
+    LARGEST,
+    LONGEST,
+    LONGEST_ASKED,
+    NAMES,
+    SHORTEST,
+    AddressBook,
+    News,
+)
+
+FORGET = 600.0
+ME, A, B, C = "me@h", "a@h", "b@h", "c@h"
+HERE, THERE = ("h", 1), ("h", 2)
+
+
+class Book(AddressBook):
+    """A book whose connections the test makes, with pauses of their middle length."""
+
+    def __init__(self, own: str = ME) -> None:
+        self.linked: set[str] = set()
+        super().__init__(own, self.linked, forget=lambda: FORGET, chance=lambda: 0.5)
+
+    def meet(self, name: str, now: float, *, says: bool = True) -> None:
+        """Be connected with a node, which says where it is."""
+        self.linked.add(name)
+        self.connected(name, now)
+        if says:
+            self.hear(name, [News(name, HERE, 0.0)], now)
+
+    def part(self, name: str, now: float) -> None:
+        """Lose the connection."""
+        self.linked.discard(name)
+        self.lost(name, now)
+
+    def dial(self, now: float) -> list[str]:
+        """Take all that is due."""
+        asked, heard = self.due(now)
+        for name in (*asked, *heard):
+            self.take(name, now)
+        return asked + heard
+
+
+def dials(book: Book, name: str, begin: float, end: float) -> list[float]:
+    """The moments at which a node is dialled, in steps of 10 ms."""
+    steps = (begin + step / 100 for step in range(int((end - begin) * 100)))
+    return [now for now in steps if name in book.dial(now)]
+
+
+# --- What is told -------------------------------------------------------------------------------
+
+
+def test_hearsay_is_not_passed_on() -> None:
+    """A node tells of those that it was connected with itself, and of nobody else."""
+    book = Book()
+    book.meet(A, 0)
+    book.hear(A, [News(B, THERE, 0.0)], 0)
+    book.ask_for(C, THERE, 0)
+    assert book.tell(1, "new@h") == [News(A, HERE, 0.0)]
+    book.meet(B, 2)
+    assert book.tell(3, "new@h") == [News(A, HERE, 0.0), News(B, HERE, 0.0)]
+    assert book.tell(3, A) == [News(B, HERE, 0.0)]  # not of itself
+
+
+def test_ages_are_told() -> None:
+    """What is told of a node that is gone says for how long; nothing once that is too long."""
+    book = Book()
+    book.meet(A, 0)
+    book.part(A, 10)
+    assert book.tell(25, B) == [News(A, HERE, 15.0)]
+    assert book.tell(10 + FORGET, B) == []
+
+
+def test_too_many_are_not_told() -> None:
+    """One greeting names no more nodes than it may, and rather those that were seen last."""
+    book = Book()
+    for number in range(NAMES + 10):
+        book.meet(f"n{number}@h", number / 10)
+        book.part(f"n{number}@h", number / 10)
+    told = book.tell(200, A)
+    assert [news.name for news in told] == [f"n{NAMES + 9 - place}@h" for place in range(NAMES - 1)]
+
+
+def test_who_has_no_address_is_not_told() -> None:
+    """A program that listens nowhere is not named, nor kept in the book."""
+    book = Book()
+    book.meet(A, 0, says=False)
+    book.part(A, 1)
+    assert book.tell(2, B) == []
+    assert book.known == {}
+
+
+# --- What is forgotten --------------------------------------------------------------------------
+
+
+def test_what_nobody_has_seen_is_forgotten() -> None:
+    """A name goes when nobody was connected with it for the stated time; one asked for stays."""
+    book = Book()
+    book.ask_for(C, THERE, 0)
+    book.meet(A, 0)
+    book.hear(A, [News(B, THERE, 100.0)], 0)
+    book.part(A, 50)
+    book.due(FORGET - 101)
+    assert set(book.known) == {A, B, C}
+    book.due(FORGET - 99)
+    assert set(book.known) == {A, C}
+    book.due(FORGET + 51)
+    assert set(book.known) == {C}
+
+
+def test_hearsay_renews_nothing() -> None:
+    """However often nodes tell each other of one that is gone, it is not younger for that."""
+    chance = random.Random(1)
+    books = {name: Book(name) for name in (A, B, C)}
+    for name, book in books.items():
+        for other in books:
+            if other != name:
+                book.meet(other, 0)
+        book.meet("dead@h", 0)
+        book.part("dead@h", 0)
+    now = 0.0
+    for number in range(305):  # newcomers all the time, and everybody tells everybody
+        now += 2.0
+        newcomer = f"n{number}@h"
+        books[newcomer] = Book(newcomer)
+        for _ in range(6):
+            teller, hearer = chance.sample(sorted(books), 2)
+            books[hearer].hear(teller, books[teller].tell(now, hearer), now + 0.3)
+        for book in books.values():
+            book.due(now)
+    assert all("dead@h" not in book.known for book in books.values())
+
+
+def test_an_age_makes_younger_never_older() -> None:
+    """News that is older than what is known changes nothing; younger news does."""
+    book = Book()
+    book.hear(A, [News(C, HERE, 10.0)], 100)
+    book.hear(B, [News(C, THERE, 50.0)], 100)
+    assert (book.known[C].seen, book.addresses[C]) == (90, HERE)
+    book.hear(B, [News(C, THERE, 5.0)], 100)
+    assert (book.known[C].seen, book.addresses[C]) == (95, THERE)
+
+
+def test_whoever_is_older_than_that_is_not_taken_in() -> None:
+    """A name that would be forgotten at once is not even taken in, nor is the own one."""
+    book = Book()
+    book.hear(A, [News(B, HERE, FORGET), News(ME, HERE, 0.0)], 1000)
+    assert book.known == {}
+
+
+# --- One who says too much ----------------------------------------------------------------------
+
+
+def test_a_budget_of_names() -> None:
+    """One node brings in so many names that nobody has met; more replace its own oldest ones alone."""
+    book = Book()
+    book.meet(A, 0)
+    book.meet(C, 0)
+    book.hear(B, [News("honest@h", HERE, 5.0)], 0)
+    dropped = 0
+    for number in range(20):
+        names = [f"lie{number}-{each}@h" for each in range(NAMES)]
+        dropped += book.hear("liar@h", [News(name, HERE, 0.0) for name in names], number)
+        assert len(book.known) <= NAMES + 3
+    assert dropped == 19 * NAMES
+    assert {A, C, "honest@h"} <= set(book.known)
+    assert all(name.startswith("lie19") for name in set(book.known) - {A, C, "honest@h"})
+
+
+def test_many_who_say_too_much() -> None:
+    """The book has an end; those that were met, are connected or asked for stay longest."""
+    book = Book()
+    book.ask_for(C, THERE, 0)
+    book.meet(A, 0)
+    book.meet(B, 0)
+    book.part(B, 1)
+    for number in range(15):
+        names = [f"lie{number}-{each}@h" for each in range(NAMES)]
+        book.hear(f"liar{number}@h", [News(name, HERE, 0.0) for name in names], number)
+    assert len(book.known) <= LARGEST + 3
+    assert {A, B, C} <= set(book.known)
+
+
+def test_hearsay_does_not_change_where_somebody_is() -> None:
+    """The address of a node that was asked for, or is connected, is not changed by others."""
+    book = Book()
+    book.ask_for(C, THERE, 0)
+    book.meet(A, 0)
+    book.hear(B, [News(A, ("liar", 9), 0.0), News(C, ("liar", 9), 0.0)], 1)
+    assert book.addresses == {A: HERE, C: THERE}
+    book.hear(A, [News(A, ("moved", 3), 0.0)], 2)  # it says so itself
+    assert book.addresses[A] == ("moved", 3)
+
+
+# --- Dials --------------------------------------------------------------------------------------
+
+
+def test_a_node_that_was_asked_for() -> None:
+    """It is dialled at once, again soon, and at least about once a second for ever."""
+    book = Book()
+    book.ask_for(A, HERE, 0)
+    made = dials(book, A, 0, 60)
+    pauses = [after - before for before, after in itertools.pairwise(made)]
+    assert made[0] == 0
+    assert pauses[0] == pytest.approx(SHORTEST, abs=0.02)
+    assert max(pauses) < LONGEST_ASKED + 0.02
+    book.meet(A, 60)
+    assert book.dial(100) == []
+    book.part(A, 1000)
+    assert dials(book, A, 1000, 1001)[0] == pytest.approx(1000 + SHORTEST, abs=0.02)
+    assert dials(book, A, 9000, 9003)
+
+
+def test_the_longer_it_is_gone_the_seldomer() -> None:
+    """One that was only heard of is dialled at once, then after half of the time that it is gone."""
+    book = Book()
+    book.hear(A, [News(B, HERE, 0.0)], 0)
+    made = dials(book, B, 0, FORGET - 1)
+    pauses = [after - before for before, after in itertools.pairwise(made)]
+    assert made[0] == 0
+    assert len(made) < 25
+    assert min(pauses) > HEARSAY - 0.02
+    assert all(
+        pause <= max(before / 2, HEARSAY) + 0.02
+        for before, pause in zip(made, pauses, strict=False)
+    )
+    assert max(pauses) == pytest.approx(LONGEST, abs=0.02)
+
+
+def test_one_that_is_long_gone_is_not_dialled_at_once() -> None:
+    """Who hears of a node that was not seen for a minute waits first: it is dead, very likely."""
+    book = Book()
+    book.hear(A, [News(B, HERE, 60.0)], 0)
+    assert dials(book, B, 0, 40)[0] == pytest.approx(30, abs=0.02)
+
+
+def test_the_next_look() -> None:
+    """The book says when there is something to be done: a dial, or a name to be forgotten."""
+    book = Book()
+    assert book.next_due(0) == float("inf")
+    book.meet(A, 0)
+    assert book.next_due(0) == float("inf")
+    book.part(A, 10)
+    assert book.next_due(10) == pytest.approx(SHORTEST)
+    book.take(A, 9 + FORGET)
+    assert book.next_due(9 + FORGET) == pytest.approx(1)
+
+
+def test_why_a_dial_has_failed() -> None:
+    """Reasons are counted while they stay the same, and gone with the name or a connection."""
+    book = Book()
+    book.ask_for(A, HERE, 0)
+    assert [book.failed(A, why) for why in ("x", "x", "y", "x")] == [1, 2, 1, 1]
+    book.meet(A, 1)
+    assert book.failed(A, "x") == 1
+    book.give_up(A)
+    assert book.failed(A, "x") == 0
