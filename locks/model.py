@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from locks.errors import InvalidOption, assert_never
 from locks.lock_ids import HELD_UP as HELD_UP
@@ -21,6 +21,18 @@ from locks.lock_ids import Key as Key
 from locks.lock_ids import LockId as LockId
 from locks.lock_ids import check_lock_id as check_lock_id
 from locks.lock_ids import is_held_up_id, shown
+from locks.ranges import (
+    MOST_RECORDS,
+    Created,
+    Name,
+    Names,
+    Number,
+    Range,
+    Size,
+    Text,
+    Version,
+    Versions,
+)
 
 Mode = Literal["read", "write"]
 """How to lock: who has it to write excludes all others; who has it to read, only writers."""
@@ -28,6 +40,7 @@ Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 State = Literal["granted", "waiting", "gone"]
 Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
 Place = int | Fraction
+"""Of a request in its order; each of its two numbers has `PLACE_BITS` at most."""
 RequestKey = tuple[str, int]
 
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
@@ -92,9 +105,9 @@ class AgentId(NamedTuple):
         serial: That serial number.
     """
 
-    created: int
-    node: str
-    serial: int
+    created: Created
+    node: Name
+    serial: Annotated[int, Range(0, (1 << 12) - 1)]
 
     def __str__(self) -> str:
         return f"agent-{self.serial}@{self.node}"
@@ -119,17 +132,17 @@ class RequestRecord(NamedTuple):
         version: Version of its last change; of two records of a request the larger is newer.
     """
 
-    node: str
-    number: int
+    node: Name
+    number: Number
     agent: AgentId
-    client: str
+    client: Text
     lock_id: LockId
     mode: Mode
     state: State
     place: Place
-    since: int
+    since: Version
     blocked: bool
-    version: int
+    version: Version
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RequestRecord:
         return self
@@ -176,10 +189,10 @@ class Deadlock(NamedTuple):
 
     agent: AgentId
     lock_id: LockId
-    node: str
+    node: Name
     action: Literal["surrendered", "aborted"]
-    cycle: tuple[Edge, ...]
-    rule: str
+    cycle: Annotated[tuple[Edge, ...], Size(MOST_RECORDS)]
+    rule: Text
 
     @property
     def lock(self) -> tuple[LockId, str]:
@@ -236,7 +249,7 @@ class LockResult(NamedTuple):
     """
 
     status: Status
-    deadlocks: tuple[Deadlock, ...]
+    deadlocks: Annotated[tuple[Deadlock, ...], Size(100)]
 
 
 class Notification(NamedTuple):
@@ -281,12 +294,12 @@ class LockInfo(NamedTuple):
 
     lock_id: LockId
     mode: Mode
-    nodes: tuple[str, ...]
+    nodes: Names
     require: Require
-    granted: tuple[str, ...]
+    granted: Names
     held: bool
     acknowledged: bool
-    versions: tuple[int, ...]
+    versions: Versions
 
     @property
     def claimed(self) -> bool:
@@ -309,12 +322,12 @@ class Contender(NamedTuple):
     """
 
     agent: AgentId
-    client: str
+    client: Text
     lock_id: LockId
     mode: Mode
     granted: bool
-    version: int
-    number: int = 0
+    version: Version
+    number: Number = 0
     place: Place = 0
 
 
@@ -329,9 +342,9 @@ class View(NamedTuple):
     """
 
     lock_id: LockId
-    node: str
-    requests: tuple[Contender, ...]
-    version: int
+    node: Name
+    requests: Annotated[tuple[Contender, ...], Size(MOST_RECORDS)]
+    version: Version
 
     @property
     def holders(self) -> tuple[Contender, ...]:

@@ -45,6 +45,7 @@ from locks import InvalidOption, MisuseError, Node
 from locks.errors import assert_never
 from locks.ownership.agreements import OWNERSHIP
 from locks.ownership.messages import (
+    MOST_GROUPS,
     Agree,
     AgreementFailed,
     FromWorker,
@@ -79,7 +80,6 @@ __all__ = ["Ownership"]
 
 logger = logging.getLogger("locks")
 
-MOST_GROUPS = 1 << 15  # what one worker owns must fit into one message
 Ref = pykka.ActorRef[Any]
 Heard = FromWorker | Agreed | AgreementFailed
 

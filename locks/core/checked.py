@@ -1,8 +1,8 @@
 """Messages that come from a program, checked field by field.
 
 Lock servers and agents are Pykka actors, so a program can tell them whatever it likes. A message is a
-named tuple, and the annotations of its fields say what it is made of. From them one function is made for
-each type, once, at import: it returns the value, with lock ids in their canonical form, or raises
+named tuple, and the annotations of its fields say what it is made of, and how large it may be
+(`locks.ranges`). From them one function is made for each type, once, at import: it returns the value, with lock ids in their canonical form, or raises
 `MisuseError`. So a new message or a new field needs nothing here, unless it has a type that is not in
 the table below; then the import fails and says which.
 
@@ -14,18 +14,17 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from fractions import Fraction
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from locks.core.messages import AgentMessage, ServerMessage
 from locks.errors import MisuseError
 from locks.lock_ids import check_lock_id, shown
 from locks.model import AgentId, LockId, Place
+from locks.ranges import PLACE_BITS, Range, Size
 
 __all__ = ["check_agent_id", "check_agent_message", "check_server_message"]
 
 Check = Callable[[Any], Any]
-
-BITS = 64  # of a number in a message, and its sign: versions, numbers of requests, times
 
 
 class _Wrong(Exception):
@@ -41,16 +40,29 @@ def _exactly(kind: type) -> Check:
     return check
 
 
-def _number(value: Any) -> Any:
-    if type(value) is not int or value.bit_length() > BITS:
-        raise _Wrong(f"{shown(value)} should be an int of at most {BITS} bits")
-    return value
+def _number(bound: Range) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not int or not bound.least <= value <= bound.most:
+            raise _Wrong(f"{shown(value)} should be an int {bound}")
+        return value
+
+    return check
+
+
+def _text(bound: Size) -> Check:
+    def check(value: Any) -> Any:
+        if type(value) is not str or len(value) > bound.most:
+            raise _Wrong(f"{shown(value)} should be a str of at most {bound.most:,} characters")
+        return value
+
+    return check
 
 
 def _place(value: Any) -> Any:
-    if type(value) is not Fraction:
-        return _number(value)
-    _number(value.denominator)
+    numbers = (value.numerator, value.denominator) if type(value) is Fraction else (value,)
+    for number in numbers:
+        if type(number) is not int or number.bit_length() > PLACE_BITS:
+            raise _Wrong(f"{shown(value)} should be a number of at most {PLACE_BITS} bits")
     return value
 
 
@@ -60,8 +72,6 @@ def _anything(value: Any) -> Any:
 
 # What the fields of messages are made of, besides named tuples, tuples and words.
 _CHECKS: dict[Any, Check] = {
-    int: _number,
-    str: _exactly(str),
     bool: _exactly(bool),
     NoneType: _exactly(NoneType),
     LockId: check_lock_id,
@@ -93,10 +103,10 @@ def _one_of(checks: list[Check]) -> Check:
     return check
 
 
-def _many(each: Check) -> Check:
+def _many(each: Check, bound: Size) -> Check:
     def check(value: Any) -> Any:
-        if type(value) is not tuple:
-            raise _Wrong(f"{shown(value)} should be a tuple")
+        if type(value) is not tuple or len(value) > bound.most:
+            raise _Wrong(f"{shown(value)} should be a tuple of at most {bound.most:,}")
         return tuple([each(part) for part in value])
 
     return check
@@ -127,23 +137,35 @@ def _check_of(kind: Any) -> Check:
     if found is not None:
         return found
     origin, args = get_origin(kind), get_args(kind)
-    if hasattr(kind, "_fields"):
-        hints = get_type_hints(kind)
+    if origin is Annotated:
+        made = _bounded(kind)
+    elif hasattr(kind, "_fields"):
+        hints = get_type_hints(kind, include_extras=True)
         names = list(kind._fields)
         made = _parts(kind, names, [_check_of(hints[name]) for name in names])
     elif origin is Literal:
         made = _word(*args)
     elif origin in (Union, UnionType):
         made = _one_of([_check_of(each) for each in sorted(args, key=lambda a: a is not NoneType)])
-    elif origin is tuple and args[-1] is Ellipsis:
-        made = _many(_check_of(args[0]))
-    elif origin is tuple:
+    elif origin is tuple and args[-1] is not Ellipsis:
         names = [f"part {number}" for number in range(1, len(args) + 1)]
         made = _parts(kind, names, [_check_of(each) for each in args])
     else:
-        raise TypeError(f"there is no check for the type {kind} of a message's field")
+        raise TypeError(f"there is no check, or no bound, for the type {kind} of a message's field")
     _CHECKS[kind] = made
     return made
+
+
+def _bounded(kind: Any) -> Check:
+    """The check of a type that says how large its values may be."""
+    base, bound = get_args(kind)[:2]
+    if base is int and isinstance(bound, Range):
+        return _number(bound)
+    if base is str and isinstance(bound, Size):
+        return _text(bound)
+    if get_origin(base) is tuple and isinstance(bound, Size):
+        return _many(_check_of(get_args(base)[0]), bound)
+    raise TypeError(f"there is no check for the type {kind} of a message's field")
 
 
 def _checks_of(union: Any) -> dict[type, Check]:

@@ -7,7 +7,7 @@ machines take in, `ServerEffect` and `AgentEffect` all that they may ask for; bo
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from locks.errors import LockLost
 from locks.model import (
@@ -20,6 +20,11 @@ from locks.model import (
     RequestRecord,
     View,
 )
+from locks.ranges import MOST_RECORDS, Name, Number, Size, Text, Version
+
+Records = Annotated[tuple[RequestRecord, ...], Size(MOST_RECORDS)]
+End = tuple[Number, Version]
+"""Of an edge: a request's number, and its `since`."""
 
 # --- Messages to a lock server ------------------------------------------------------------------
 
@@ -28,7 +33,7 @@ class Request(NamedTuple):
     """Ask for a lock; with what the agent does at other nodes (see `StandingElsewhere`)."""
 
     agent: AgentId
-    client: str
+    client: Text
     lock_id: LockId
     mode: Mode
     requests_elsewhere: bool = False
@@ -58,8 +63,8 @@ class Surrender(NamedTuple):
 
     agent: AgentId
     lock_id: LockId
-    waiter: tuple[int, int] | None = None
-    holder: tuple[int, int] | None = None
+    waiter: End | None = None
+    holder: End | None = None
     report: Deadlock | None = None
 
     @property
@@ -103,8 +108,8 @@ class RaiseVersion(NamedTuple):
 
     agent: AgentId
     lock_id: LockId
-    since: int
-    version: int
+    since: Version
+    version: Version
 
 
 class Watch(NamedTuple):
@@ -143,8 +148,8 @@ class RequestStates(NamedTuple):
     a deadlock.
     """
 
-    node: str
-    records: tuple[RequestRecord, ...]
+    node: Name
+    records: Records
 
 
 class Released(NamedTuple):
@@ -156,9 +161,9 @@ class Released(NamedTuple):
         records: The agent's requests on exactly this id that are still in the table.
     """
 
-    node: str
+    node: Name
     lock_id: LockId
-    records: tuple[RequestRecord, ...]
+    records: Records
 
 
 class VersionRaised(NamedTuple):
@@ -172,10 +177,10 @@ class VersionRaised(NamedTuple):
         done: Whether the grant was still there, and all later versions are larger.
     """
 
-    node: str
+    node: Name
     lock_id: LockId
-    since: int
-    version: int
+    since: Version
+    version: Version
     done: bool
 
 
@@ -191,11 +196,11 @@ class Surrendered(NamedTuple):
         version: The table's version; a request of the edge that is not in `records` is gone.
     """
 
-    node: str
+    node: Name
     message: Surrender
     done: bool
-    records: tuple[RequestRecord, ...]
-    version: int
+    records: Records
+    version: Version
 
 
 class Resolved(NamedTuple):
@@ -210,7 +215,7 @@ class Resolved(NamedTuple):
     """
 
     report: Deadlock
-    records: tuple[RequestRecord, ...]
+    records: Records
 
 
 class Knowledge(NamedTuple):
@@ -224,7 +229,7 @@ class Knowledge(NamedTuple):
     """
 
     sender: AgentId
-    records: tuple[RequestRecord, ...]
+    records: Records
     forgot: bool = False
 
 

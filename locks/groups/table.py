@@ -28,6 +28,7 @@ from collections.abc import Hashable, Iterable
 from typing import Annotated, NamedTuple
 
 from locks.errors import assert_never
+from locks.ranges import Size
 
 __all__ = [
     "AnyGroup",
@@ -49,6 +50,8 @@ __all__ = [
 
 AnyGroup = Annotated[Hashable, "group"]  # told apart for the wire, which knows what they are
 AnyMember = Annotated[Hashable, "member"]
+MOST = 100_000  # groups, or members of a group, in one message: as many as a term may have
+Members = Annotated[tuple[AnyMember, ...], Size(MOST)]
 
 
 class Discover(NamedTuple):
@@ -62,21 +65,21 @@ class Sync(NamedTuple):
         groups: Each group with its members; one that has joined several times is listed as often.
     """
 
-    groups: tuple[tuple[AnyGroup, tuple[AnyMember, ...]], ...]
+    groups: Annotated[tuple[tuple[AnyGroup, Members], ...], Size(MOST)]
 
 
 class Join(NamedTuple):
     """To a peer: members of mine have joined a group."""
 
     group: AnyGroup
-    members: tuple[AnyMember, ...]
+    members: Members
 
 
 class Leave(NamedTuple):
     """To a peer: each of these members of mine has left each of these groups once."""
 
-    members: tuple[AnyMember, ...]
-    groups: tuple[AnyGroup, ...]
+    members: Members
+    groups: Annotated[tuple[AnyGroup, ...], Size(MOST)]
 
 
 Message = Discover | Sync | Join | Leave

@@ -19,7 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, get_args
 
 from locks.errors import InvalidOption, MisuseError, assert_never
-from locks.groups.table import AnyGroup, AnyMember, Discover, Join, Leave, Message, Sync
+from locks.groups.table import AnyGroup, Discover, Join, Leave, Members, Message, Sync
 from locks.lock_ids import shown
 from locks.otp import etf
 from locks.otp.etf_decode import constant
@@ -149,11 +149,10 @@ def _to_members(term: Any, peer: Pid) -> tuple[Pid, ...]:
 
 # The fields of a message follow a tag and the peer. What members are is said to `pack` by a function,
 # and checked by `unpack` for the peer.
-_MEMBERS = tuple[AnyMember, ...]
 _CHANGES = Forms(
-    {AnyGroup: Form(_value, _to_key), _MEMBERS: Form(_one_or_more, _to_members, in_context=True)}
+    {AnyGroup: Form(_value, _to_key), Members: Form(_one_or_more, _to_members, in_context=True)}
 )
-_CONTENT = _CHANGES.but({_MEMBERS: Form(_pids, _to_members, in_context=True)})
+_CONTENT = _CHANGES.but({Members: Form(_pids, _to_members, in_context=True)})
 _FORMS = {
     kind: (_CONTENT if kind is Sync else _CHANGES).message(kind) for kind in get_args(Message)
 }

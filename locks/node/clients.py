@@ -13,6 +13,7 @@ from gevent import monkey
 from locks.errors import InvalidOption
 from locks.model import Notification
 from locks.otp.remote import RemoteRef
+from locks.ranges import LONGEST_TEXT
 from locks.runtime import Client, tell
 from locks.wire import pack_notification
 
@@ -25,7 +26,11 @@ Inbox = Callable[[Notification], object]
 
 
 def name_of(client: Client) -> str:
-    """A name of a client that a person can read."""
+    """A name of a client that a person can read; never longer than a message has room for."""
+    return _name_of(client)[:LONGEST_TEXT]
+
+
+def _name_of(client: Client) -> str:
     if isinstance(client, RemoteRef):
         return str(client)
     if isinstance(client, pykka.ActorRef):

@@ -31,11 +31,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from locks.errors import OperatingError
+from locks.lock_ids import shown
 from locks.otp.etf import encode
 from locks.otp.etf_decode import DEFAULT, DecodeError, Limits, decode_from
 from locks.otp.terms import Atom, Pid, Reference
 
 __all__ = [
+    "BadMessage",
     "DemonitorP",
     "Exit",
     "Exit2",
@@ -52,8 +55,21 @@ __all__ = [
     "UnlinkId",
     "UnlinkIdAck",
     "Unsupported",
+    "brief",
     "parse",
 ]
+
+BRIEF = 200  # characters of what another node has sent, where an error shows it
+
+
+class BadMessage(OperatingError):
+    """Another node has sent something that it must not send: a wrong field, or in another's name."""
+
+
+def brief(term: Any) -> str:
+    """A term as an error shows it; never much of it."""
+    return shown(term)[:BRIEF]
+
 
 PASS_THROUGH = b"p"
 UNUSED = Atom("")
@@ -313,7 +329,7 @@ def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
         raise DecodeError(f"a frame begins with {frame[:1]!r}, and not with b'p' (pass through)")
     control, end = decode_from(frame, 1, limits)
     if type(control) is not tuple or not control or type(control[0]) is not int:
-        raise DecodeError(f"a control message is no tuple with an operation: {control!r:.200}")
+        raise DecodeError(f"a control message is no tuple with an operation: {brief(control)}")
     form = _FORMS.get(control[0])
     message: Message
     if form is None:
@@ -323,19 +339,19 @@ def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
     else:
         parts, has_message, build = form
         if len(control) != len(parts) + 1:
-            raise DecodeError(f"a control message has too few or too many parts: {control!r:.200}")
+            raise DecodeError(f"a control message has too few or too many parts: {brief(control)}")
         fields = []
         for check, value in zip(parts, control[1:], strict=True):
             if check is not _dropped:
                 fields.append(check(value))
                 if fields[-1] is _WRONG:
-                    raise DecodeError(f"a control message has a wrong part: {control!r:.200}")
+                    raise DecodeError(f"a control message has a wrong part: {brief(control)}")
         if has_message:
             payload, end = decode_from(frame, end, limits)
             fields.append(payload)
         message = build(*fields)
     if end != len(frame):
-        raise DecodeError(f"{len(frame) - end} bytes follow a control message: {control!r:.200}")
+        raise DecodeError(f"{len(frame) - end} bytes follow a control message: {brief(control)}")
     return message
 
 
@@ -395,7 +411,7 @@ def _spawn_request(*fields: Any) -> SpawnRequest:
     if type(request.arguments) is not list or len(request.arguments) != request.mfa[2]:
         raise DecodeError(
             f"a function of {request.mfa[2]} arguments is to be called with "
-            f"{request.arguments!r:.200}"
+            f"{brief(request.arguments)}"
         )
     return request
 

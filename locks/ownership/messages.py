@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
+from locks.ranges import Number, Size, Version
+
 __all__ = [
     "Agree",
     "AgreementFailed",
@@ -36,8 +38,10 @@ __all__ = [
 ]
 
 
+MOST_GROUPS = 1 << 15  # of workers on several nodes: what one owns must fit into one message
 AnyWorker = Annotated[Any, "worker"]  # told apart for the wire, which knows what they are
 Group = Annotated[int, "group"]
+Groups = Annotated[tuple[Group, ...], Size(MOST_GROUPS)]
 Owned = Annotated[Mapping[int, int], "the token of each group"]
 
 
@@ -71,13 +75,13 @@ class Report(NamedTuple):
     """
 
     owned: Owned
-    agreements: int
+    agreements: Number
 
 
 class GroupsReleased(NamedTuple):
     """Groups that were asked back are let go."""
 
-    groups: tuple[Group, ...]
+    groups: Groups
 
 
 ToSession = Report | GroupsReleased | Leaving
@@ -96,23 +100,23 @@ class Grant(NamedTuple):
     """These groups are your own from now on."""
 
     worker: AnyWorker
-    groups: tuple[Group, ...]
-    token: int
+    groups: Groups
+    token: Version
 
 
 class Revoke(NamedTuple):
     """Release these groups, after the tasks at hand."""
 
     worker: AnyWorker
-    groups: tuple[Group, ...]
+    groups: Groups
 
 
 class Renew(NamedTuple):
     """These groups stay your own; their token is larger from now on."""
 
     worker: AnyWorker
-    groups: tuple[Group, ...]
-    token: int
+    groups: Groups
+    token: Version
 
 
 class Closed(NamedTuple):

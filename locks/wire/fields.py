@@ -2,9 +2,11 @@
 
 A message is a named tuple, and the annotations of its fields say what it is made of. For each type
 that occurs there is one `Form`: a function that makes a term of a value, and one that makes a value
-of a term and checks all of it. `Forms` is a table of them. From it the two functions of each message
+of a term and checks all of it: types, and the ranges and sizes that the annotations give
+(`locks.ranges`). `Forms` is a table of them. From it the two functions of each message
 are made, once, at import. So a new message or a new field needs nothing here, unless it has a type
-that is not in the table; then the import fails and says which.
+that is not in the table, or a number, a text or a tuple without a bound; then the import fails and says
+which.
 
 The functions are made as source text without loops, as `collections.namedtuple` and `dataclasses`
 make theirs: functions that go through a list of fields take 0.6 µs more for a `Request`, each way,
@@ -33,33 +35,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from locks.errors import OperatingError
+from locks.otp.control import BadMessage, brief
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom
+from locks.ranges import Range, Size
 
-__all__ = ["BadMessage", "Form", "Forms", "parts", "tag_of", "words"]
+__all__ = ["BadMessage", "Form", "Forms", "brief", "parts", "tag_of", "words"]
 
-PLAIN = (int, str, bool)  # types whose values are terms
 _numbers = count()  # of the texts
-
-
-class BadMessage(OperatingError):
-    """Another node has sent something that is not one of our messages."""
-
-
-def check(value: Any, kind: type[Any]) -> Any:
-    """Return a value if it is of exactly this type."""
-    if type(value) is not kind:
-        raise BadMessage(f"{value!r} should be a {kind.__name__}")
-    return value
 
 
 def parts(term: Any, count: int) -> tuple[Any, ...]:
     """Take a tuple of so many parts apart."""
     if type(term) is not tuple or len(term) != count:
-        raise BadMessage(f"{term!r} should be a tuple of {count}")
+        raise BadMessage(f"{brief(term)} should be a tuple of {count}")
     return term
 
 
@@ -84,7 +75,7 @@ def words(kind: Any) -> Form:
     def unpack(term: Any) -> Any:
         if type(term) is Atom and term.name in atoms:
             return term.name
-        raise BadMessage(f"{term!r} should be one of {', '.join(atoms)}")
+        raise BadMessage(f"{brief(term)} should be one of {', '.join(atoms)}")
 
     return Form(atoms.__getitem__, unpack)
 
@@ -98,8 +89,9 @@ class Forms:
     """A table: the forms of some types, and of all that is made of these.
 
     Args:
-        given: Types with their forms. None is needed for `int`, `str`, `bool`, `Any` and words
-            (`Literal`), nor for tuples, named tuples and optional values of what has a form.
+        given: Types with their forms. None is needed for `bool`, `Any` and words (`Literal`), for `int`
+            with a `Range`, `str` and tuples with a `Size`, nor for tuples of a fixed length, named
+            tuples and optional values of what has a form.
     """
 
     def __init__(self, given: Mapping[Any, Form]) -> None:
@@ -127,6 +119,42 @@ class Forms:
         return _Text(self, kind, head).form()
 
 
+class _Plain(NamedTuple):
+    """A type whose values are terms: what such a value is, in words and as an expression."""
+
+    words: str
+    test: str  # with `{}` for the value
+
+
+def _plain(kind: Any) -> _Plain | None:
+    """What is to be checked of a plain value; `None` of other types."""
+    if kind is bool:
+        return _Plain("a bool", "type({}) is bool")
+    if get_origin(kind) is not Annotated:
+        return None
+    base, bound = get_args(kind)[:2]
+    if base is int and isinstance(bound, Range):
+        test = f"type({{}}) is int and {bound.least} <= {{}} <= {bound.most}"
+        return _Plain(f"an int {bound}", test)
+    if base is str and isinstance(bound, Size):
+        test = f"type({{}}) is str and len({{}}) <= {bound.most}"
+        return _Plain(f"a str of at most {bound.most} characters", test)
+    return None
+
+
+def _test(plain: _Plain, value: str) -> str:
+    return plain.test.replace("{}", value)
+
+
+def _sized(kind: Any) -> tuple[Any, int] | None:
+    """What the elements of a tuple of any length are, and how many it has at most; or `None`."""
+    if get_origin(kind) is Annotated:
+        base, bound = get_args(kind)[:2]
+        if get_args(base)[-1:] == (Ellipsis,) and isinstance(bound, Size):
+            return get_args(base)[0], bound.most
+    return None
+
+
 class _Text:
     """The text of the two functions of a type, and what the names in it stand for."""
 
@@ -134,7 +162,7 @@ class _Text:
         self._forms = forms
         self._kind = kind
         self._head = {f"head{number}": part for number, part in enumerate(head)}
-        self._names = {**self._head, "kind": kind, "check": check, "wrong": _wrong}
+        self._names = {**self._head, "kind": kind, "wrong": _wrong, "too_long": _too_long}
         self._called: dict[Any, int] = {}
 
     def form(self) -> Form:
@@ -147,23 +175,31 @@ class _Text:
         return Form(self._names["pack"], self._names["unpack"], in_context=True)
 
     def _as_a_whole(self) -> str:
+        plain = self._plain(self._kind)
+        self._names["fields"] = {} if plain is None else {"": plain}
+        check = "" if plain is None else f"if not ({_test(plain, 'term')}):"
+        body = f"{check}\n        raise wrong(term, kind, (term,), fields)" if plain else ""
+        value = "term" if plain else self._expression("unpack", "term", self._kind)
         return f"""\
 def pack(value, context=None):
     return {self._expression("pack", "value", self._kind)}
 
 def unpack(term, context=None):
-    return {self._expression("unpack", "term", self._kind)}
+    {body}
+    return {value}
 """
 
     def _by_field(self, fields: dict[str, Any]) -> str:
-        plain = [name for name, kind in fields.items() if self._is_plain(kind)]
+        plain = {name: self._plain(kind) for name, kind in fields.items()}
+        self._names["fields"] = plain
         terms = [self._expression("pack", name, kind) for name, kind in fields.items()]
         values = [
-            name if name in plain else self._expression("unpack", name, kind)
+            name if plain[name] else self._expression("unpack", name, kind)
             for name, kind in fields.items()
         ]
-        is_plain = " and ".join(f"type({name}) is {fields[name].__name__}" for name in plain)
-        or_wrong = f"if not ({is_plain}):\n        raise wrong(term, kind)" if plain else ""
+        is_plain = " and ".join(_test(each, name) for name, each in plain.items() if each)
+        raise_wrong = f"raise wrong(term, kind, {_tuple(fields)}, fields)"
+        or_wrong = f"if not ({is_plain}):\n        {raise_wrong}" if is_plain else ""
         return f"""\
 def pack(value, context=None):
     {_tuple(fields)} = value
@@ -177,8 +213,8 @@ def unpack(term, context=None):
     return {"kind" if hasattr(self._kind, "_fields") else ""}{_tuple(values)}
 """
 
-    def _is_plain(self, kind: Any) -> bool:
-        return kind in PLAIN and kind not in self._forms.given
+    def _plain(self, kind: Any) -> _Plain | None:
+        return None if kind in self._forms.given else _plain(kind)
 
     def _expression(self, verb: Literal["pack", "unpack"], value: str, kind: Any) -> str:
         """The term of a value, or the value of a term."""
@@ -187,19 +223,26 @@ def unpack(term, context=None):
             return self._call(verb, value, kind)
         if kind is Any:
             return value
-        if kind in PLAIN:
-            return value if verb == "pack" else f"check({value}, {kind.__name__})"
+        if _plain(kind):
+            return value if verb == "pack" else self._call(verb, value, kind)
         if origin in (Union, UnionType) and len(args) == 2 and NoneType in args:
             inner = self._expression(verb, value, args[args[0] is NoneType])
             return f"None if {value} is None else {inner}"
-        if origin is tuple and args[-1] is Ellipsis:
-            each = self._expression(verb, "each", args[0])
+        sized = _sized(kind)
+        if sized is not None:
+            each = self._expression(verb, "each", sized[0])
             if verb == "pack":
                 return f"[{each} for each in {value}]"
-            return f"tuple([{each} for each in check({value}, list)])"
-        if origin in (tuple, Literal) or hasattr(kind, "_fields"):
+            is_list = f"type({value}) is list and len({value}) <= {sized[1]}"
+            there = f"({value} if {is_list} else too_long({value}, {sized[1]}))"
+            return f"tuple([{each} for each in {there}])"
+        of_fixed_length = origin is tuple and args[-1:] != (Ellipsis,)
+        if of_fixed_length or origin is Literal or hasattr(kind, "_fields"):
             return self._call(verb, value, kind)
-        raise TypeError(f"{self._kind} has a field of the type {kind}, for which there is no form")
+        raise TypeError(
+            f"{self._kind} has a field of the type {kind}, for which there is no form, or no bound: "
+            "a number needs a Range, a text or a tuple a Size (locks.ranges)"
+        )
 
     def _call(self, verb: Literal["pack", "unpack"], value: str, kind: Any) -> str:
         """A call of the function of a form."""
@@ -227,5 +270,23 @@ def _tuple(items: Iterable[str]) -> str:
     return f"({''.join(f'{item}, ' for item in items)[:-1]})"
 
 
-def _wrong(term: Any, kind: Any) -> BadMessage:
-    return BadMessage(f"{term!r} should be a {getattr(kind, '__name__', kind)}")
+def _wrong(
+    term: Any,
+    kind: Any,
+    values: tuple[Any, ...] = (),
+    fields: Mapping[str, _Plain | None] | None = None,
+) -> BadMessage:
+    """What is wrong with a term: one of its fields, or all of it."""
+    for value, (name, plain) in zip(values, (fields or {}).items(), strict=False):
+        if plain is not None and not eval(_test(plain, "value"), {"value": value}):
+            where = f" ({name[:-1]} of a {_name(kind)})" if name else ""
+            return BadMessage(f"{brief(value)} should be {plain.words}{where}")
+    return BadMessage(f"{brief(term)} should be a {_name(kind)}")
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind))
+
+
+def _too_long(term: Any, most: int) -> list[Any]:
+    raise BadMessage(f"{brief(term)} should be a list of at most {most:,} elements")

@@ -11,10 +11,30 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidLockId
-from locks.model import AgentId, LockId, Mode, Place, RequestRecord, State, check_lock_id
+from locks.model import (
+    HELD_UP,
+    AgentId,
+    LockId,
+    Mode,
+    Place,
+    RequestRecord,
+    State,
+    check_lock_id,
+)
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Pid
-from locks.wire.fields import BadMessage, Form, Forms
+from locks.ranges import (
+    LONGEST_NAME,
+    LONGEST_TEXT,
+    NUMBER,
+    PLACE_BITS,
+    Created,
+    Name,
+    Number,
+    Version,
+)
+from locks.wire.fields import BadMessage, Form, Forms, brief
+from locks.wire.versions import check_version
 
 __all__ = [
     "FORMS",
@@ -30,6 +50,7 @@ __all__ = [
     "mode_term",
     "pid_of",
     "record_term",
+    "to_known_lock_id",
     "to_lock_id",
     "to_mode",
     "to_record",
@@ -39,6 +60,7 @@ LOCK_SERVER = "locks_server"
 OURS = constant("$locks")
 SERIAL_BITS = 12  # of an agent's `created`: its serial number; those above are microseconds
 SERIAL_MASK = (1 << SERIAL_BITS) - 1
+MOST_PLACE = 1 << PLACE_BITS
 
 
 def is_ours(term: Any) -> bool:
@@ -67,7 +89,7 @@ def pid_of(agent: AgentId, creation: int = 0) -> Pid:
 def _to_agent(term: Any) -> AgentId:
     """An agent, by its pid."""
     if type(term) is not Pid:
-        raise BadMessage(f"{term!r} should be a pid")
+        raise BadMessage(f"{brief(term)} should be a pid")
     return agent_of(term)
 
 
@@ -75,13 +97,23 @@ def _to_agent(term: Any) -> AgentId:
 
 
 def to_lock_id(term: Any) -> LockId:
-    """A lock id, from a list of what can be a key."""
+    """A lock id that another node may ask for, from a list of what can be a key."""
     if type(term) is not list or not term:
-        raise BadMessage(f"{term!r} should be a list that is not empty")
+        raise BadMessage(f"{brief(term)} should be a list that is not empty")
     try:
         return check_lock_id(tuple(term))
     except InvalidLockId as error:
         raise BadMessage(str(error)) from None
+
+
+_HELD_UP_REST = Forms({}).of(tuple[Name, Created, Number]).unpack
+
+
+def to_known_lock_id(term: Any) -> LockId:
+    """A lock id that another node may tell of; it may stand for a client's wait (`HELD_UP`)."""
+    if type(term) is list and len(term) == 4 and term[0] == HELD_UP:
+        return (HELD_UP, *_HELD_UP_REST(tuple(term[1:])))
+    return to_lock_id(term)
 
 
 def _place_term(place: Place) -> Any:
@@ -89,18 +121,25 @@ def _place_term(place: Place) -> Any:
 
 
 def _to_place(term: Any) -> Place:
-    if type(term) is int:
+    if type(term) is int and -MOST_PLACE < term < MOST_PLACE:
         return term
-    if type(term) is tuple and len(term) == 2 and all(type(n) is int for n in term) and term[1]:
-        return Fraction(*term)
-    raise BadMessage(f"{term!r} should be a place in an order")
+    if type(term) is tuple and len(term) == 2 and type(term[0]) is type(term[1]) is int:
+        above, below = term
+        if -MOST_PLACE < above < MOST_PLACE and 0 < below < MOST_PLACE:
+            return Fraction(above, below)
+    raise BadMessage(f"{brief(term)} should be a place in an order")
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 FORMS = Forms(
     {
         AgentId: Form(pid_of, _to_agent),
-        LockId: Form(list, to_lock_id),
+        LockId: Form(list, to_known_lock_id),
         Place: Form(_place_term, _to_place),
+        Version: Form(_same, check_version),
     }
 )
 mode_term, to_mode, _ = FORMS.of(Mode)
@@ -143,21 +182,26 @@ def record_term(record: RequestRecord, context: tuple[Any, AgentId | None]) -> t
     )
 
 
+def _is_known(term: Any) -> bool:
+    return type(term) is int and term == KNOWN
+
+
 def to_record(term: Any, context: Context) -> RequestRecord:
     """A record of a request."""
     if type(term) is not tuple or len(term) != 11:
-        raise BadMessage(f"{term!r} should be a request record")
+        raise BadMessage(f"{brief(term)} should be a request record")
     node, number, pid, client, lock_id, mode, state, place, since, blocked, version = term
     if not (
-        (type(node) is str or (node == KNOWN and context.node))
-        and type(number) is type(since) is type(version) is int
+        ((type(node) is str and len(node) <= LONGEST_NAME) or (_is_known(node) and context.node))
+        and type(number) is int
+        and 0 <= number <= NUMBER.most
         and type(blocked) is bool
         and (
-            (type(pid) is Pid and type(client) is str)
-            or (pid == client == KNOWN and context.receiver is not None)
+            (type(pid) is Pid and type(client) is str and len(client) <= LONGEST_TEXT)
+            or (_is_known(pid) and _is_known(client) and context.receiver is not None)
         )
     ):
-        raise BadMessage(f"{term!r} should be a request record")
+        raise BadMessage(f"{brief(term)} should be a request record")
     if type(pid) is Pid:
         agent = agent_of(pid)
     else:
@@ -168,11 +212,11 @@ def to_record(term: Any, context: Context) -> RequestRecord:
         number,
         agent,
         client,
-        to_lock_id(lock_id),
+        to_known_lock_id(lock_id),
         to_mode(mode),
         _to_state(state),
-        place if type(place) is int else _to_place(place),
-        since,
+        place if type(place) is int and -MOST_PLACE < place < MOST_PLACE else _to_place(place),
+        check_version(since),
         blocked,
-        version,
+        check_version(version),
     )

@@ -23,11 +23,22 @@ from locks.core.messages import (
     Surrender,
     VersionRaised,
 )
-from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord
+from locks.model import AgentId, Deadlock, LockId, Mode, Place, RequestRecord
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom, Pid
-from locks.wire.fields import BadMessage, Form, Forms, tag_of
-from locks.wire.forms import FORMS, OURS, SERIAL_MASK, Context, mode_term, record_term, to_record
+from locks.ranges import LONGEST_NAME, Name, Number, Version
+from locks.wire.fields import BadMessage, Form, Forms, brief, tag_of
+from locks.wire.forms import (
+    FORMS,
+    OURS,
+    SERIAL_MASK,
+    Context,
+    mode_term,
+    record_term,
+    to_lock_id,
+    to_record,
+)
+from locks.wire.versions import ASKED, check_version
 
 __all__ = ["pack", "unpack_to_agent", "unpack_to_server"]
 
@@ -42,21 +53,21 @@ TAGS: dict[type[Any], str] = {  # of the classes that are not called so on the w
 def _own_agent(number: Any, node: str) -> AgentId:
     """An agent of the node that sent the message: it speaks for its own agents only."""
     if type(number) is not int or not 0 <= number < 1 << 64:
-        raise BadMessage(f"{number!r} should be the number of an agent")
+        raise BadMessage(f"{brief(number)} should be the number of an agent")
     return AgentId(number, node, number & SERIAL_MASK)
 
 
 def _own_watcher(term: Any, node: str) -> Pid:
     """A process of the node that sent the message, which watches a lock id."""
     if type(term) is not Pid or term.node != node:
-        raise BadMessage(f"{term!r} should be the pid of a watcher")
+        raise BadMessage(f"{brief(term)} should be the pid of a watcher")
     return term
 
 
 def _receiver(number: Any, context: Context) -> AgentId:
     """The agent that gets the message: it is told only of surrenders of its own."""
     if context.receiver is None or number != context.receiver.created:
-        raise BadMessage(f"an answer to a surrender of another agent, {number!r}")
+        raise BadMessage(f"an answer to a surrender of another agent, {brief(number)}")
     return context.receiver
 
 
@@ -64,9 +75,16 @@ def _by_number(unpack: Callable[[Any, Any], AgentId]) -> Form:
     return Form(lambda agent, _: agent.created, unpack, in_context=True)
 
 
+def _asked(term: Any) -> int:
+    """A version that a lock server is asked to raise its own to."""
+    return check_version(term, ASKED)
+
+
 REPORT = FORMS.of(Deadlock)  # whole for everybody
 TO_SERVERS = FORMS.but(
     {
+        LockId: Form(list, to_lock_id),
+        Version: Form(lambda version: version, _asked),
         AgentId: _by_number(_own_agent),
         Hashable: Form(lambda watcher, _: watcher, _own_watcher, in_context=True),
         Deadlock: REPORT,
@@ -97,7 +115,7 @@ _UNPACK_TO_AGENT = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}
 # --- A request that has just been granted: the most frequent message has a form of its own -------
 
 GRANTED = constant("granted")
-_granted_form = FORMS.message(tuple[str, int, LockId, Mode, int, int], OURS, GRANTED)
+_granted_form = FORMS.message(tuple[Name, Number, LockId, Mode, Place, Version], OURS, GRANTED)
 
 
 def _granted(at: str, record: RequestRecord, receiver: AgentId | None) -> tuple[Any, ...] | None:
@@ -168,6 +186,8 @@ def unpack_to_agent(term: tuple[Any, ...], receiver: AgentId, client: str) -> Ag
         BadMessage: It stands for none.
     """
     node = term[2] if len(term) > 2 and type(term[2]) is str else ""
+    if len(node) > LONGEST_NAME:
+        raise BadMessage(f"{brief(node)} should be the name of a node")
     unpack = _unpacker(_UNPACK_TO_AGENT, term)
     message: AgentMessage = unpack(term, Context(node, receiver, client))
     return message
@@ -176,5 +196,5 @@ def unpack_to_agent(term: tuple[Any, ...], receiver: AgentId, client: str) -> Ag
 def _unpacker(unpackers: dict[str, Callable[..., Any]], term: tuple[Any, ...]) -> Any:
     found = unpackers.get(term[1].name) if type(term[1]) is Atom else None
     if found is None:
-        raise BadMessage(f"there is no message {term[1]!r} to whom it was sent")
+        raise BadMessage(f"there is no message {brief(term[1])} to whom it was sent")
     return found

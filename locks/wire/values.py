@@ -6,8 +6,9 @@ views to watchers on other nodes, and answer them what they know about agents of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from locks.core.messages import Records
 from locks.errors import assert_never
 from locks.model import (
     AgentId,
@@ -21,7 +22,8 @@ from locks.model import (
 )
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom
-from locks.wire.fields import BadMessage
+from locks.ranges import MOST_RECORDS, Size, Version
+from locks.wire.fields import BadMessage, brief
 from locks.wire.forms import FORMS, OURS, Context
 from locks.wire.messages import TO_AGENTS
 
@@ -40,8 +42,9 @@ __all__ = [
     "unpack_view",
 ]
 
+Agents = Annotated[tuple[AgentId, ...], Size(MOST_RECORDS)]
 VIEW = constant("view")
-AGENTS = FORMS.of(tuple[AgentId, ...])
+AGENTS = FORMS.of(Agents)
 LOCKS_AGENT = Atom("locks_agent")
 
 
@@ -54,9 +57,9 @@ class About(NamedTuple):
         records: All that is related to their requests.
     """
 
-    version: int
-    agents: tuple[AgentId, ...]
-    records: tuple[RequestRecord, ...]
+    version: Version
+    agents: Agents
+    records: Records
 
 
 _ABOUT = TO_AGENTS.of(About)
@@ -96,7 +99,7 @@ def unpack_view(term: Any) -> View:
     """The view that a term stands for."""
     view: View = _VIEW.unpack(term)
     if term[:2] != (OURS, VIEW):
-        raise BadMessage(f"{term!r} should be a view")
+        raise BadMessage(f"{brief(term)} should be a view")
     return view
 
 
@@ -105,11 +108,11 @@ def pack_notification(news: Notification, agent: Any) -> tuple[Any, ...]:
     kind, value = news.kind, news.value
     match kind:
         case "have_all_locks":
-            value = FORMS.of(tuple[Deadlock, ...]).pack(value)
+            value = FORMS.of(Annotated[tuple[Deadlock, ...], Size(100)]).pack(value)
         case "lock_info":
             value = FORMS.of(RequestRecord).pack(value)
         case "lost":
-            value = FORMS.of(tuple[LockId, ...]).pack(value)
+            value = FORMS.of(Annotated[tuple[LockId, ...], Size(MOST_RECORDS)]).pack(value)
         case "waiting" | "no_locks" | "cannot_serve" | "nodeup" | "nodedown" | "token":
             pass
         case _:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple
 
+from locks.ranges import Number, Version
+
 __all__ = [
     "Affirm",
     "Announce",
@@ -33,54 +35,54 @@ Member = Hashable  # an instance of the election; the core compares them, and th
 class Announce(NamedTuple):
     """I lead you; `payload` is what `elected` has for its new followers."""
 
-    term: int
+    term: Version
     payload: Any
 
 
 class FromLeader(NamedTuple):
     """The leader broadcasts something."""
 
-    term: int
+    term: Version
     payload: Any
 
 
 class Affirm(NamedTuple):
     """I still lead you, with a new term from now on."""
 
-    term: int
+    term: Version
 
 
 class Resign(NamedTuple):
     """I do not lead any more."""
 
-    term: int
+    term: Version
 
 
 class YieldTo(NamedTuple):
     """The leader of this term gives its place to `heir`: everybody else stands last behind it."""
 
-    term: int
+    term: Version
     heir: Member
 
 
 class Forward(NamedTuple):
     """A call for the leader, from an instance that was asked to pass it on."""
 
-    number: int
+    number: Number
     request: Any
 
 
 class ForwardAnswer(NamedTuple):
     """The leader's answer to `Forward`."""
 
-    number: int
+    number: Number
     value: Any
 
 
 class NotTheLeader(NamedTuple):
     """The answer to `Forward` of one who does not lead: the call was not carried out."""
 
-    number: int
+    number: Number
 
 
 class LeaderCast(NamedTuple):

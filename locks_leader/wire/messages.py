@@ -14,7 +14,9 @@ from typing import Any, get_args
 import pykka
 
 from locks import Atom, MisuseError, RemoteError
+from locks.ranges import Version
 from locks.wire.fields import BadMessage, Form, Forms, tag_of
+from locks.wire.versions import check_version
 from locks_leader.core.messages import ForwardAnswer, Member, Message
 from locks_leader.errors import LeaderDied
 
@@ -55,7 +57,12 @@ def _to_member(term: Any) -> pykka.ActorRef[Any]:
 
 
 # The fields of a message follow its tag and its sender.
-_FORMS = Forms({Member: Form(lambda member: member, _to_member)})
+_FORMS = Forms(
+    {
+        Member: Form(lambda member: member, _to_member),
+        Version: Form(lambda term: term, check_version),
+    }
+)
 _TAGS = {
     kind: Atom("answer" if kind is ForwardAnswer else tag_of(kind)) for kind in get_args(Message)
 }

@@ -15,7 +15,9 @@ from pykka import ActorRef
 
 from locks import MisuseError
 from locks.ownership.messages import AnyWorker, Group, Owned, ToParticipant, ToSession
-from locks.wire.fields import BadMessage, Form, Forms, tag_of
+from locks.ranges import NUMBER, Version
+from locks.wire.fields import BadMessage, Form, Forms, brief, tag_of
+from locks.wire.versions import check_version
 
 __all__ = ["FromParticipant", "FromSession", "SessionId", "pack", "unpack"]
 
@@ -46,14 +48,14 @@ class _Receiver(NamedTuple):
 
 def _to_group(term: Any, receiver: _Receiver) -> int:
     if type(term) is not int or not 0 <= term < receiver.groups:
-        raise BadMessage(f"{term!r:.200} is not a group")
+        raise BadMessage(f"{brief(term)} is not a group")
     return term
 
 
 def _to_owned(term: Any, receiver: _Receiver) -> dict[int, int]:
     if type(term) is not dict or not all(type(each) is int and each > 0 for each in term.values()):
-        raise BadMessage(f"{term!r:.200} are not the tokens of groups")
-    return {_to_group(group, receiver): token for group, token in term.items()}
+        raise BadMessage(f"{brief(term)} are not the tokens of groups")
+    return {_to_group(group, receiver): check_version(token) for group, token in term.items()}
 
 
 _FORMS = Forms(
@@ -61,6 +63,7 @@ _FORMS = Forms(
         AnyWorker: Form(lambda worker, _: KNOWN, lambda term, receiver: receiver.me, True),
         Group: Form(lambda group, _: group, _to_group, True),
         Owned: Form(lambda owned, _: dict(owned), _to_owned, True),
+        Version: Form(lambda token: token, check_version),
     }
 )
 _TAGS = {kind: tag_of(kind) for kind in (*get_args(ToSession), *get_args(ToParticipant))}
@@ -90,7 +93,11 @@ def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromS
         tag, id, about, *_ = term
         with suppress(BadMessage):
             message = _UNPACK[tag](term[3:], _Receiver(me, groups))
-            if isinstance(message, ToParticipant) and type(about) is int:
+            if (
+                isinstance(message, ToParticipant)
+                and type(about) is int
+                and 0 <= about <= NUMBER.most
+            ):
                 return FromSession(id, about, message)
             if isinstance(message, ToSession) and isinstance(about, ActorRef):
                 return FromParticipant(id, about, message)

@@ -43,9 +43,9 @@ LIBRARY = [
     Layer("errors", ("locks.errors",), (), "errors.py: what locks raises"),
     Layer(
         "ground",
-        ("locks.lock_ids", "locks.model"),
+        ("locks.lock_ids", "locks.model", "locks.ranges"),
         ("errors",),
-        "lock_ids.py, model.py: words, ids",
+        "lock_ids.py, model.py, ranges.py: words, ids",
     ),
     Layer("core", ("locks.core*",), GROUND, "core/: the machines, pure"),
     Layer("runtime", ("locks.runtime*",), ("errors",), "runtime/: actors on gevent"),

@@ -29,7 +29,7 @@ MAY_PRINT = [
     "locks_leader.sim.__main__",
 ]
 LONGEST_FILE = 520
-MOST_AT_THE_TOP = 10  # modules directly in `locks/`
+MOST_AT_THE_TOP = 11  # modules directly in `locks/`
 
 
 def violations(module: str, source: str, is_package: bool = False) -> list[str]:

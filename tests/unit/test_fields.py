@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from locks.core.messages import Release
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom
+from locks.ranges import Number, Range, Size, Text
 from locks.wire import fields
 from locks.wire.fields import BadMessage, Form, Forms, tag_of
 from locks.wire.messages import TO_SERVERS
@@ -20,8 +21,8 @@ from tests.unit.strategies import replaced, values
 
 
 class Part(NamedTuple):
-    type: str  # names of fields may be those of functions
-    len: int
+    type: Annotated[str, Size(30)]  # names of fields may be those of functions
+    len: Annotated[int, Range(-5, 1 << 70)]
 
 
 class Nothing(NamedTuple):
@@ -31,20 +32,20 @@ class Nothing(NamedTuple):
 class NewMessage(NamedTuple):
     """A field of each kind that needs no form of its own."""
 
-    number: int
-    text: str
+    number: Number
+    text: Text
     sure: bool
     word: Literal["red", "green"]
-    maybe: int | None
+    maybe: Number | None
     part: Part
-    parts: tuple[Part, ...]
-    pair: tuple[int, str]
-    lists: tuple[tuple[int, ...], ...]
-    perhaps: tuple[Part | None, ...] | None
+    parts: Annotated[tuple[Part, ...], Size(5)]
+    pair: tuple[Number, Text]
+    lists: Annotated[tuple[Annotated[tuple[Number, ...], Size(3)], ...], Size(4)]
+    perhaps: Annotated[tuple[Part | None, ...], Size(5)] | None
     nothing: Nothing
 
 
-KNOWN = {int: st.integers(), str: st.text()}
+KNOWN: dict[Any, Any] = {}
 FORM = Forms({}).of(NewMessage)
 
 
@@ -65,8 +66,48 @@ def test_all_of_it_is_checked(message: NewMessage, data: st.DataObject) -> None:
 @pytest.mark.parametrize("wrong", [True, 1.0, "1", None])
 def test_types_are_exact(wrong: Any) -> None:
     """`True` and `1.0` do not stand for `1`, although they are equal to it."""
-    with pytest.raises(BadMessage, match="should be a Part"):
+    with pytest.raises(BadMessage, match=r"should be an int from -5 to \d+ \(len of a Part\)"):
         Forms({}).of(Part).unpack(("a", wrong))
+
+
+GOOD = NewMessage(1, "a", True, "red", 2, Part("b", 3), (), (4, "c"), ((5,),), None, Nothing())
+OUT_OF_BOUNDS = [
+    (
+        {"number": -1},
+        r"-1 should be an int from 0 to 9223372036854775807 \(number of a NewMessage\)",
+    ),
+    ({"number": 1 << 63}, "should be an int from 0 to"),
+    ({"number": 1 << 5000}, "should be an int from 0 to"),
+    ({"text": "x" * 1001}, "should be a str of at most 1000 characters"),
+    ({"maybe": -1}, "should be an int"),
+    ({"part": ("x" * 31, 0)}, r"at most 30 characters \(type of a Part\)"),
+    ({"part": ("x", -6)}, "should be an int from -5"),
+    ({"parts": [("a", 1)] * 6}, "should be a list of at most 5 elements"),
+    ({"pair": (1, "x" * 1001)}, "at most 1000 characters"),
+    ({"lists": [[1], [1, 2, 3, 4]]}, "should be a list of at most 3 elements"),
+    ({"lists": [[], [], [], [], []]}, "should be a list of at most 4 elements"),
+    ({"lists": [[-1]]}, "should be an int"),
+    ({"perhaps": [("a", 1), ("a", -6)]}, "should be an int"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), OUT_OF_BOUNDS, ids=repr)
+def test_each_number_has_a_range_and_all_else_a_size(change: Any, complaint: str) -> None:
+    """What is out of them is refused; the refusal says which field, and is short whatever was sent."""
+    term = FORM.pack(GOOD)
+    assert FORM.unpack(term) == GOOD
+    parts = dict(zip(NewMessage._fields, term, strict=True))
+    with pytest.raises(BadMessage, match=complaint) as raised:
+        FORM.unpack(tuple({**parts, **change}.values()))
+    assert len(str(raised.value)) < 300
+
+
+@pytest.mark.parametrize("kind", [int, str, tuple[bool, ...], Annotated[int, Size(3)]])
+def test_a_field_without_a_bound_has_no_form(kind: Any) -> None:
+    """A new message can't be made ready for the wire before each of its fields has a bound."""
+    unbound = NamedTuple("unbound", [("field", kind)])  # noqa: UP014
+    with pytest.raises(TypeError, match="or no bound"):
+        Forms({}).of(unbound)
 
 
 @pytest.mark.parametrize("term", [("a",), ("a", 1, 1), ["a", 1], Part("a", 1), None])

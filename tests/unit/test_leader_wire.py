@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks import Atom, MisuseError
+from locks.ranges import Version
 from locks_leader.core.messages import (
     Affirm,
     Announce,
@@ -28,7 +29,11 @@ from locks_leader.wire.messages import pack, unpack
 from tests.unit.strategies import replaced, values
 
 ME, OTHER = (pykka.ThreadingActor().actor_ref for _ in range(2))
-KNOWN = {int: st.integers(), Any: st.text() | st.lists(st.integers()), Member: st.just(OTHER)}
+KNOWN = {
+    Version: st.integers(0, 2**50),
+    Any: st.text() | st.lists(st.integers()),
+    Member: st.just(OTHER),
+}
 MESSAGES = {kind: values(kind, KNOWN) for kind in get_args(Message)}
 
 # What each message is on the wire, after the atom `$leader`.

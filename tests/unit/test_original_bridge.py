@@ -481,8 +481,8 @@ def check(world: World) -> None:
         st.lists(st.integers() | st.text(max_size=9), min_size=1, max_size=4).map(tuple),
         st.sampled_from(["read", "write"]),
         st.booleans(),
-        st.integers(1, 2**63),
-        st.integers(1, 2**63),
+        st.integers(1, 2**50),
+        st.integers(1, 2**63 - 1),
         st.integers(0, 2**40) | st.fractions(0, 2**20),
     )
 )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.core import messages
+from locks.lock_ids import HELD_UP
 from locks.model import (
     AgentId,
     Contender,
@@ -27,6 +28,7 @@ from locks.model import (
 )
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom, Pid
+from locks.ranges import PLACE_BITS, Name, Version
 from locks.wire import (
     About,
     BadMessage,
@@ -45,9 +47,12 @@ from locks.wire import (
     unpack_to_agent,
     unpack_to_server,
     unpack_view,
+    versions,
 )
+from locks.wire.versions import DAY
 from tests.unit.strategies import replaced, values
 
+NOW = versions.now()
 HERE, THERE = "a@127.0.0.1", "b@127.0.0.1"
 ME = AgentId(7 << 12 | 5, HERE, 5)
 OTHER = AgentId(9 << 12 | 6, THERE, 6)
@@ -69,19 +74,23 @@ IDS = st.lists(
     min_size=1,
     max_size=3,
 ).map(tuple)
+HELD_UP_IDS = st.builds(lambda n: (HELD_UP, HERE, n, 1), st.integers(0, 2**64 - 1))
+LARGE = 2**PLACE_BITS - 1
 ANY = {
-    int: st.integers(-(2**70), 2**70),
-    str: st.sampled_from([HERE, THERE, CLIENT]) | st.text(min_size=1),
     AgentId: agents(),
-    LockId: IDS,
-    Place: st.one_of(st.integers(), st.fractions(max_denominator=99)),
+    Name: st.sampled_from([HERE, THERE, "x" * 255]) | st.text(min_size=1, max_size=20),
+    LockId: IDS | HELD_UP_IDS,
+    Version: st.integers(0, NOW + 2 * DAY),
+    Place: st.one_of(
+        st.integers(), st.fractions(max_denominator=99), st.just(Fraction(-LARGE, LARGE - 1))
+    ),
 }
 OTHER_RECORDS = values(RequestRecord, ANY)
 OWN_RECORDS = OTHER_RECORDS.map(lambda record: record._replace(agent=ME, client=CLIENT))
 TOLD = {**ANY, RequestRecord: OTHER_RECORDS | OWN_RECORDS, Deadlock: values(Deadlock, ANY)}
 # An agent of the sending node says something to a lock server; an agent is told of its own surrenders.
 WATCHERS = st.builds(Pid, st.integers(0, 2**64 - 1), st.just(THERE), st.integers(0, 2**32 - 1))
-FROM_AGENT = {**TOLD, AgentId: agents(st.just(THERE)), Hashable: WATCHERS}
+FROM_AGENT = {**TOLD, AgentId: agents(st.just(THERE)), Hashable: WATCHERS, LockId: IDS}
 OWN_SURRENDERS = values(messages.Surrender, {**TOLD, AgentId: st.just(ME)})
 FOR_AGENT = {**TOLD, messages.Surrender: OWN_SURRENDERS}
 
@@ -228,9 +237,16 @@ BAD_FIELDS = [
     (messages.Release(ME, ID), {3: [{}]}, "can't be a dictionary key"),
     (messages.Release(ME, ID), {4: Atom("unknown")}, "one of read, write"),
     (messages.Release(ME, ID), {4: "read"}, "one of read, write"),
-    (messages.StandingElsewhere(ME, True, True), {4: 1}, "should be a StandingElsewhere"),
+    (messages.Release(ME, ID), {3: [HELD_UP, HERE, 1, 1]}, "those of locks itself"),
+    (messages.StandingElsewhere(ME, True, True), {4: 1}, "a bool .waits_elsewhere of a Standing"),
     (messages.Surrender(ME, ID), {4: (1,)}, "should be a tuple"),
-    (messages.Surrender(ME, ID), {4: (1, True)}, "should be a tuple"),
+    (messages.Surrender(ME, ID), {4: (1, True)}, "should be a version"),
+    (messages.Surrender(ME, ID), {4: (1 << 63, 1)}, "an int from 0 to"),
+    (messages.Request(ME, CLIENT, ID, "read"), {3: "x" * 1001}, "at most 1000 characters"),
+    (messages.RaiseVersion(ME, ID, 1, 2), {5: 1 << 63}, "too far ahead of this node's clock"),
+    (messages.RaiseVersion(ME, ID, 1, 2), {5: 2**8192 - 3}, "too far ahead of this node's clock"),
+    (messages.RaiseVersion(ME, ID, 1, 2), {5: -1}, "should be a version"),
+    (messages.RaiseVersion(ME, ID, 1, 2), {4: 1 << 63}, "too far ahead of this node's clock"),
 ]
 
 

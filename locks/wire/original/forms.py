@@ -34,9 +34,11 @@ from locks.model import (
 )
 from locks.otp import etf
 from locks.otp.terms import Atom, Pid, Term
+from locks.ranges import MOST_RECORDS, Number, Text, Version
 from locks.wire import BadMessage, agent_of
-from locks.wire.fields import Form, parts
+from locks.wire.fields import Form, brief, parts
 from locks.wire.forms import FORMS
+from locks.wire.versions import check_version
 
 __all__ = [
     "CastServer",
@@ -120,7 +122,7 @@ def pid_in(term: Any, node: str | None = None) -> Pid:
         BadMessage: It is not.
     """
     if type(term) is not Pid or (node is not None and term.node != node):
-        raise BadMessage(f"{term!r} should be a pid" + (f" of {node}" if node else ""))
+        raise BadMessage(f"{brief(term)} should be a pid" + (f" of {node}" if node else ""))
     return term
 
 
@@ -138,7 +140,7 @@ def lock_id_of(term: Any) -> LockId:
         BadMessage: It is something else.
     """
     if type(term) is not list or not term:
-        raise BadMessage(f"lock id {term!r} should be a list that is not empty")
+        raise BadMessage(f"lock id {brief(term)} should be a list that is not empty")
     try:
         return check_lock_id(tuple([_key(element) for element in term]))
     except InvalidLockId as error:
@@ -162,13 +164,13 @@ UNKNOWN = 0  # stands for a record that is too long; versions of the original ar
 class Carried(NamedTuple):
     """What is known of a request, but for its agent and node, and whether it blocks."""
 
-    number: int
-    client: str
+    number: Number
+    client: Text
     lock_id: LockId
     mode: Mode
     granted: bool
     place: Place
-    since: int
+    since: Version
 
 
 _CARRIED = FORMS.but({LockId: Form(list, lock_id_of)}).of(Carried)
@@ -294,12 +296,12 @@ def read_info(term: Any) -> OriginalInfo | None:
     """
     _, lock, where, note = _fields(term, LOCKS_INFO, 4)
     if type(where) is not Atom:
-        raise BadMessage(f"{where!r} should be the name of a node")
+        raise BadMessage(f"{brief(where)} should be the name of a node")
     if type(lock) is list:
         return None
     info = _read_row(lock, lock_id_of(_fields(lock, LOCK, 6)[1]), where.name)
     if type(note) is tuple and len(note) == 3 and note[0] == SURRENDER:
-        return info._replace(surrender=(pid_in(note[1]), _version(note[2])))
+        return info._replace(surrender=(pid_in(note[1]), check_version(note[2])))
     return info
 
 
@@ -311,16 +313,16 @@ def read_lock(term: Any) -> OriginalInfo:
     """
     key = _fields(term, LOCK, 6)[1]
     if type(key) is not tuple or len(key) != 2 or type(key[1]) is not Atom:
-        raise BadMessage(f"{key!r} should be a lock id and a node")
+        raise BadMessage(f"{brief(key)} should be a lock id and a node")
     return _read_row(term, lock_id_of(key[0]), key[1].name)
 
 
 def _read_row(term: Any, lock_id: LockId, node: str) -> OriginalInfo:
     _, _, version, _, queue, _ = term
-    if type(queue) is not list:
-        raise BadMessage(f"queue {queue!r} should be a list")
+    if type(queue) is not list or len(queue) > MOST_RECORDS:
+        raise BadMessage(f"queue {brief(queue)} should be a list of at most {MOST_RECORDS:,}")
     return OriginalInfo(
-        node, lock_id, _version(version), tuple([_read_group(group) for group in queue])
+        node, lock_id, check_version(version), tuple([_read_group(group) for group in queue])
     )
 
 
@@ -329,25 +331,22 @@ def _read_group(term: Any) -> OriginalGroup:
     for mode, atom in GROUPS.items():
         if tag == atom and type(entries) is list and entries:
             return OriginalGroup(mode, tuple([_read_entry(each) for each in entries]))
-    raise BadMessage(f"{term!r} should be a group of readers or writers")
+    raise BadMessage(f"{brief(term)} should be a group of readers or writers")
 
 
 def _read_entry(term: Any) -> OriginalEntry:
     _, pid, client, version, kind = _fields(term, ENTRY, 5)
     if kind not in (DIRECT, INDIRECT):
-        raise BadMessage(f"{kind!r} should be the atom direct or indirect")
-    return OriginalEntry(pid_in(pid), pid_in(client), _version(version), kind == DIRECT)
-
-
-def _version(term: Any) -> int:
-    if type(term) is not int or term < 0:
-        raise BadMessage(f"{term!r} should be a version")
-    return term
+        raise BadMessage(f"{brief(kind)} should be the atom direct or indirect")
+    # The version of an entry may carry a record; then it is as large as that.
+    carries = type(version) is int and 64 < version.bit_length() <= 8 * LONGEST and version > 0
+    checked = version if carries else check_version(version)
+    return OriginalEntry(pid_in(pid), pid_in(client), checked, kind == DIRECT)
 
 
 def _fields(term: Any, record: Atom, size: int) -> tuple[Any, ...]:
     if type(term) is not tuple or len(term) != size or term[0] != record:
-        raise BadMessage(f"{term!r} should be a record #{record.name}{{}}")
+        raise BadMessage(f"{brief(term)} should be a record #{record.name}{{}}")
     return term
 
 
