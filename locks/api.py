@@ -438,7 +438,7 @@ def watch(
             node.server.add_watcher(checked, who)
         else:
             assert node.cluster is not None
-            node.turn.run(node.cluster.watch, name, checked, listener(who))
+            node.turn.run(node.cluster.views.watch, name, checked, listener(who))
 
 
 def unwatch(
@@ -454,7 +454,7 @@ def unwatch(
         if name == node.name:
             node.server.remove_watcher(checked, who)
         elif node.cluster is not None:
-            node.turn.run(node.cluster.unwatch, name, checked, listener(who))
+            node.turn.run(node.cluster.views.unwatch, name, checked, listener(who))
 
 
 def watchers(lock_id: Sequence[Any]) -> list[Any]:

@@ -40,6 +40,7 @@ __all__ = [
     "keep_tuples",
     "keep_values",
     "shown",
+    "size_of",
 ]
 
 LockId = tuple[Hashable, ...]
@@ -209,6 +210,21 @@ def keep_values(kind: type, size: Callable[[Any], int]) -> None:
 def keep_tuples(kind: Any) -> None:
     """Keep the type of named tuples of a class; what is in them is looked at."""
     _TUPLES[kind] = kind._make
+
+
+def size_of(lock_id: LockId) -> int:
+    """About how many bytes a lock id takes: at most `LARGEST` if it was checked; text may take four times as many."""
+    size = 0
+    todo = list(lock_id)
+    while todo:
+        element = todo.pop()
+        size += _WORD
+        measure = _SIZES.get(type(element))
+        if measure is not None:
+            size += measure(element)
+        elif type(element) in _TUPLES:
+            todo += element  # type: ignore[arg-type]
+    return size
 
 
 # --- The canonical form -------------------------------------------------------------------------

@@ -183,7 +183,8 @@ class Deadlock(NamedTuple):
         lock_id: The lock id that it gave up, or its place in the queue for it.
         node: The node of that lock.
         action: `"surrendered"` (it stands last and goes on waiting) or `"aborted"`.
-        cycle: The edges of the deadlock, beginning with the one that was broken.
+        cycle: The edges of the deadlock, beginning with the one that was broken; of a large one the
+            first 50.
         rule: Why this agent had to yield, in words.
     """
 
@@ -227,7 +228,10 @@ class Deadlock(NamedTuple):
         before = self.cycle[-1:]
         for edge in self.cycle:
             text = str(edge)
-            if edge.is_hold_up and before and not before[0].is_hold_up:
+            follows = (
+                bool(before) and before[0].holder.agent == edge.waiter.agent
+            )  # none is left out
+            if edge.is_hold_up and follows and not before[0].is_hold_up:
                 has = before[0].holder
                 holds = "holds" if has.state == "granted" else "stands in line for"
                 text = (

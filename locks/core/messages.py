@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 from locks.errors import LockLost
 from locks.model import (
     AgentId,
+    Contender,
     Deadlock,
     LockId,
     LockResult,
@@ -112,8 +113,21 @@ class RaiseVersion(NamedTuple):
     version: Version
 
 
+class _Outside:
+    """There is one of it: `OUTSIDE`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "OUTSIDE"
+
+
+OUTSIDE = _Outside()
+"""Stands for all watchers on other nodes: they read the lock table by parts, and are told what changes."""
+
+
 class Watch(NamedTuple):
-    """Subscribe `watcher` to the views of a lock id."""
+    """Subscribe `watcher` to the views of a lock id; `OUTSIDE` is not told the present one."""
 
     watcher: Hashable
     lock_id: LockId
@@ -252,11 +266,29 @@ class ToAgent(NamedTuple):
     message: AgentMessage
 
 
+class ViewChange(NamedTuple):
+    """What one step of a lock table has changed in the view of a lock id.
+
+    Attributes:
+        lock_id: The lock id that the view is of.
+        node: The node whose lock table it is.
+        gone: The numbers of requests that are no longer there.
+        requests: Those that are new, or in another state or place.
+        version: The lock table's version after the step.
+    """
+
+    lock_id: LockId
+    node: str
+    gone: tuple[int, ...]
+    requests: tuple[Contender, ...]
+    version: int
+
+
 class ToWatcher(NamedTuple):
-    """Tell a watcher the present view of a lock id."""
+    """Tell a watcher of a lock id: the present view when it begins, and then what has changed."""
 
     watcher: Hashable
-    view: View
+    news: View | ViewChange
 
 
 class AnswerWait(NamedTuple):

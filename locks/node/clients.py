@@ -68,7 +68,7 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
             f"notify={notify!r} is neither True, False nor a callable", notify=repr(notify)
         )
     if isinstance(client, RemoteRef):
-        return lambda news: tell(client, pack_notification(news, agent))
+        return partial(_notify, client, agent)
     if isinstance(client, pykka.ActorRef):
         return partial(tell, client)
     if before is None:
@@ -77,3 +77,9 @@ def inbox_of(client: Client, agent: object, notify: NotifyTarget, before: Inbox 
             notify=notify,
         )
     return before
+
+
+def _notify(client: RemoteRef, agent: object, news: Notification) -> None:
+    """Tell a client on another node."""
+    for term in pack_notification(news, agent):
+        tell(client, term)

@@ -20,16 +20,27 @@ from typing import Any, NamedTuple
 import pykka
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import AgentMessage, Remove, ServerMessage, Unwatch, Watch
-from locks.errors import MisuseError, NodeNotRunning
+from locks.core.messages import (
+    OUTSIDE,
+    AgentMessage,
+    Remove,
+    ServerMessage,
+    Unwatch,
+    ViewChange,
+    Watch,
+)
+from locks.core.parts import in_parts
+from locks.errors import AgentEnded, MisuseError
+from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View
 from locks.node.agent import Agent
 from locks.node.greeter import Greeter
 from locks.node.greeting import GREETING
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.remote_clients import RemoteClients
+from locks.node.view_reader import ViewReader
+from locks.node.view_sender import ViewSender
 from locks.otp import etf
-from locks.otp.calls import BlockingCall
 from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
 from locks.otp.link import Link
@@ -40,18 +51,17 @@ from locks.otp.terms import Atom, Pid
 from locks.runtime import Client, Executor, Listener, Waiter
 from locks.wire import (
     LOCK_SERVER,
-    OURS,
     VIEW,
     BadMessage,
     agent_numbered,
     is_ours,
     pack,
     pack_view,
+    pages,
     pid_of,
     to_lock_id,
     unpack_to_agent,
     unpack_to_server,
-    unpack_view,
 )
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
@@ -132,7 +142,8 @@ class Cluster:
         self.original_peers = OriginalPeers(self)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
-        self._watches: dict[tuple[str, LockId, Listener], Pid] = {}
+        self.views = ViewReader(self)
+        self.readers = ViewSender(self)
         self._monitors: dict[Listener, None] = {}
         self.on_connected: list[Callable[[str], object]] = []
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
@@ -173,9 +184,7 @@ class Cluster:
         node.alive |= {name}
         node.tell_agents(AgentMachine.node_up, name)
         self._arrived(name)
-        for where, lock_id, watcher in self._watches:
-            if where == name:
-                self._send_watch(Watch, where, lock_id, watcher)
+        self.views.joined(name)
 
     def wait_for(self, name: str, *, server: bool) -> Waiter | None:
         """What a caller waits with for a node: for its lock server, or just for the connection.
@@ -215,10 +224,9 @@ class Cluster:
         machine = node.server.machine
         for agent in [agent for agent in machine.table.owners if agent.node == name]:
             node.deliver(node.server, Remove(agent))
-        for watcher in machine.all_watchers():
-            if type(watcher) is Pid and watcher.node == name:
-                for lock_id in machine.watched(watcher):
-                    node.deliver(node.server, Unwatch(watcher, lock_id))
+        self.readers.lost(name)
+        self.views.lost(name)
+        self.clients.lost(name)
         self._tell(NodeDown(name, reason))
 
     def monitor_nodes(self, watcher: Listener, on: bool) -> None:
@@ -274,7 +282,11 @@ class Cluster:
             # Of several nodes, each is asked for the same. Messages of different kinds may be equal
             # as tuples.
             if type(message) is not type(last) or message != last:
-                encoded = etf.encode((CAST, pack(message)))
+                try:
+                    encoded = etf.encode((CAST, pack(message)))
+                except etf.EncodeError as error:
+                    self._unsent(agent, message, error)
+                    return
                 self._last = (message, encoded)
             # In the node's name: so the head of the frame is always the same.
             self.processes.send_named(name, LOCK_SERVER, encoded)
@@ -288,10 +300,26 @@ class Cluster:
             self.original_peers.to_agent(agent, message)
         else:
             pid = pid_of(agent, link.peer.creation)
-            self.processes.send(pid, etf.encode(pack(message, agent)))
+            for part in in_parts(message):
+                try:
+                    encoded = etf.encode(pack(part, agent))
+                except etf.EncodeError as error:
+                    text = "%s is not told what can't be sent: %s"
+                    self.executor.run_soon(logger.error, text, agent, error)
+                else:
+                    self.processes.send(pid, encoded)
+
+    def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
+        """An agent of ours has something to say that can't be sent: it ends, and its client is told why."""
+        ours = self.node.agents.get(agent)
+        text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
+        self.executor.run_soon(logger.error, "%s", text)
+        if ours is not None:
+            self.node.turn.post(ours.event, ours.machine.end, AgentEnded(text, agent=agent))
 
     def flush(self) -> bool:
         """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
+        self.readers.flush()
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
@@ -316,23 +344,36 @@ class Cluster:
         try:
             term = parse_cast(message)
             if is_ours(term):
-                self.node.deliver(self.node.server, unpack_to_server(term, sender.node))
+                self._take_ours(term, sender)
                 return
             call = parse_call(message)
             if call is None:
                 self.original_peers.from_agent(term, sender)
             else:
                 caller, tag, request = call
-                self.processes.answer(caller, tag, self._answer(sender.node, request))
+                self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except BadMessage as error:
             self._warn("%s sent a message that is ignored: %s", sender.node, error)
+
+    def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
+        """A node of ours says something to our lock server."""
+        if term[1] is pages.TAKEN:
+            self.readers.taken(sender.node, *pages.unpack_taken(term))
+            return
+        message = unpack_to_server(term, sender.node)
+        if isinstance(message, Watch):
+            self.readers.begin(*message)  # type: ignore[arg-type]  # a pid
+        elif isinstance(message, Unwatch):
+            self.readers.end(*message)  # type: ignore[arg-type]
+        else:
+            self.node.deliver(self.node.server, message)
 
     def _answer(self, name: str, request: Any) -> Any:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take(name, request)
         if is_ours(request) and request[1] == VIEW and len(request) == 3:
-            return pack_view(self.node.server.machine.view(to_lock_id(request[2])))
+            return self._view(to_lock_id(request[2]))
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:
             return self.original_peers.about(request[2])
         return (Atom("error"), Atom("unknown_request"))  # as the original does
@@ -356,65 +397,25 @@ class Cluster:
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
         return self.original_peers.watcher_request(request)
 
-    # --- Watching lock ids of other nodes -------------------------------------------------------
+    # --- Watching -------------------------------------------------------------------------------
 
-    def _check_watchable(self, name: str) -> None:
-        if self.members.get(name) is not False:
-            what = "runs the original" if name in self.members else "can't be reached"
-            raise NodeNotRunning(
-                f"{name} {what}: {self.node.name} can't see what is locked there", nodes=[name]
-            )
+    def _view(self, lock_id: LockId) -> Any:
+        """The answer to who asks for a view: the view, if it fits into one page."""
+        machine = self.node.server.machine
+        size = 0
+        for count, entry in enumerate(machine.table.related(lock_id)):
+            size += size_of(entry.slot.lock_id)
+            if count >= pages.MOST_ITEMS or size > pages.LARGEST_PAGE:
+                return pages.LARGE
+        return pack_view(machine.view(lock_id))
 
-    def watch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
-        """Tell a watcher the views of a lock id of another node; again when that node comes back."""
-        self._check_watchable(name)
-        key = (name, lock_id, watcher)
-        if key not in self._watches:
-            number = self.node.new_number()
-            deliver = partial(self._take_view, watcher)
-            self._watches[key] = self.processes.add(number, Local(deliver))
-            self.executor.run_soon(self.node.server.watch_over, watcher)
-        self._send_watch(Watch, *key)
-
-    def ask_view(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
-        """Ask another node for the view of a lock id."""
-        self._check_watchable(name)
-        call.begin(name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
-
-    def unwatch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
-        """End what `watch` began."""
-        key = (name, lock_id, watcher)
-        if key in self._watches:
-            self._send_watch(Unwatch, *key)
-            self.processes.remove(self._watches.pop(key).number)
-
-    def watcher_down(self, watcher: Listener) -> None:
-        """A watcher has ended."""
-        for name, lock_id, who in list(self._watches):
-            if who == watcher:
-                self.unwatch(name, lock_id, watcher)
-
-    def _send_watch(
-        self, kind: type[Watch | Unwatch], name: str, lock_id: LockId, watcher: Listener
-    ) -> None:
-        pid = self._watches[name, lock_id, watcher]
-        encoded = etf.encode((CAST, pack(kind(pid, lock_id))))
-        self.processes.send_named(name, LOCK_SERVER, encoded, pid)
-
-    def _take_view(self, watcher: Listener, message: Any, sender: Pid | None) -> None:
-        try:
-            view = unpack_view(message)
-        except BadMessage as error:
-            self._warn("a view is ignored: %s", error)
-            return
-        self.executor.run_soon(watcher, view)
-
-    def tell_watcher(self, watcher: Hashable, view: View) -> bool:
-        """Tell a watcher of another node; returns whether it is one."""
-        if type(watcher) is Pid:
-            self.processes.send(watcher, etf.encode(pack_view(view)))
-            return True
-        return self.original_peers.tell_watcher(watcher, view)
+    def tell_watcher(self, watcher: Hashable, news: View | ViewChange) -> None:
+        """Tell a watcher of another node, or all of them."""
+        if watcher is OUTSIDE:
+            assert isinstance(news, ViewChange)
+            self.readers.changed(news)
+        else:
+            self.original_peers.tell_watcher(watcher, news)
 
     # --- Its end --------------------------------------------------------------------------------
 

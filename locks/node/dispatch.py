@@ -49,6 +49,7 @@ from locks.node.history import Event, begin, is_outgrown, past, replay
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
+from locks.runtime import Listener
 from locks.runtime.inline import EXHAUSTED, Work, raised_in
 from locks.runtime.native import native_lock
 
@@ -181,10 +182,11 @@ class Dispatch:
             assert_never(effect)
 
     def _tell_watcher(self, effect: ToWatcher) -> None:
-        watcher: Any = effect.watcher
-        if self.cluster is not None and self.cluster.tell_watcher(watcher, effect.view):
-            return
-        self._executor.run_soon(watcher, effect.view)
+        watcher, news = effect
+        if isinstance(watcher, Listener):
+            self._executor.run_soon(self.server.tell_watcher, watcher, news)
+        elif self.cluster is not None:
+            self.cluster.tell_watcher(watcher, news)
 
     def _send(self, sender: Actor, effect: ToServer | ToAgent) -> None:
         """Send a message to a lock server, or an agent, of another node."""

@@ -16,16 +16,15 @@ from typing import Any, ClassVar, Protocol
 
 import pykka
 
-from locks.errors import InvalidOption, LockTimeout, MisuseError, NodeNotRunning
+from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
-from locks.model import AgentId, LockId, View, check_text, check_timeout, show
+from locks.model import AgentId, LockId, View, check_text, check_timeout
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.ports import Background, OriginalGuard, PendingCall
 from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
-from locks.otp.calls import BlockingCall
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
 from locks.runtime import (
@@ -41,7 +40,7 @@ from locks.runtime import (
 from locks.runtime.identity import ByClient
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.native import insist
-from locks.wire import SERIAL_BITS, agent_numbered, unpack_view
+from locks.wire import SERIAL_BITS, agent_numbered
 
 __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
 
@@ -353,7 +352,11 @@ class Node:
     def watcher_down(self, watcher: Any) -> None:
         """An actor that watched lock ids has ended."""
         if self.cluster is not None:
-            self.cluster.watcher_down(watcher)
+            self.cluster.views.watcher_down(watcher)
+
+    def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
+        """The processes of other nodes that watch exactly this lock id of this node."""
+        return [] if self.cluster is None else list(self.cluster.readers.watchers(lock_id))
 
     def tell_agents(self, event: Callable[..., list[Any]], node: str) -> None:
         """Another node's lock server is there, or gone: tell all agents. In a turn."""
@@ -494,16 +497,7 @@ class Node:
         if node in (None, self.name):
             return self.turn.ask(self.server.machine.view, lock_id)
         assert node is not None
-        cluster = self._needs_cluster()
-        call = BlockingCall(cluster.processes, self.turn)
-        self.turn.run(cluster.ask_view, node, lock_id, call)
-        outcome = call.wait(timeout)
-        if outcome is None:
-            raise LockTimeout(f"{node} did not say within {timeout} s who has {show(lock_id)}")
-        answered, answer = outcome
-        if not answered:
-            raise NodeNotRunning(f"{node} does not answer: {answer}", nodes=[node])
-        return unpack_view(answer)
+        return self._needs_cluster().views.view(node, lock_id, timeout)
 
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import gevent
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent
+from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent, ViewChange
 from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, View, show
 from locks.node.agent import Agent
@@ -131,6 +131,10 @@ class OriginalPeers:
         self._monitors: dict[Pid, Reference] = {}
         self._lock_servers: dict[str, Reference] = {}
         self._interviewing = False
+        self._told: tuple[ViewChange | None, Any] = (
+            None,
+            None,
+        )  # the last change, and the view after it
 
     def _is_original(self, name: str) -> bool:
         return self._cluster.members.get(name, False)
@@ -195,12 +199,16 @@ class OriginalPeers:
         elif type(message) is Knowledge and message.forgot:
             self._perform(self._servers.forgot(agent, message.sender))
 
-    def tell_watcher(self, watcher: Hashable, view: View) -> bool:
-        """Tell a process of the original how a lock of ours is; returns whether it is one."""
-        if not isinstance(watcher, OriginalWatcher):
-            return False
+    def tell_watcher(self, watcher: Hashable, news: View | ViewChange) -> None:
+        """Tell a process of the original how a lock of ours is."""
+        assert isinstance(watcher, OriginalWatcher)
+        if isinstance(news, View):
+            view = news
+        else:  # it is told all of it; several may be told the same
+            if news is not self._told[0]:
+                self._told = (news, self._node.server.machine.view(news.lock_id))
+            view = self._told[1]
         self._perform(self._agents.told(watcher, view))
-        return True
 
     # --- What theirs say ------------------------------------------------------------------------
 

@@ -128,6 +128,9 @@ class NodePort(Protocol):
     def watcher_down(self, watcher: Any) -> None:
         """An actor that watched lock ids has ended."""
 
+    def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
+        """The processes of other nodes that watch exactly this lock id of this node."""
+
     def view(self, lock_id: LockId) -> View:
         """What is known of a lock id on this node."""
 

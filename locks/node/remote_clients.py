@@ -8,7 +8,7 @@ when it is over, and withdrawn when the client gives up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, get_args
 
 from locks.core.agent.flags import Flag
@@ -49,10 +49,9 @@ from locks.wire import (
     BadMessage,
     agent_of,
     is_ours,
-    pack_info,
     pack_result,
+    pages,
     pid_of,
-    unpack_info,
     unpack_result,
 )
 
@@ -60,9 +59,14 @@ __all__ = ["RemoteAgent", "RemoteClients"]
 
 ABANDON = Atom("abandon")
 # What a client can ask of its agent; calls that wait for locks are answered when they are over.
-Question = Literal["ask", "unlock", "surrender", "flag", "status", "info", "ensure_held", "end"]
+Question = Literal[
+    "ask", "unlock", "surrender", "flag", "status", "info", "more", "ensure_held", "end"
+]
+Rest = Iterator[tuple[list[Any], bool]]
 Wait = Literal["lock", "await", "token"]
+OPEN = ("status", "info", "more")  # what others than the client may ask
 PATIENCE = 60.0  # seconds for an answer to what needs no lock
+READINGS = 16  # answers that clients on one node read by pages at the same time
 
 
 class RemoteAgent:
@@ -133,7 +137,14 @@ class RemoteAgent:
 
     def lock_info(self) -> list[LockInfo]:
         """See `Agent.lock_info`."""
-        return [unpack_info(info) for info in self._call("info")]
+        infos: list[LockInfo] = []
+        answer = self._call("info")
+        while True:
+            reading, page = pages.unpack_infos(answer)
+            infos += page
+            if not reading:
+                return infos
+            answer = self._call("more", reading)
 
     def token_nowait(self, lock_id: LockId) -> None:
         """See `Agent.token_nowait`; it is for clients on the agent's node."""
@@ -207,6 +218,8 @@ class RemoteClients:
     def __init__(self, remotes: Remotes) -> None:
         self._remotes = remotes
         self._waits: dict[tuple[Agent, Reference], _RemoteWait] = {}
+        self._readings: dict[str, dict[int, Rest]] = {}  # what is left of answers, by node
+        self._read = 0
 
     def take_call(self, agent: Agent, caller: Pid, tag: Any, request: Any) -> None:
         """A client wants something of its agent."""
@@ -217,7 +230,7 @@ class RemoteClients:
             if type(client) is not Pid or client.node != caller.node:
                 raise BadMessage(f"{request!r} does not come from {client!r}")
             mine = client_key(self._remotes.client_of(client)) == agent.client_key
-            if not mine and verb.name not in ("status", "info"):
+            if not mine and verb.name not in OPEN:
                 raise NotClient(
                     f"transaction {agent.id} belongs to {agent.machine.client}; "
                     f"{client} can't use it",
@@ -237,11 +250,10 @@ class RemoteClients:
                 return
             if verb.name not in get_args(Question):
                 raise BadMessage(f"an agent can't be asked to {verb.name!r}")
-            answer = self._answer(agent, verb.name, arguments)
+            answer = self._answer(agent, caller, verb.name, arguments)
         except LocksError as error:
-            self._remotes.answer(caller, tag, error)
-        else:
-            self._remotes.processes.answer(caller, tag, answer)
+            answer = error
+        self._remotes.answer_term(caller, tag, answer)
 
     def take_cast(self, agent: Agent, message: tuple[Any, ...]) -> None:
         """A client has given up waiting."""
@@ -255,11 +267,8 @@ class RemoteClients:
 
         def answer(result: Any) -> None:
             self._waits.pop(key, None)
-            if isinstance(result, Exception):
-                self._remotes.answer(caller, tag, result)
-            else:
-                term = pack_result(result) if isinstance(result, LockResult) else result
-                self._remotes.processes.answer(caller, tag, term)
+            term = pack_result(result) if isinstance(result, LockResult) else result
+            self._remotes.answer_term(caller, tag, term)
 
         wait = _RemoteWait(answer)
         if isinstance(tag, Reference):
@@ -285,7 +294,38 @@ class RemoteClients:
             case _:
                 assert_never(verb)
 
-    def _answer(self, agent: Agent, verb: Question, arguments: list[Any]) -> Any:
+    def lost(self, node: str) -> None:
+        """The connection to a node is lost: nobody there reads on."""
+        self._readings.pop(node, None)
+
+    def _first_page(self, agent: Agent, node: str) -> Any:
+        """The locks of an agent at this moment, or the first page of them."""
+        rest = pages.info_pages(agent.machine.lock_info())
+        readings = self._readings.setdefault(node, {})
+        self._read += 1
+        answer = self._page(readings, self._read, rest)
+        if len(readings) > READINGS:
+            del readings[next(iter(readings))]
+        return answer
+
+    def _next_page(self, node: str, reading: Any) -> Any:
+        readings = self._readings.get(node, {})
+        rest = readings.get(reading) if type(reading) is int else None
+        if rest is None:
+            raise MisuseError(
+                f"{node} reads the locks of more than {READINGS} transactions at once; ask again"
+            )
+        return self._page(readings, reading, rest)
+
+    def _page(self, readings: dict[int, Rest], reading: int, rest: Rest) -> Any:
+        page, more = next(rest)
+        if more:
+            readings[reading] = rest
+        else:
+            readings.pop(reading, None)
+        return (reading if more else 0, page)
+
+    def _answer(self, agent: Agent, caller: Pid, verb: Question, arguments: list[Any]) -> Any:
         """Do what is asked; return the answer."""
         machine = agent.machine
         match verb:
@@ -310,7 +350,10 @@ class RemoteClients:
                 return pack_result(machine.result())
             case "info":
                 _exactly(0, arguments)
-                return [pack_info(info) for info in machine.lock_info()]
+                return self._first_page(agent, caller.node)
+            case "more":
+                (reading,) = _exactly(1, arguments)
+                return self._next_page(caller.node, reading)
             case "ensure_held":
                 (lock_id,) = _exactly(1, arguments)
                 machine.ensure_held(None if lock_id is None else check_lock_id(lock_id))

@@ -14,6 +14,7 @@ import pykka
 
 from locks.core.checked import check_server_message
 from locks.core.messages import (
+    OUTSIDE,
     Inquire,
     RaiseVersion,
     Release,
@@ -23,9 +24,11 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
     Unwatch,
+    ViewChange,
     Watch,
 )
 from locks.core.server.machine import ServerMachine
+from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, related
@@ -57,6 +60,7 @@ class Server(Door):
         self._fenced = False
         self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
+        self._followed: dict[LockId, FollowedView] = {}  # what is watched here; for the executor
         self._guests: set[AgentId] = set()  # agents that did not ask by themselves
 
     def __str__(self) -> str:
@@ -180,18 +184,41 @@ class Server(Door):
         """Stop telling a watcher of an id."""
         told = listener(watcher)
         self.turn.run(self.handle, Unwatch(told, lock_id))
+        self.node.executor.run_soon(self._forget_view, lock_id)
         if not self.machine.watched(told) and told in self._monitors:
             self._monitors.pop(told).cancel()
+
+    def tell_watcher(self, watcher: Listener, news: View | ViewChange) -> None:
+        """Tell a watcher of this node a view; by the executor, in the order of the news."""
+        if isinstance(news, View):
+            self._followed[news.lock_id] = FollowedView.of(news)
+            watcher(news)
+            return
+        followed = self._followed.get(news.lock_id)
+        if followed is not None:  # nobody watches it any more
+            watcher(followed.changed(news))
+
+    def _forget_view(self, lock_id: LockId) -> None:
+        """Keep a view no longer that nobody watches here; by the executor."""
+        watchers = self.turn.ask(self.machine.watchers, lock_id)
+        if not any(isinstance(each, Listener) for each in watchers):
+            self._followed.pop(lock_id, None)
 
     def watchers(self, lock_id: LockId) -> list[Any]:
         """The watchers of exactly this lock id."""
         found = self.turn.ask(self.machine.watchers, lock_id)
-        return [each.target if isinstance(each, Listener) else each for each in found]
+        here = [each.target if isinstance(each, Listener) else each for each in found]
+        if OUTSIDE not in here:
+            return here
+        return [each for each in here if each is not OUTSIDE] + self.node.watchers_elsewhere(
+            lock_id
+        )
 
     def _watcher_down(self, watcher: Listener, _: Down) -> None:
         self._monitors.pop(watcher, None)
         for lock_id in self.machine.watched(watcher):
             self.turn.post(self.handle, Unwatch(watcher, lock_id))
+            self.node.executor.run_soon(self._forget_view, lock_id)
         self.turn.post(self.node.watcher_down, watcher)
 
 

@@ -25,6 +25,7 @@ from locks.otp import control, etf
 from locks.otp.etf_decode import constant
 from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.link import Link
+from locks.otp.reasons import reason_term, reason_value
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, Down, Monitor, exit_client, monitor
 from locks.runtime.identity import ByClient
@@ -487,24 +488,6 @@ def parse_cast(message: Any) -> Any:
     if isinstance(message, tuple) and len(message) == 2 and message[0] is CAST:
         return message[1]
     return message
-
-
-def reason_term(reason: Any) -> Any:
-    """The reason of an end, for other nodes: text is an atom, an exception its name and text."""
-    if isinstance(reason, str):
-        return Atom(reason[:255])
-    if isinstance(reason, BaseException):
-        return (Atom(type(reason).__name__[:255]), str(reason))
-    try:
-        etf.encode(reason)
-    except etf.EncodeError:
-        return repr(reason)
-    return reason
-
-
-def reason_value(term: Any) -> Any:
-    """The reason of an end, as another node has sent it."""
-    return term.name if isinstance(term, Atom) else term
 
 
 def _target(target: Target) -> Pid | Atom:

@@ -10,6 +10,7 @@ lists, dictionaries, atoms. References to actors in it become pids, and pids ref
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ from locks.otp.processes import (
     parse_call,
     parse_cast,
 )
+from locks.otp.reasons import sendable_text
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, GeventFuture, Monitor, monitor, tell
 from locks.runtime.inline import OwnReference
@@ -45,6 +47,9 @@ __all__ = ["RemoteError", "RemoteRef", "Remotes"]
 
 RAISED = Atom("$raised")
 DEPTH = 100  # more than can be encoded
+LARGEST_ABOUT = 64 * 1024  # bytes of what an error says besides its text
+
+logger = logging.getLogger("locks")
 
 
 class RemoteError(OperatingError):
@@ -293,23 +298,44 @@ class Remotes:
         """Answer a call from another node: with a value, or with an exception. In the turn."""
         if not isinstance(answer, Exception):
             try:
-                self.processes.answer(caller, tag, self.terms(answer))
-                return
+                answer = self.terms(answer)
             except LocksError as error:
                 answer = error
-        self.processes.answer(caller, tag, raised(answer))
+        self.answer_term(caller, tag, answer)
+
+    def answer_term(self, caller: Pid, tag: Any, answer: Any) -> None:
+        """Answer a call with a term, or with an exception. Who asks for what can't be sent is told so.
+
+        It never fails: an answer may be due in the turn of somebody who has not asked.
+        """
+        error: Exception | None = None
+        if isinstance(answer, Exception):
+            answer = raised(answer)
+        try:
+            self.processes.answer(caller, tag, answer)
+        except etf.EncodeError as refused:
+            error = refused
+        if error is not None:
+            try:
+                self.processes.answer(caller, tag, raised(error))
+            except etf.EncodeError:  # its own tag is too large
+                text = "%s gets no answer: %s"
+                self.executor.run_soon(logger.warning, text, caller, error)
 
 
 def raised(error: Exception) -> Any:
-    """An exception as a term: class, text, and those attributes that have terms."""
+    """An exception as a term: class, text, and those attributes that have terms and are not large."""
     about = {}
+    room = LARGEST_ABOUT
     for name, value in getattr(error, "about", {}).items():
         try:
-            etf.encode(value)
+            size = len(etf.encode(value))
         except LocksError:
             continue
-        about[name] = value
-    return (RAISED, type(error).__name__, str(error), about)
+        if size <= room:
+            room -= size
+            about[name] = value
+    return (RAISED, type(error).__name__, sendable_text(error), about)
 
 
 def unraised(answer: Any) -> Exception | None:

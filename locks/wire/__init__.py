@@ -3,11 +3,13 @@
 * `fields.py`: how the forms of messages are made from their fields.
 * `forms.py`: the parts that they are made of.
 * `messages.py`: the messages themselves.
+* `pages.py`: what grows with the number of rows, by pages.
 * `values.py`: what agents answer to clients, and lock servers to others, of other nodes.
 """
 
 from __future__ import annotations
 
+from locks.wire import pages
 from locks.wire.fields import BadMessage
 from locks.wire.forms import (
     LOCK_SERVER,
@@ -25,12 +27,10 @@ from locks.wire.values import (
     VIEW,
     About,
     pack_about,
-    pack_info,
     pack_notification,
     pack_result,
     pack_view,
     unpack_about,
-    unpack_info,
     unpack_result,
     unpack_view,
 )
@@ -48,14 +48,13 @@ __all__ = [
     "is_ours",
     "pack",
     "pack_about",
-    "pack_info",
     "pack_notification",
     "pack_result",
     "pack_view",
+    "pages",
     "pid_of",
     "to_lock_id",
     "unpack_about",
-    "unpack_info",
     "unpack_result",
     "unpack_to_agent",
     "unpack_to_server",

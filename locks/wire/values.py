@@ -6,15 +6,17 @@ views to watchers on other nodes, and answer them what they know about agents of
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, NamedTuple
 
 from locks.core.messages import Records
+from locks.core.parts import newest
 from locks.errors import assert_never
+from locks.lock_ids import size_of
 from locks.model import (
     AgentId,
     Deadlock,
     LockId,
-    LockInfo,
     LockResult,
     Notification,
     RequestRecord,
@@ -26,22 +28,22 @@ from locks.ranges import MOST_RECORDS, Size, Version
 from locks.wire.fields import BadMessage, brief
 from locks.wire.forms import FORMS, OURS, Context
 from locks.wire.messages import TO_AGENTS
+from locks.wire.pages import LARGEST_PAGE, MOST_ITEMS
 
 __all__ = [
     "AGENTS",
     "VIEW",
     "About",
     "pack_about",
-    "pack_info",
     "pack_notification",
     "pack_result",
     "pack_view",
     "unpack_about",
-    "unpack_info",
     "unpack_result",
     "unpack_view",
 ]
 
+Reports = Annotated[tuple[Deadlock, ...], Size(100)]
 Agents = Annotated[tuple[AgentId, ...], Size(MOST_RECORDS)]
 VIEW = constant("view")
 AGENTS = FORMS.of(Agents)
@@ -64,30 +66,18 @@ class About(NamedTuple):
 
 _ABOUT = TO_AGENTS.of(About)
 _RESULT = FORMS.of(LockResult)
-_INFO = FORMS.of(LockInfo)
 _VIEW = FORMS.message(View, OURS, VIEW)
 
 
 def pack_result(result: LockResult) -> Any:
-    """The term of a result."""
-    return _RESULT.pack(result)
+    """The term of a result, with as many of the newest deadlocks as fit."""
+    return _RESULT.pack(result._replace(deadlocks=newest(result.deadlocks)))
 
 
 def unpack_result(term: Any) -> LockResult:
     """The result that a term stands for."""
     result: LockResult = _RESULT.unpack(term)
     return result
-
-
-def pack_info(info: LockInfo) -> Any:
-    """The term of what an agent knows of one lock."""
-    return _INFO.pack(info)
-
-
-def unpack_info(term: Any) -> LockInfo:
-    """What an agent knows of one lock."""
-    info: LockInfo = _INFO.unpack(term)
-    return info
 
 
 def pack_view(view: View) -> Any:
@@ -103,21 +93,39 @@ def unpack_view(term: Any) -> View:
     return view
 
 
-def pack_notification(news: Notification, agent: Any) -> tuple[Any, ...]:
-    """What an agent tells its client: the atom `locks_agent`, the agent, a kind, and a value."""
+def pack_notification(news: Notification, agent: Any) -> list[tuple[Any, ...]]:
+    """What an agent tells its client: the atom `locks_agent`, the agent, a kind, and a value.
+
+    Many locks that are lost are told in several notifications.
+    """
     kind, value = news.kind, news.value
+    values = [value]
     match kind:
         case "have_all_locks":
-            value = FORMS.of(Annotated[tuple[Deadlock, ...], Size(100)]).pack(value)
+            values = [FORMS.of(Reports).pack(newest(value))]
         case "lock_info":
-            value = FORMS.of(RequestRecord).pack(value)
+            values = [FORMS.of(RequestRecord).pack(value)]
         case "lost":
-            value = FORMS.of(Annotated[tuple[LockId, ...], Size(MOST_RECORDS)]).pack(value)
+            values = [[list(lock_id) for lock_id in page] for page in _id_pages(value)]
         case "waiting" | "no_locks" | "cannot_serve" | "nodeup" | "nodedown" | "token":
             pass
         case _:
             assert_never(kind)
-    return (LOCKS_AGENT, agent, kind, value)
+    return [(LOCKS_AGENT, agent, kind, each) for each in values]
+
+
+def _id_pages(ids: Iterable[LockId]) -> Iterator[list[LockId]]:
+    """Lock ids by pages of bounded size."""
+    page: list[LockId] = []
+    size = 0
+    for lock_id in ids:
+        page.append(lock_id)
+        size += size_of(lock_id)
+        if len(page) >= MOST_ITEMS or size >= LARGEST_PAGE:
+            yield page
+            page, size = [], 0
+    if page:
+        yield page
 
 
 def pack_about(about: About, node: str) -> Any:

@@ -86,7 +86,8 @@ class World:
         for effect in self.machine.handle(message):
             if isinstance(effect, ToWatcher):
                 assert isinstance(effect.watcher, OriginalWatcher)
-                self.perform(self.agents.told(effect.watcher, effect.view))
+                view = self.machine.view(effect.watcher.lock_id)
+                self.perform(self.agents.told(effect.watcher, view))
         return self.sent[before:]
 
     def queue(self, agent: Pid, *lock_id: Any) -> list[str]:

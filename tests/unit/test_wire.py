@@ -36,13 +36,12 @@ from locks.wire import (
     is_ours,
     pack,
     pack_about,
-    pack_info,
     pack_notification,
     pack_result,
     pack_view,
+    pages,
     pid_of,
     unpack_about,
-    unpack_info,
     unpack_result,
     unpack_to_agent,
     unpack_to_server,
@@ -313,6 +312,19 @@ def test_a_place_between_two() -> None:
 
 # --- Values -------------------------------------------------------------------------------------
 
+
+def pack_info(info: LockInfo) -> Any:
+    """The only page of the locks of an agent that has one."""
+    ((page, more),) = pages.info_pages([info])
+    return (0 if not more else 1, page)
+
+
+def unpack_info(term: Any) -> LockInfo | None:
+    """The lock on that page, if there is one."""
+    _, infos = pages.unpack_infos(term)
+    return infos[0] if infos else None
+
+
 VALUES: list[tuple[st.SearchStrategy[Any], Any, Any]] = [
     (values(View, ANY), pack_view, unpack_view),
     (values(LockResult, ANY), pack_result, unpack_result),
@@ -359,7 +371,5 @@ def test_what_values_look_like() -> None:
 )
 def test_notifications(kind: Any, value: Any, term: Any) -> None:
     """What an agent tells its client has a term for each kind."""
-    assert pack_notification(Notification(ME, kind, value), "agent") == (
-        *(Atom("locks_agent"), "agent", kind),
-        term,
-    )
+    (told,) = pack_notification(Notification(ME, kind, value), "agent")
+    assert told == (Atom("locks_agent"), "agent", kind, term)

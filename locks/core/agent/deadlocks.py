@@ -39,6 +39,7 @@ from locks.core.messages import (
     ToAgent,
     ToServer,
 )
+from locks.core.parts import shown_cycle
 from locks.model import (
     AgentId,
     Deadlock,
@@ -266,13 +267,17 @@ class Resolver:
         waiter, holder = edge
         # To users a hold-up is no lock: what is given up is the place that the agent waits at.
         given_up = cycle[1].waiter if edge.is_hold_up else waiter
+        rule = (HELD_UP if edge.is_hold_up else ABORTS) if abort else YIELDS
+        shown = shown_cycle(cycle)
+        if len(shown) < len(cycle):
+            rule += f" (of {len(cycle):,} edges, the first {len(shown)} are shown)"
         report = Deadlock(
             self._me,
             given_up.lock_id,
             given_up.node,
             "aborted" if abort else "surrendered",
-            cycle,
-            (HELD_UP if edge.is_hold_up else ABORTS) if abort else YIELDS,
+            shown,
+            rule,
         )
         message = Surrender(
             self._me,

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
 from locks.core.messages import (
+    OUTSIDE,
     Inquire,
     RaiseVersion,
     Release,
@@ -28,14 +29,16 @@ from locks.core.messages import (
     ToWatcher,
     Unwatch,
     VersionRaised,
+    ViewChange,
     Watch,
 )
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.saving import SavedServer, load_table, save_server
 from locks.core.server.table import LockTable, TableStatistics
 from locks.core.server.tree import Entry, EntryOwner
+from locks.core.server.watchers import Watchers
 from locks.errors import assert_never
-from locks.model import AgentId, Contender, LockId, View
+from locks.model import AgentId, LockId, View
 
 __all__ = ["ServerMachine"]
 
@@ -63,7 +66,7 @@ class ServerMachine:
     def _begin(self, version: int) -> None:
         self.table = self.table_class(version)
         self._notifier = self.notifier_class(self.table, self.node)
-        self._watchers: dict[LockId, dict[Hashable, None]] = {}
+        self._watchers = Watchers()
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
         """Take in one message; return what is to be done, in this order."""
@@ -99,14 +102,15 @@ class ServerMachine:
 
     def save(self) -> SavedServer:
         """Its state, to go back to with `load`."""
-        return save_server(self.table, self._notifier, self._watchers)
+        return save_server(self.table, self._notifier, self._watchers.all())
 
     def load(self, saved: SavedServer) -> None:
         """Go back to a state that was saved."""
         self._begin(saved.version)
         load_table(saved, self.table, self._notifier)
         for lock_id, watchers in saved.watchers:
-            self._watchers[lock_id] = dict.fromkeys(watchers)
+            for watcher in watchers:
+                self._watchers.add(lock_id, watcher)
 
     # --- Questions ------------------------------------------------------------------------------
 
@@ -120,35 +124,21 @@ class ServerMachine:
         return View(
             lock_id,
             self.node,
-            tuple(
-                Contender(
-                    e.owner.id,
-                    e.owner.client,
-                    e.slot.lock_id,
-                    e.mode,
-                    e.granted,
-                    e.since,
-                    e.number,
-                    e.place,
-                )
-                for e in self.table.view(lock_id)
-            ),
+            tuple([entry.contender() for entry in self.table.view(lock_id)]),
             self.table.version,
         )
 
     def watchers(self, lock_id: LockId) -> list[Hashable]:
         """The watchers of exactly this lock id."""
-        return list(self._watchers.get(lock_id, ()))
+        return list(self._watchers.of(lock_id))
 
     def all_watchers(self) -> list[Hashable]:
         """The watchers of any lock id."""
-        return list(dict.fromkeys(each for there in self._watchers.values() for each in there))
+        return list(dict.fromkeys(each for _, there in self._watchers.all() for each in there))
 
     def watched(self, watcher: Hashable) -> list[LockId]:
         """What a watcher watches."""
-        return [
-            lock_id for lock_id, watchers in list(self._watchers.items()) if watcher in watchers
-        ]
+        return [lock_id for lock_id, watchers in self._watchers.all() if watcher in watchers]
 
     def statistics(self) -> TableStatistics:
         """Counters of the lock table."""
@@ -234,15 +224,12 @@ class ServerMachine:
         return [ToAgent(agent, VersionRaised(self.node, lock_id, since, version, done))]
 
     def _watch(self, message: Watch) -> list[ServerEffect]:
-        self._watchers.setdefault(message.lock_id, {})[message.watcher] = None
-        return [ToWatcher(message.watcher, self.view(message.lock_id))]
+        watcher, lock_id = message
+        self._watchers.add(lock_id, watcher)
+        return [] if watcher is OUTSIDE else [ToWatcher(watcher, self.view(lock_id))]
 
     def _unwatch(self, message: Unwatch) -> list[ServerEffect]:
-        watchers = self._watchers.get(message.lock_id)
-        if watchers is not None:
-            watchers.pop(message.watcher, None)
-            if not watchers:
-                del self._watchers[message.lock_id]
+        self._watchers.remove(message.lock_id, message.watcher)
         return []
 
     # --- Notifying ------------------------------------------------------------------------------
@@ -264,11 +251,14 @@ class ServerMachine:
         ]
 
     def _views(self, changed: list[Entry]) -> list[ServerEffect]:
-        ids = {entry.slot.lock_id for entry in changed}
-        return [
-            ToWatcher(watcher, view)
-            for lock_id, watchers in self._watchers.items()
-            if any(i[: len(lock_id)] == lock_id[: len(i)] for i in ids)
-            for view in (self.view(lock_id),)
-            for watcher in watchers
-        ]
+        effects: list[ServerEffect] = []
+        for lock_id, entries in self._watchers.around(changed).items():
+            change = ViewChange(
+                lock_id,
+                self.node,
+                tuple([entry.number for entry in entries if entry.gone]),
+                tuple([entry.contender() for entry in entries if not entry.gone]),
+                self.table.version,
+            )
+            effects += [ToWatcher(watcher, change) for watcher in self._watchers.of(lock_id)]
+        return effects

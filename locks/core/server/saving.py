@@ -7,7 +7,7 @@ takes time in the number of requests, and nothing is copied that is linked in lo
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -58,7 +58,7 @@ class SavedServer(NamedTuple):
 
 
 def save_server(
-    table: LockTable, notifier: Notifier, watchers: dict[LockId, dict[Hashable, None]]
+    table: LockTable, notifier: Notifier, watchers: Iterable[tuple[LockId, Iterable[Hashable]]]
 ) -> SavedServer:
     """The facts of a lock server."""
     number = {owner: i for i, owner in enumerate(table.owners.values())}
@@ -80,7 +80,7 @@ def save_server(
             for owner in number
         ),
         tuple(_save_entry(entry, number) for owner in number for entry in owner.all()),
-        tuple((lock_id, tuple(there)) for lock_id, there in watchers.items()),
+        tuple((lock_id, tuple(there)) for lock_id, there in watchers),
     )
 
 

@@ -15,7 +15,17 @@ from collections.abc import Hashable, Iterator
 from fractions import Fraction
 from typing import Any
 
-from locks.model import COVERING, MODES, RIVALS, AgentId, LockId, Mode, Place, RequestRecord
+from locks.model import (
+    COVERING,
+    MODES,
+    RIVALS,
+    AgentId,
+    Contender,
+    LockId,
+    Mode,
+    Place,
+    RequestRecord,
+)
 
 __all__ = [
     "COVERED_RIVALS",
@@ -271,6 +281,20 @@ class Entry:
             self.since,
             waiting or owner.waiting > 0 or owner.waits_elsewhere,
             self.version if self.version > owner.turned else owner.turned,
+        )
+
+    def contender(self) -> Contender:
+        """What users see of it."""
+        owner = self.owner
+        return Contender(
+            owner.id,
+            owner.client,
+            self.slot.lock_id,
+            self.mode,
+            self.granted,
+            self.since,
+            self.number,
+            self.place,
         )
 
 

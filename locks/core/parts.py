@@ -1,0 +1,116 @@
+"""What agents are told, in parts of bounded size.
+
+What a lock server or an agent tells an agent grows with the number of rows and of agents. Between nodes
+it goes in parts (`in_parts`), each a message by itself:
+
+* Records are true one by one, each with its version, and an agent takes in each by itself. With a part
+  of them it knows less than with all, as if the rest had not happened yet. Nothing in them takes a lock
+  from it: that comes only with the answer to its own surrender. So it never thinks that it has more than
+  it has.
+* `Surrendered` is that answer. What the agent has lost by it is told before it, for until it has the
+  answer it takes nothing for granted. With the answer come the two ends of the edge, because what is not
+  in it is gone. What else matters follows, also what was told before: the agent may have forgotten it.
+* `Resolved` comes first, because the agent forgets; then what still matters.
+
+A cycle may have any number of agents. A report has its first edges (`shown_cycle`), and only the agents
+of these are told of it. For the others nothing is lost: they go on knowing what they knew, and lock
+servers tell them each change of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from locks.core.messages import (
+    AgentMessage,
+    Knowledge,
+    Released,
+    RequestStates,
+    Resolved,
+    Surrendered,
+    VersionRaised,
+)
+from locks.errors import assert_never
+from locks.lock_ids import size_of
+from locks.model import Deadlock, Edge, RequestRecord
+
+__all__ = ["FEW", "in_parts", "newest", "pieces", "shown_cycle"]
+
+FEW = 16  # records that fit into a message, whatever ids they have
+MOST_RECORDS = 400  # in one part
+LARGEST_PART = 64 * 1024  # by the size of lock ids
+MOST_EDGES = 50  # in one report
+MOST_REPORTED = 200  # edges of all the reports that a client elsewhere is told at once
+
+
+def in_parts(message: AgentMessage) -> Sequence[AgentMessage]:
+    """A message to an agent of another node, as messages that can be sent."""
+    match message:
+        case RequestStates(node, records):
+            if len(records) <= FEW:
+                return (message,)
+            return [RequestStates(node, part) for part in pieces(records)]
+        case Knowledge(sender, records, forgot):
+            if len(records) <= FEW:
+                return (message,)
+            parts = list(pieces(records))
+            return [Knowledge(sender, part, forgot and part is parts[0]) for part in parts]
+        case Resolved(report, records):
+            if len(records) <= FEW:
+                return (message,)
+            first, *rest = pieces(records)
+            node = records[0].node
+            return [Resolved(report, first), *[RequestStates(node, part) for part in rest]]
+        case Surrendered():
+            return (message,) if len(message.records) <= FEW else _surrendered(message)
+        case Released() | VersionRaised():
+            return (message,)
+        case _:
+            return assert_never(message)
+
+
+def _surrendered(message: Surrendered) -> list[AgentMessage]:
+    """The answer to a surrender, with many records."""
+    node, surrender, _, records, _ = message
+    own = [record for record in records if record.agent == surrender.agent]
+    ends = [end[0] for end in (surrender.waiter, surrender.holder) if end is not None]
+    answer = message._replace(records=tuple(r for r in records if r.number in ends))
+    before = [RequestStates(node, part) for part in pieces(own)]
+    after = [RequestStates(node, part) for part in pieces(records)]
+    return [*before, answer, *after]
+
+
+def pieces(records: Iterable[RequestRecord]) -> Iterator[tuple[RequestRecord, ...]]:
+    """Records in parts; none if there are none."""
+    part: list[RequestRecord] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        size += size_of(record.lock_id)
+        if len(part) >= MOST_RECORDS or size >= LARGEST_PART:
+            yield tuple(part)
+            part, size = [], 0
+    if part:
+        yield tuple(part)
+
+
+def shown_cycle(cycle: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    """As much of a cycle as a report has: its first edges, two at least."""
+    size = 0
+    for count, edge in enumerate(cycle):
+        if count >= MOST_EDGES or (count >= 2 and size >= LARGEST_PART):
+            return cycle[:count]
+        size += size_of(edge.waiter.lock_id) + size_of(edge.holder.lock_id)
+    return cycle
+
+
+def newest(reports: Sequence[Deadlock]) -> tuple[Deadlock, ...]:
+    """As many of the newest reports as are told a client elsewhere at once."""
+    size = edges = 0
+    for count, report in enumerate(reversed(reports)):
+        edges += len(report.cycle)
+        if count and (edges > MOST_REPORTED or size >= LARGEST_PART):
+            return tuple(reports[len(reports) - count :])
+        for edge in report.cycle:
+            size += size_of(edge.waiter.lock_id) + size_of(edge.holder.lock_id)
+    return tuple(reports)
