@@ -279,7 +279,10 @@ class Distribution:
     def _dial(self, name: str) -> None:
         host = name.split("@")[1]
         with gevent.Timeout(CONNECT_TIME, OSError(errno.ETIMEDOUT, "no connection in time")):
-            address = self.addresses.get(name)
+            known = self.book.known.get(name)
+            if known is None:
+                raise Settled("it was forgotten")
+            address = known.address
             if address is None:
                 assert self._mapper is not None
                 address = (host, self._mapper.look_up(name))

@@ -23,11 +23,12 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent import futures
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import locks
 from tests.helpers import LIMIT, eventually
@@ -86,10 +87,13 @@ class Process:
     Args:
         name: The name of its node.
         command: What follows `python -m`.
+        skew: How many seconds its clock is ahead (`tests.cluster.skewed`).
     """
 
-    def __init__(self, name: str, command: list[str]) -> None:
+    def __init__(self, name: str, command: list[str], skew: float = 0) -> None:
         self.name = name
+        if skew:
+            command = ["tests.cluster.skewed", str(skew), *command]
         # Its end is `close`; it outlives this function.
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -144,8 +148,8 @@ class Process:
 class Server(Process):
     """A lock server: `python -m locks node`."""
 
-    def __init__(self, name: str, arguments: Iterable[str]) -> None:
-        super().__init__(name, ["locks", "node", "--name", name, *arguments])
+    def __init__(self, name: str, arguments: Iterable[str], skew: float = 0) -> None:
+        super().__init__(name, ["locks", "node", "--name", name, *arguments], skew)
         self._address: Address | None = None
 
     @property
@@ -170,8 +174,8 @@ class Worker(Process):
 
     program = "tests.cluster.worker"
 
-    def __init__(self, name: str, patched: bool = False, **options: Any) -> None:
-        super().__init__(name, [self.program, *(["--patched"] if patched else [])])
+    def __init__(self, name: str, patched: bool = False, skew: float = 0, **options: Any) -> None:
+        super().__init__(name, [self.program, *(["--patched"] if patched else [])], skew)
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._started = self.ask("start", name=name, cookie=COOKIE, **options)
@@ -213,8 +217,9 @@ class Proxy:
     """The network between two nodes: a port that leads to another one.
 
     It passes everything on, until it is told to `stall` (it accepts and takes bytes in, and passes
-    none on, not even that a side has closed) or to `cut` (it closes all connections, and refuses new ones). `heal` ends both; what
-    was held back by a stall is passed on then.
+    none on, not even that a side has closed; in one direction or both), to `delay` all that it passes on,
+    or to `cut` (it closes all connections, and refuses new ones). `heal` ends all of it; what
+    was held back is passed on then.
 
     Args:
         target: Where it leads to; may be said later. Until then connections are refused.
@@ -228,6 +233,11 @@ class Proxy:
         self.address: Address = self._listener.getsockname()
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._held: dict[socket.socket, bytearray] = {}  # what is to be sent to each
+        self._late: dict[
+            socket.socket, deque[tuple[float, bytes]]
+        ] = {}  # and what will be, and when
+        self._callers: set[socket.socket] = set()  # those sides that have connected
+        self._delay = 0.0
         self._ended: set[socket.socket] = set()  # closed by their side while nothing is passed on
         self._state = "pass"
         self._orders: list[Callable[[], None] | None] = []
@@ -253,13 +263,26 @@ class Proxy:
         self._order(self._cut)
         return at
 
-    def stall(self) -> None:
-        """Pass nothing on."""
-        self._order(lambda: self._set("stall"))
+    def stall(self, direction: Literal["both", "forth", "back"] = "both") -> None:
+        """Pass nothing on, or nothing to the target (`forth`), or nothing of it (`back`)."""
+        self._order(lambda: self._set("stall" if direction == "both" else direction))
+
+    def delay(self, seconds: float) -> None:
+        """Pass all on that much later, in each direction."""
+
+        def order() -> None:
+            self._delay = seconds
+
+        self._order(order)
 
     def heal(self) -> None:
-        """Pass everything on again."""
-        self._order(lambda: self._set("pass"))
+        """Pass everything on again, and at once."""
+
+        def order() -> None:
+            self._delay = 0.0
+            self._set("pass")
+
+        self._order(order)
 
     def close(self) -> None:
         """Close everything."""
@@ -288,7 +311,12 @@ class Proxy:
 
     def _run(self) -> None:
         while True:
-            for key, events in self._selector.select():
+            for sock in list(self._late):
+                if sock in self._late:
+                    self._ripen(sock)
+            waits = [late[0][0] for late in self._late.values() if late]
+            pause = max(0.0, min(waits) - time.monotonic()) if waits else None
+            for key, events in self._selector.select(pause):
                 sock: Any = key.fileobj
                 if sock is self._woken:
                     sock.recv(1)
@@ -318,11 +346,13 @@ class Proxy:
         except OSError:
             sock.close()
             return
+        self._callers.add(sock)
         for here, there in ((sock, other), (other, sock)):
             here.setblocking(False)
             here.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._pairs[here] = there
             self._held[here] = bytearray()
+            self._late[here] = deque()
             self._selector.register(here, selectors.EVENT_READ)
 
     def _take(self, sock: socket.socket) -> None:
@@ -332,22 +362,39 @@ class Proxy:
             return
         except OSError:
             data = b""
+        other = self._pairs[sock]
         if not data:
-            if self._state == "stall":  # nor is it passed on that it is closed
+            if self._stalls(other):  # nor is it passed on that it is closed
                 self._ended.add(sock)
                 self._selector.unregister(sock)
             else:
                 self._drop(sock)
             return
-        other = self._pairs[sock]
-        self._held[other] += data
-        self._pass_on(other)
+        if self._delay or self._late[other]:
+            self._late[other].append((time.monotonic() + self._delay, data))
+        else:
+            self._held[other] += data
+            self._pass_on(other)
+
+    def _stalls(self, sock: socket.socket) -> bool:
+        """Whether nothing is passed on to one side."""
+        return self._state == "stall" or self._state == (
+            "back" if sock in self._callers else "forth"
+        )
+
+    def _ripen(self, sock: socket.socket) -> None:
+        """Pass on what was delayed for long enough."""
+        late = self._late[sock]
+        if late and late[0][0] <= time.monotonic():
+            while late and late[0][0] <= time.monotonic():
+                self._held[sock] += late.popleft()[1]
+            self._pass_on(sock)
 
     def _pass_on(self, sock: socket.socket) -> None:
         """Send what is held back for one side."""
         held = self._held[sock]
         try:
-            if held and self._state == "pass":
+            if held and not self._stalls(sock):
                 del held[: sock.send(held)]
         except BlockingIOError:
             pass
@@ -357,7 +404,7 @@ class Proxy:
         if sock in self._ended:
             return
         wanted = selectors.EVENT_READ
-        if held and self._state == "pass":
+        if held and not self._stalls(sock):
             wanted |= selectors.EVENT_WRITE
         self._selector.modify(sock, wanted)
 
@@ -365,6 +412,8 @@ class Proxy:
         for each in (sock, self._pairs.get(sock)):
             if each is not None and self._pairs.pop(each, None) is not None:
                 del self._held[each]
+                del self._late[each]
+                self._callers.discard(each)
                 if each in self._ended:
                     self._ended.remove(each)
                 else:
@@ -404,11 +453,12 @@ class World:
         net_ticktime: float = 2,
         mesh: bool = True,
         arguments: Iterable[str] = (),
+        skew: float = 0,
     ) -> Server:
         """Start a lock server; it need not be ready when this returns."""
         given = [f"--listen=127.0.0.1:{port}", f"--cookie-file={self.cookie_file}", *arguments]
         given += [f"--net-ticktime={net_ticktime}", *(f"--peer={peer}" for peer in peers)]
-        server = Server(name, given if mesh else [*given, "--no-mesh"])
+        server = Server(name, given if mesh else [*given, "--no-mesh"], skew)
         self.processes.append(server)
         return server
 

@@ -1,77 +1,42 @@
 """Greetings: what nodes tell each other of others, and what becomes of a greeting that is wrong.
 
-The peers that say what is wrong go through the handshake as any other (`nodes.Stranger`).
+The peers that say what is wrong go through the handshake as any other (`peers.Peer`).
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import locks
 from locks.node import greeter
-from locks.node.greeting import pack_greeting, unpack_greeting
-from locks.otp import control, dialling, distribution
+from locks.node.greeting import Greeting, pack_greeting, unpack_greeting
+from locks.otp import dialling, distribution
 from locks.otp.address_book import NAMES, News
-from locks.otp.processes import CALL, parse_call
-from locks.otp.terms import Atom, Pid, Reference
-from locks.wire import LOCK_SERVER, OURS, BadMessage
+from locks.otp.terms import Atom
+from locks.wire import OURS, BadMessage
 from tests.cluster.harness import World, until_alive
-from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, C, Nodes, peer, until_connected, until_members
+from tests.cluster.peers import ODD, Peer
 from tests.helpers import eventually
 
-ODD = "odd@127.0.0.1"
 NOBODY = ("127.0.0.1", 1)  # nobody listens there
 
 
-class Peer(Stranger):
-    """A node in the hands of the test, connected with another one.
+def peer_of(node: locks.Node) -> Peer:
+    """A peer that says what a test wants it to say, connected with a node."""
+    return Peer(node.address, node.name)
 
-    Args:
-        node: That one.
-        name: What this one is called.
-    """
 
-    def __init__(self, node: locks.Node, name: str = ODD) -> None:
-        super().__init__(node.address)
-        self.name = name
-        self.shake_hands(node.name, name)
-        self._calls = itertools.count(1)
-
-    def call(self, request: Any) -> None:
-        """Call the lock server."""
-        me = Pid(77, self.name, 77)
-        term = (CALL, (me, Reference(self.name, 77, (next(self._calls), 0, 0))), request)
-        self.frame(control.RegSend(me, Atom(LOCK_SERVER), term).pack())
-
-    def greet(
-        self,
-        *known: Any,
-        version: Any = 1,
-        ticktime: Any = 15.0,
-        protocol: Any = 1,
-        rest: tuple[Any, ...] = (),
-    ) -> None:
-        """Greet the lock server."""
-        self.call((OURS, Atom("greeting"), protocol, version, ticktime, list(known), *rest))
-
-    def greetings(self) -> Any:
-        """What it is greeted with, greeting by greeting."""
-        for message in self.messages():
-            if isinstance(message, control.RegSend):
-                call = parse_call(message.message)
-                if call is not None:
-                    self.answer(call)
-                    yield unpack_greeting(call[2])
-
-    def answer(self, call: tuple[Pid, Any, Any]) -> None:
-        """Answer a greeting."""
-        self.frame(control.Send(call[0], (call[1], Atom("ok"))).pack())
+def greetings(odd: Peer) -> Iterator[Greeting]:
+    """What it is greeted with, greeting by greeting; each is answered."""
+    for call in odd.calls():
+        odd.answer(call)
+        yield unpack_greeting(call[2])
 
 
 def addresses(node: locks.Node) -> dict[str, Any]:
@@ -172,7 +137,7 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
     reasons: list[str] = []
     a.monitor_nodes(lambda news: reasons.append(getattr(news, "reason", "")))
     before = (dict(addresses(a)), a.server.machine.version, set(a.alive))
-    odd = Peer(a)
+    odd = peer_of(a)
     odd.greet(*wrong.pop("known", ()), **wrong)
     assert odd.is_closed()
     eventually(lambda: any("greeting is wrong" in reason for reason in reasons))
@@ -192,7 +157,7 @@ def test_a_wrong_greeting_ends_the_connection_and_changes_nothing(
 def test_names_that_one_peer_brings_in(nodes: Nodes) -> None:
     """A thousand names are taken in from one peer, and not passed on to anybody; no more than that."""
     a, b = nodes.meet(A, B)
-    odd = Peer(a)
+    odd = peer_of(a)
     for turn in range(4):
         odd.greet(*((f"lie{turn}-{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
     eventually(lambda: f"lie3-{NAMES - 1}@127.0.0.1" in addresses(a))
@@ -216,7 +181,7 @@ def test_names_are_not_dialled_all_at_once(nodes: Nodes, monkeypatch: pytest.Mon
         dial(name)
 
     monkeypatch.setattr(a.cluster.distribution, "_dial", noted)
-    odd = Peer(a)
+    odd = peer_of(a)
     odd.greet(*((f"lie{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
     eventually(lambda: made)
     b = nodes.start(B)
@@ -255,7 +220,7 @@ def test_one_peer_that_lies_about_an_age(nodes: Nodes, monkeypatch: pytest.Monke
     """It keeps a name alive where it says so itself, while it does, and nowhere else."""
     monkeypatch.setattr(distribution, "FORGET", 1.0)
     a, b = nodes.meet(A, B)
-    odd = Peer(a)
+    odd = peer_of(a)
     for _ in range(5):
         odd.greet(("zombie@127.0.0.1", *NOBODY, 0.0))
         eventually(lambda: "zombie@127.0.0.1" in addresses(a))
@@ -283,18 +248,18 @@ def test_a_program_that_listens_nowhere_is_not_named(nodes: Nodes) -> None:
 def test_only_what_is_new_is_said(nodes: Nodes) -> None:
     """On a connection all is said once; later of each newcomer once, and of nobody else."""
     a, _ = nodes.meet(A, B)
-    odd = Peer(a)
+    odd = peer_of(a)
     odd.greet()
-    greetings = odd.greetings()
-    assert sorted(news.name for news in next(greetings).known) == [A, B]
+    told = greetings(odd)
+    assert sorted(news.name for news in next(told).known) == [A, B]
     c = nodes.start(C, peers=[peer(a)])
     until_members(c, A, B, C)
-    assert [news.name for news in next(greetings).known] == [C]
+    assert [news.name for news in next(told).known] == [C]
     c.stop()
     until_members(a, A, B, ODD)
     d = nodes.start("d@127.0.0.1", peers=[peer(a)])
     until_members(d, A, B, d.name)
-    assert [(news.name, news.age) for news in next(greetings).known] == [(d.name, 0.0)]
+    assert [(news.name, news.age) for news in next(told).known] == [(d.name, 0.0)]
     odd.close()
 
 
@@ -302,15 +267,10 @@ def test_one_greeting_at_a_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -
     """Who does not answer is not greeted again and again; when it answers it hears of all at once."""
     monkeypatch.setattr(greeter, "MOMENT", 0.0)
     a = nodes.start(A)
-    odd = Peer(a)
+    odd = peer_of(a)
     odd.greet()
-    calls = (
-        parse_call(message.message)
-        for message in odd.messages()
-        if isinstance(message, control.RegSend)
-    )
+    calls = odd.calls()
     first = next(calls)
-    assert first is not None
     made = [nodes.start(f"n{n}@127.0.0.1", peers=[peer(a)], mesh=False) for n in range(6)]
     names = [node.name for node in made]
     # They don't take part in the mesh: what they would say of themselves is said for them.
@@ -322,7 +282,6 @@ def test_one_greeting_at_a_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -
         a.turn.run(a.cluster.greeter._came, node.name)
     odd.answer(first)
     second = next(calls)
-    assert second is not None
     assert sorted(news.name for news in unpack_greeting(second[2]).known) == names
     odd.close()
 
@@ -332,8 +291,8 @@ def test_an_age_is_told(nodes: Nodes) -> None:
     a, b = nodes.meet(A, B)
     b.stop()
     until_members(a, A)
-    odd = Peer(a)
-    told = {news.name: news.age for news in next(odd.greetings()).known}
+    odd = peer_of(a)
+    told = {news.name: news.age for news in next(greetings(odd)).known}
     assert set(told) == {A, B}
     assert told[A] == 0
     assert 0 < told[B] < 60
@@ -349,16 +308,8 @@ def test_a_restarted_peer_is_found_again(world: World) -> None:
     port = server.address[1]
     worker = world.worker("w@127.0.0.1", [server.peer])
     until_alive(worker, server.name)
-    lies = Stranger(worker.address)
-    lies.shake_hands(worker.name, ODD)
-    me = Pid(77, ODD, 77)
-    known = [(f"lie{n}@127.0.0.1", *NOBODY) for n in range(NAMES)]
-    request = (
-        CALL,
-        (me, Reference(ODD, 77, (1, 0, 0))),
-        (OURS, Atom("greeting"), 1, 1, 15.0, known),
-    )
-    lies.frame(control.RegSend(me, Atom(LOCK_SERVER), request).pack())
+    lies = Peer(worker.address, worker.name)
+    lies.greet(*((f"lie{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
     server.kill()
     eventually(lambda: worker.do("alive") == sorted([worker.name, ODD]))
     world.server("s@127.0.0.1", port=port)
