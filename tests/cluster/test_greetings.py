@@ -161,7 +161,7 @@ def test_names_that_one_peer_brings_in(nodes: Nodes) -> None:
     for turn in range(4):
         odd.greet(*((f"lie{turn}-{n}@127.0.0.1", *NOBODY) for n in range(NAMES)))
     eventually(lambda: f"lie3-{NAMES - 1}@127.0.0.1" in addresses(a))
-    assert len(addresses(a)) <= NAMES + 2
+    eventually(lambda: len(addresses(a)) <= NAMES + 2)
     c = nodes.start(C, peers=[peer(a)])
     until_members(c, A, B, C)
     assert knows(b, A, C)()

@@ -259,8 +259,11 @@ def test_why_a_dial_has_failed() -> None:
     """Reasons are counted while they stay the same, and gone with the name or a connection."""
     book = Book()
     book.ask_for(A, HERE, 0)
-    assert [book.failed(A, why) for why in ("x", "x", "y", "x")] == [1, 2, 1, 1]
+    assert [book.failed(A, why, True) for why in ("x", "x", "y", "x")] == [1, 2, 1, 1]
+    assert book.refusals == {A: "x"}
     book.meet(A, 1)
-    assert book.failed(A, "x") == 1
+    assert book.refusals == {}
+    assert book.failed(A, "x", False) == 1
+    assert book.refusals == {}
     book.give_up(A)
-    assert book.failed(A, "x") == 0
+    assert book.failed(A, "x", True) == 0
