@@ -56,11 +56,10 @@ logger = logging.getLogger("locks")
 
 CONNECT_TIME = 5.0  # seconds, for TCP
 HANDSHAKE_TIME = 5.0  # seconds, for all that follows at the side that has connected
+BACKLOG = 1024  # connections that the system keeps until they are accepted
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
-FORGET = (
-    600.0  # seconds until a node that was not asked for, and that nobody has seen, is forgotten
-)
+FORGET = 600.0  # seconds until a node that nobody has asked for or seen is forgotten
 CHECKS = 6  # how often in net_ticktime something must be sent; see also `rivals.SIGNS`
 
 
@@ -481,7 +480,7 @@ def _listen(address: Address) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(128)
+        listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
         raise InvalidOption(

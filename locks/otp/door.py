@@ -1,15 +1,19 @@
-"""A node's door: strangers are let in to prove themselves, in a bounded room.
+"""A node's door: strangers are let in to prove themselves, in two rooms that are bounded.
 
-Whoever connects is a stranger until it has proven that it knows the cookie. A stranger costs a place in the
-room, a greenlet, and a little work; and it can get no more than that. Honest nodes must get in at the same
+Whoever connects is a stranger until it has proven that it knows the cookie. A stranger costs a place,
+a greenlet, and a little work; and it can get no more than that. Honest nodes must get in at the same
 time, from the same address (all of a machine, or of a network behind one router), so counting per address
 is not enough. What tells them apart is that they answer: an honest node keeps us waiting for as long as a
-packet takes to it and back. So when the room is full, the one leaves it that has kept us waiting the longest,
-and the newcomer comes in; of the host from which there are the most, so a crowd from one host pushes out
-its own. Who waits for us, for its turn with TLS, is not among them.
+packet takes to it and back.
+
+So a stranger comes into the hall. When it has said something it goes into the room. Where there is no place,
+one has to leave: who has kept us waiting the longest, of the host from which there are the most. So a crowd
+from one host pushes out its own. Those who wait for us do not have to leave; who has come for nothing else
+does not push out those who have spoken.
 
 TLS costs far more than the rest. Its steps are done one at a time, and the hub does everything else
-between two of them; so links are served, and strangers accepted, while many strangers want TLS.
+between two of them; so links are served, and strangers accepted, while many strangers want TLS. Nothing is
+computed for those who have gone meanwhile.
 
 What a stranger calls itself does not count before it is proven: see `locks.otp.rivals`.
 """
@@ -17,14 +21,17 @@ What a stranger calls itself does not count before it is proven: see `locks.otp.
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
+import resource
 import ssl
+from bisect import insort
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import gevent
-from gevent.lock import BoundedSemaphore
+from gevent.event import Event as GreenEvent
 
 from locks.errors import LocksError
 from locks.otp.handshake import (
@@ -45,7 +52,8 @@ __all__ = ["Door", "Guest", "talk", "tls_told"]
 
 logger = logging.getLogger("locks")
 
-ROOM = 256  # strangers at one time
+ROOM = 512  # strangers at one time in each of the two rooms
+FILES = 8  # the part of the files that the process may open that is for each room: one in so many
 HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
 BATCH = 16  # strangers that come in before others have their turn
 FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -57,18 +65,22 @@ class Guest:
     Attributes:
         stream: Its connection.
         address: From where it has connected, host and port.
+        has_spoken: Whether it has said anything.
         limit: Ends its handshake.
         pushed_out: Whether it had to leave for others.
+        steps: How many steps of TLS it has come.
     """
 
-    __slots__ = ("_door", "address", "limit", "pushed_out", "stream")
+    __slots__ = ("_door", "address", "has_spoken", "limit", "pushed_out", "steps", "stream")
 
     def __init__(self, door: Door, stream: Stream, address: tuple[str, int]) -> None:
         self._door = door
         self.stream = stream
         self.address = address
+        self.has_spoken = False
         self.limit: Any = None
         self.pushed_out = False
+        self.steps = 0
 
     @property
     def host(self) -> str:
@@ -81,13 +93,98 @@ class Guest:
         self._door.leave(self)
 
     def answers(self) -> None:
-        """It has kept its part: from now on it waits for us."""
-        self._door.forget(self)
+        """It has said something: from now on it waits for us.
+
+        Raises:
+            Refused: There is no room.
+        """
+        self._door.answered(self)
 
     def is_asked(self) -> None:
         """It has got its answer: from now on we wait for it."""
-        self._door.forget(self)
-        self._door.waits_for(self)
+        self._door.wait_for(self)
+
+
+class _Room:
+    """A bounded number of strangers."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.guests: set[Guest] = set()
+        # Those that we wait for, by host; who has kept us waiting the longest comes first.
+        self._slow: dict[str, dict[Guest, None]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.guests) >= self.size
+
+    def wait_for(self, guest: Guest) -> None:
+        """From now on a guest keeps us waiting."""
+        self._forget(guest)
+        self.guests.add(guest)
+        self._slow.setdefault(guest.host, {})[guest] = None
+
+    def has_answered(self, guest: Guest) -> None:
+        """A guest waits for us."""
+        self._forget(guest)
+        self.guests.add(guest)
+
+    def leave(self, guest: Guest) -> None:
+        """A guest is gone."""
+        self._forget(guest)
+        self.guests.discard(guest)
+
+    def slowest(self) -> Guest | None:
+        """Who has kept us waiting the longest, of the largest crowd."""
+        if not self._slow:
+            return None
+        crowd: dict[Guest, None] = max(self._slow.values(), key=len)
+        return next(iter(crowd))
+
+    def _forget(self, guest: Guest) -> None:
+        crowd = self._slow.get(guest.host)
+        if crowd is not None and guest in crowd:
+            del crowd[guest]
+            if not crowd:
+                del self._slow[guest.host]
+
+
+class _Turnstile:
+    """Lets one at a time through: who has come furthest first, and of those who came last.
+
+    So a newcomer need not wait for all those of a crowd that was there before, and who answers is served at once.
+    """
+
+    def __init__(self) -> None:
+        self._busy = False
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[int, int, GreenEvent]] = []  # sorted; the last one is the next
+
+    @contextmanager
+    def through(self, steps: int) -> Iterator[None]:
+        """Wait for one's turn; `steps` says how far one has come."""
+        if self._busy:
+            place = (steps, next(self._numbers), GreenEvent())
+            insort(self._waiting, place)
+            try:
+                place[2].wait()
+            except BaseException:  # it has waited too long
+                if place in self._waiting:
+                    self._waiting.remove(place)
+                else:
+                    self._pass_on()
+                raise
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        if self._waiting:
+            self._waiting.pop()[2].set()
+        else:
+            self._busy = False
 
 
 class Door:
@@ -113,13 +210,12 @@ class Door:
         self._receive = receive
         self._notices = notices
         self._open = True
-        self._guests: set[Guest] = set()
-        # Those that we wait for, by host; who has kept us waiting the longest comes first.
-        self._slow: dict[str, dict[Guest, None]] = {}
-        self._tls = BoundedSemaphore(1)
+        size = min(ROOM, max(8, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // FILES))
+        self._hall, self._room = _Room(size), _Room(size)
+        self._tls = _Turnstile()
 
     def __len__(self) -> int:
-        return len(self._guests)
+        return len(self._hall.guests) + len(self._room.guests)
 
     def keep(self) -> None:
         """Accept strangers until the door is closed."""
@@ -132,15 +228,10 @@ class Door:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            if len(self._guests) >= ROOM:
-                self._make_room()
             guest = Guest(self, Stream(sock), address[:2])
-            if len(self._guests) >= ROOM:
-                guest.stream.close()
-            else:
-                self._guests.add(guest)
-                self.waits_for(guest)
-                gevent.spawn(self._admit, guest)
+            self._make_room(self._hall)
+            self._hall.wait_for(guest)
+            gevent.spawn(self._admit, guest)
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
@@ -162,32 +253,43 @@ class Door:
         """Do the accepting side of TLS with a guest; one step of one guest at a time."""
 
         def step(act: Callable[[bytes], bool], data: bytes) -> bool:
+            if not data:
+                return act(data)  # there is nothing to compute yet
             guest.answers()
-            with self._tls:
+            guest.steps += 1
+            with self._tls.through(guest.steps):
+                if guest.stream.is_closed():
+                    raise ConnectionError("it has left while it waited for TLS")
                 done = act(data)
                 gevent.sleep(0)
             guest.is_asked()
             return done
 
+        guest.stream.await_words()  # TLS takes memory, too
         guest.stream.begin_tls(context, True, step=step)
 
     def leave(self, guest: Guest) -> None:
         """A guest is none any more: it has proven itself, or is gone."""
         if guest.limit is not None:
             guest.limit.close()
-        self.forget(guest)
-        self._guests.discard(guest)
+        self._hall.leave(guest)
+        self._room.leave(guest)
 
-    def waits_for(self, guest: Guest) -> None:
-        """From now on a guest keeps us waiting."""
-        if guest in self._guests:
-            self._slow.setdefault(guest.host, {})[guest] = None
+    def answered(self, guest: Guest) -> None:
+        """A guest has said something."""
+        if guest.pushed_out:
+            raise Settled("it was pushed out")
+        if not guest.has_spoken:
+            self._hall.leave(guest)
+            guest.has_spoken = True
+            if not self._make_room(self._room):
+                raise Refused("too many strangers want to prove themselves", cause="crowd")
+        self._room.has_answered(guest)
 
-    def forget(self, guest: Guest) -> None:
-        """A guest does not keep us waiting any more."""
-        crowd = self._slow.get(guest.host)
-        if crowd is not None and crowd.pop(guest, guest) is None and not crowd:
-            del self._slow[guest.host]
+    def wait_for(self, guest: Guest) -> None:
+        """A guest has got its answer."""
+        if guest in self._room.guests:
+            self._room.wait_for(guest)
 
     def _admit(self, guest: Guest) -> None:
         late = Refused(
@@ -216,11 +318,12 @@ class Door:
             cause = error.cause if isinstance(error, Refused) else type(error).__name__
             self._notices.warn(cause, guest.host, text, self._name, host, port, error)
 
-    def _make_room(self) -> None:
-        """Push out the guest that has kept us waiting the longest, of the largest crowd."""
-        if self._slow:
-            crowd = max(self._slow.values(), key=len)
-            self._push_out(next(iter(crowd)))
+    def _make_room(self, room: _Room) -> bool:
+        """Push somebody out if a room is full; return whether there is a place."""
+        slowest = room.slowest() if room.is_full else None
+        if slowest is not None:
+            self._push_out(slowest)
+        return not room.is_full
 
     def _push_out(self, guest: Guest) -> None:
         guest.pushed_out = True
@@ -245,8 +348,11 @@ class Door:
             level=logging.ERROR,
         )
         if error.errno in FULL:
-            for _ in range(len(self._guests) // 4 + 1):
-                self._make_room()
+            for room in (self._hall, self._room):
+                for _ in range(len(room.guests) // 4 + 1):
+                    slowest = room.slowest()
+                    if slowest is not None:
+                        self._push_out(slowest)
 
 
 # --- Handshakes, from either side ---------------------------------------------------------------
@@ -279,6 +385,8 @@ def talk(
             else:
                 yield event
         events[:] = shake.receive(stream.receive())
+        if guest is not None and events:
+            guest.answers()
 
 
 @contextmanager

@@ -120,6 +120,23 @@ class Stream:
         """Close it; a greenlet that waits for it gets an `OSError`."""
         self._socket.close()
 
+    def await_words(self) -> None:
+        """Wait until the other side has said something, or has closed the connection."""
+        self._socket.recv(1, socket.MSG_PEEK)
+
+    def is_closed(self) -> bool:
+        """Whether the other side is known to have closed it, or it was closed here; does not wait."""
+        try:
+            self._socket.settimeout(0)
+            gone = not self._socket.recv(1, socket.MSG_PEEK)
+            self._socket.settimeout(None)
+        except BlockingIOError:
+            self._socket.settimeout(None)
+            return False
+        except OSError:
+            return True
+        return gone
+
     def abandon(self) -> None:
         """In a forked child: let go of the socket."""
         abandon(self._socket)
