@@ -24,7 +24,7 @@ these very types are encoded; a subclass is refused, because it would come back 
 `COMPRESSED`, atom caches, the old `FLOAT` and `REFERENCE` and what is local to a node are refused: no
 peer sends them to a node with our flags.
 
-What is encoded keeps to the default limits, because a peer would refuse more. Short texts and pids are
+What is encoded keeps to the default limits and fits into a frame, because a peer would refuse more. Short texts and pids are
 cached with their bytes; a full cache is emptied. `etf_decode.py` says how terms are decoded.
 
 Source: ERTS user's guide, "External Term Format"; the order of checks is our own.
@@ -59,6 +59,7 @@ class EncodeError(MisuseError, ValueError):
 
 CACHED = 4096  # entries of each cache
 CACHED_LENGTH = 64  # characters of a text that is cached
+LARGEST = 2**24 - 2**16  # bytes; a peer takes frames of 2**24, which have a head, too
 DEFAULT = Limits()
 
 _pack_head = Struct(">BI").pack
@@ -92,11 +93,12 @@ def encode(term: Any) -> bytes:
         raise EncodeError("text or bytes of more than 4 GiB can't be sent") from None
     if elements > DEFAULT.elements:
         raise _too_many()
-    if len(parts) > DEFAULT.atoms:
-        atoms = {part for part in parts if part[0] == 119 or part[0] == 118}
-        if len(atoms) > DEFAULT.atoms:
-            raise EncodeError(f"a term has more than {DEFAULT.atoms:,} different atoms; use text")
-    return b"".join(parts)
+    encoded = b"".join(parts)
+    if len(encoded) > LARGEST:
+        raise EncodeError(
+            f"a term takes {len(encoded):,} bytes, more than {LARGEST:,}; send it in pieces"
+        )
+    return encoded
 
 
 def encode_into(term: Any, out: bytearray) -> None:

@@ -1,7 +1,7 @@
 """Decoding of the external term format; `etf.py` has the table of types.
 
 One loop with a stack of its own decodes a term. Lengths are checked before anything is allocated for
-them, and parts, depth, integers and atoms are counted as they come. So no input can do worse than a
+them, and parts, depth and integers are counted as they come. So no input can do worse than a
 `DecodeError`, and the memory for a term is a small multiple of what was received.
 
 The frequent tags are handled in the loop, the most frequent ones first. Atoms and pids are cached by
@@ -44,13 +44,11 @@ class Limits(NamedTuple):
             on such terms recurse.
         elements: Terms in it, itself included.
         integer_bytes: Bytes of an integer; Python does not write more than 1,785 as text.
-        atoms: Different atoms (names of nodes within pids don't count).
     """
 
     depth: int = 64
     elements: int = 100_000
     integer_bytes: int = 1024
-    atoms: int = 1_000
 
 
 DEFAULT = Limits()
@@ -114,9 +112,8 @@ def _read(data: bytes, at: int, limits: Limits) -> tuple[Any, int]:
     value is put into its container, and each container that is full by that into the next one.
     """
     size = len(data)
-    max_depth, max_elements, max_integer, max_atoms = limits
+    max_depth, max_elements, max_integer = limits
     elements = 1
-    seen: set[bytes] = set()  # atoms
     # The container that is being filled: its kind, its items so far, how many of them are missing,
     # and where it began. Those around it are on the stack.
     kind, left, begin = _TOP, 1, at
@@ -147,10 +144,8 @@ def _read(data: bytes, at: int, limits: Limits) -> tuple[Any, int]:
                 text, at = _atom_text(data, at)
             if at > size:
                 raise IndexError
-            seen.add(text)
             value = _atoms.get(text, text)
             if value is text:
-                _check_atoms(seen, max_atoms)
                 value = _new_atom(text)
         elif tag == 104 or tag == 108 or tag == 105 or tag == 116:  # containers
             start = at
@@ -237,10 +232,8 @@ def _read(data: bytes, at: int, limits: Limits) -> tuple[Any, int]:
             continue
         elif tag == 118 or tag == 115:  # ATOM_UTF8, SMALL_ATOM
             text, at = _atom_text(data, at)
-            seen.add(text)
             value = _atoms.get(text, text)
             if value is text:
-                _check_atoms(seen, max_atoms)
                 value = _new_atom(text)
         else:
             value, at = _read_rare(data, at, tag)
@@ -259,7 +252,6 @@ def _read(data: bytes, at: int, limits: Limits) -> tuple[Any, int]:
                 at += 1
                 value = items
             elif kind == _TOP:
-                _check_atoms(seen, max_atoms)
                 return value, at
             else:
                 value = _CLOSE[kind](items, data, begin, at)
@@ -394,11 +386,6 @@ def _new_pid(encoded: bytes) -> Pid:
         _known_pids.clear()
     _known_pids[encoded] = pid
     return pid
-
-
-def _check_atoms(seen: set[bytes], most: int) -> None:
-    if len(seen) > most:
-        raise DecodeError(f"a term has more than {most:,} different atoms")
 
 
 def _too_many(elements: int, most: int, count: int, room: int) -> DecodeError:
