@@ -11,7 +11,6 @@ from typing import Any
 
 from locks.arguments import (
     Pattern,
-    check_sendable,
     checked_agent,
     checked_nodes,
     checked_object,
@@ -38,6 +37,7 @@ from locks.node.node import NodeStatistics
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client
+from locks.wire.sendable import check_sendable
 
 __all__ = [
     "await_all_locks",

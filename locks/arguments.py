@@ -8,21 +8,19 @@ from typing import Any
 import pykka
 
 from locks.core.agent.machine import Object
-from locks.errors import InvalidLockId, InvalidOption, MisuseError, NodeNotRunning
-from locks.lock_ids import shown
-from locks.model import LockId, check_lock_id, check_mode, check_nodes, check_require
+from locks.errors import InvalidOption, MisuseError, NodeNotRunning
+from locks.model import check_lock_id, check_mode, check_nodes, check_require
 from locks.node.agent import Agent
 from locks.node.ports import NodePort
 from locks.node.remote_clients import RemoteAgent
 from locks.node.server import Watcher
-from locks.otp.etf import EncodeError, encode
 from locks.otp.remote import RemoteRef
 from locks.program import default_node
 from locks.runtime import current_client
+from locks.wire.sendable import check_sendable
 
 __all__ = [
     "Pattern",
-    "check_sendable",
     "checked_agent",
     "checked_nodes",
     "checked_object",
@@ -68,30 +66,6 @@ def checked_nodes(
     if down and must_run:
         raise NodeNotRunning(f"{', '.join(down)} can't be reached from {node.name}", nodes=down)
     return names
-
-
-def check_sendable(lock_id: LockId) -> LockId:
-    """Return a lock id if it can be sent to other nodes: a deadlock may involve them.
-
-    Raises:
-        InvalidLockId: It can't.
-    """
-    for element in lock_id:
-        if type(element) is str:
-            if element.isascii():
-                continue
-        elif type(element) is int and abs(element) < 1 << 63:
-            continue
-        try:
-            encode(list(lock_id))
-        except EncodeError as error:
-            raise InvalidLockId(
-                f"lock id {shown(lock_id)} can't be sent to other nodes: {error}. Use text, "
-                "numbers, bytes and tuples of them",
-                lock_id=shown(lock_id),
-            ) from error
-        break
-    return lock_id
 
 
 def checked_object(

@@ -34,7 +34,7 @@ from locks.errors import assert_never
 from locks.lock_ids import size_of
 from locks.model import Deadlock, Edge, RequestRecord
 
-__all__ = ["FEW", "in_parts", "newest", "pieces", "shown_cycle"]
+__all__ = ["FEW", "MOST_RECORDS", "in_parts", "newest", "pieces", "shown_cycle"]
 
 FEW = 16  # records that fit into a message, whatever ids they have
 MOST_RECORDS = 400  # in one part

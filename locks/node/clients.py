@@ -27,7 +27,10 @@ Inbox = Callable[[Notification], object]
 
 def name_of(client: Client) -> str:
     """A name of a client that a person can read; never longer than a message has room for."""
-    return _name_of(client)[:LONGEST_TEXT]
+    name = _name_of(client)[:LONGEST_TEXT]
+    if name.isascii():
+        return name
+    return name.encode(errors="replace").decode()  # it is sent, and text with surrogates can't be
 
 
 def _name_of(client: Client) -> str:

@@ -42,6 +42,7 @@ from locks.core.messages import (
     ToWatcher,
 )
 from locks.errors import AgentEnded, assert_never
+from locks.lock_ids import shown
 from locks.model import AgentId
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
@@ -49,6 +50,7 @@ from locks.node.history import Event, begin, is_outgrown, past, replay
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
+from locks.otp.etf import EncodeError
 from locks.runtime import Listener
 from locks.runtime.inline import EXHAUSTED, Work, raised_in
 from locks.runtime.native import native_lock
@@ -277,7 +279,10 @@ class Dispatch:
         self._noted = False
 
     def _is_hopeless(self, effect: Any, error: Exception) -> bool:
-        """Whether an effect fails again and again, though nobody is interrupted."""
+        """Whether an effect fails again and again, though nobody is interrupted; or can't be sent."""
+        if isinstance(error, EncodeError):
+            self._executor.run_soon(logger.error, "%s can't be sent: %s", shown(effect), error)
+            return True
         before, tries = self._stuck
         self._stuck = (effect, tries + 1 if effect is before else 1)
         if self._stuck[1] < PATIENCE or isinstance(error, EXHAUSTED):

@@ -27,6 +27,7 @@ from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
+from locks.otp.terms import Atom
 from locks.runtime import (
     Client,
     Down,
@@ -473,7 +474,12 @@ class Node:
         self.turn.run(cluster.register, name, actor)
 
     def remote(self, name: str, node: str) -> RemoteRef:
-        """A reference to the actor, or the Erlang process, of this name on another node."""
+        """A reference to the actor, or the Erlang process, of this name on another node.
+
+        Raises:
+            InvalidOption: No process can have that name.
+        """
+        Atom(check_text(name))
         return self._needs_cluster().remotes.ref(check_text(node), check_text(name))
 
     def link(self, actor: Client, other: RemoteRef) -> None:

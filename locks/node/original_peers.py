@@ -23,6 +23,7 @@ import gevent
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent, ViewChange
+from locks.core.parts import MOST_RECORDS, pieces
 from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, View, show
 from locks.node.agent import Agent
@@ -67,6 +68,7 @@ __all__ = ["ABOUT", "Connections", "LocalNode", "OriginalPeers"]
 
 ABOUT = Atom("about")
 PAUSE = 0.25  # seconds between two interviews
+MOST_ASKED = 400  # agents of the original that a lock server is asked about at once
 
 
 class LocalNode(NodePort, Protocol):
@@ -322,7 +324,7 @@ class OriginalPeers:
         machine = self._node.server.machine
         known = around(machine.table, machine.node, entangled, self._is_original)
         self._perform(self._servers.informed(agent, machine.node, machine.version, *known))
-        question = (OURS, ABOUT, AGENTS.pack(entangled))
+        question = (OURS, ABOUT, AGENTS.pack(entangled[:MOST_ASKED]))
         for name, original in self._cluster.members.items():
             if not original:
                 answered = partial(self._informed, agent, name)
@@ -333,6 +335,10 @@ class OriginalPeers:
         machine = self._node.server.machine
         asked = AGENTS.unpack(agents)
         found, records = around(machine.table, machine.node, asked, self._is_original)
+        parts = list(pieces(records))
+        if len(parts) > 1 or len(found) > MOST_RECORDS:
+            # Nothing is said to be all that there is of an agent.
+            return pack_about(About(machine.version, (), parts[0] if parts else ()), machine.node)
         return pack_about(About(machine.version, tuple(found), tuple(records)), machine.node)
 
     def _informed(self, agent: AgentId, name: str, answered: bool, answer: Any) -> None:

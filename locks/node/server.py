@@ -35,7 +35,10 @@ from locks.model import AgentId, LockId, View, related
 from locks.node.door import Door
 from locks.node.history import begin
 from locks.node.ports import NodePort
+from locks.otp import etf
 from locks.runtime import Down, Listener, Monitor, monitor
+from locks.wire import pack
+from locks.wire.sendable import check_sendable
 
 __all__ = ["Server", "Watcher"]
 
@@ -72,10 +75,13 @@ class Server(Door):
         """Check a message, before the turn; see that what an agent gets by it goes with the agent.
 
         Raises:
-            MisuseError: It is no `ServerMessage`, a field of it is wrong, or it is for an agent that has
-                ended, or never was, or is not on a connected node.
+            MisuseError: It is no `ServerMessage`, a field of it is wrong, or can't be sent to other nodes,
+                or it is for an agent that has ended, or never was, or is not on a connected node.
         """
         checked = check_server_message(message)
+        if isinstance(checked, (Request, Surrender)) and self.node.is_clustered:
+            check_sendable(checked.lock_id)
+            etf.encode(pack(checked))  # its texts, and a report
         if isinstance(checked, (Watch, Unwatch)):
             return checked._replace(watcher=listener(checked.watcher))
         agent = checked.agent

@@ -38,7 +38,8 @@ from struct import error as StructError
 from typing import Any
 
 from locks.errors import MisuseError
-from locks.lock_ids import Key, shown
+from locks.lock_ids import DEEPEST, MOST_ELEMENTS, Key, keep_values, shown
+from locks.lock_ids import LARGEST as LARGEST_ID
 from locks.otp.etf_decode import DecodeError, Limits, decode, decode_from
 from locks.otp.terms import LONGEST_ATOM, Atom, ImproperList, Pid, Reference, Term
 
@@ -258,3 +259,18 @@ def _node(name: Any) -> bytes:
         return Atom(name).encoded
     except MisuseError as error:
         raise EncodeError(f"the name of a node can't be sent: {error}") from error
+
+
+def _size_in_id(term: Term) -> int:
+    """What a term takes in a lock id: too much if it is nested deeper, or has more in it, than an id may.
+
+    For it is sent on in messages that have limits of their own.
+    """
+    try:
+        decode_from(b"\x83" + term.encoded, 0, Limits(DEEPEST, MOST_ELEMENTS))
+    except DecodeError:
+        return LARGEST_ID + 1
+    return len(term.encoded)
+
+
+keep_values(Term, _size_in_id)  # lock ids of Erlang nodes have them as elements

@@ -169,7 +169,6 @@ class Term:
 
 # Lock ids of Erlang nodes have them as elements.
 keep_values(Atom, lambda atom: len(atom.encoded))
-keep_values(Term, lambda term: len(term.encoded))
 keep_tuples(Pid)
 keep_tuples(Reference)
 keep_tuples(ImproperList)

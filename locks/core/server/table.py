@@ -52,8 +52,11 @@ from locks.core.server.tree import (
     version_of,
 )
 from locks.model import HELD_UP, AgentId, LockId, Mode
+from locks.ranges import PLACE_BITS
 
 __all__ = ["LockTable", "TableStatistics"]
+
+ROOM_BITS = PLACE_BITS - 160  # two more numbers of 64 bits, and to spare
 
 
 class TableStatistics(NamedTuple):
@@ -307,9 +310,9 @@ class LockTable:
         return entry
 
     def _place(self, entry: Entry, ahead_of: Entry | None = None) -> None:
-        """Give an entry its place: the last one, or the one directly ahead of another entry."""
+        """Give an entry its place: the last one, or, if there is room, directly ahead of another."""
         self.last_place += 1
-        if ahead_of is None:
+        if ahead_of is None or ahead_of.room.denominator.bit_length() > ROOM_BITS:
             entry.place = self.last_place
             entry.room = WHOLE
         else:

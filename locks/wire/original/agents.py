@@ -25,6 +25,10 @@ does not find in the queue, and these must not find themselves missing.
 A surrender names the version of the queue that the agent was told last. If that has changed, nothing is
 done: the agent is told the change anyway, and looks again.
 
+The original has no parts of messages. So of a queue with thousands of entries it is told the first
+`MOST_TOLD` of those who have the lock, the first `MOST_TOLD` of those who wait, and its own. It never
+thinks by that that it has what it has not; a deadlock with those that are left out it may not see.
+
 Source: `locks_server.erl`, `locks_agent.erl` and `locks_agent_lib.erl` of the original.
 """
 
@@ -68,6 +72,10 @@ from locks.wire.original.forms import (
 )
 
 __all__ = ["OriginalAgents", "OriginalWatcher", "around"]
+
+
+MOST_TOLD = 2000
+MOST_WATCHERS = 1000  # of a lock, that are named in its queue
 
 
 class OriginalWatcher(NamedTuple):
@@ -254,7 +262,7 @@ class OriginalAgents:
         queue = self._queue(view, agent, me)
         if agent is not None and not any(e.pid == pid for group in queue for e in group.entries):
             return []  # it is about to be removed, and could not cope with that
-        watchers = self._watching.get(lock_id, ())
+        watchers = list(self._watching.get(lock_id, ()))[:MOST_WATCHERS]
         return [
             SendTerm(pid, info_term(term, view.version, self._server, queue, watchers, note))
             for term in interest.terms.values()
@@ -297,24 +305,25 @@ class OriginalAgents:
             agents = {c.agent for c in granted}
             writes = any(c.mode != "read" for c in granted)
             as_readers = not writes or (len(agents) > 1 and me is not None)
-            queue.append(self._group("read" if as_readers else "write", granted, view, client))
+            mode: Mode = "read" if as_readers else "write"
+            queue.append(self._group(mode, granted, view, me, client))
         readers: list[Contender] = []
-        for contender in shown:
-            if contender.granted:
-                continue
+        waiting = [contender for contender in shown if not contender.granted]
+        own_late = [contender for contender in waiting[MOST_TOLD:] if contender.agent == me]
+        for contender in waiting[:MOST_TOLD] + own_late:
             if contender.mode == "read":
                 readers.append(contender)
                 continue
             if readers:
-                queue.append(self._group("read", readers, view, client))
+                queue.append(self._group("read", readers, view, me, client))
                 readers = []
-            queue.append(self._group("write", [contender], view, client))
+            queue.append(self._group("write", [contender], view, me, client))
         if readers:
-            queue.append(self._group("read", readers, view, client))
+            queue.append(self._group("read", readers, view, me, client))
         return queue
 
     def _group(
-        self, mode: Mode, members: list[Contender], view: View, client: Pid
+        self, mode: Mode, members: list[Contender], view: View, me: AgentId | None, client: Pid
     ) -> OriginalGroup:
         """A group; an agent is in it once, with that which most others wait for."""
         strongest: dict[AgentId, Contender] = {}
@@ -323,8 +332,10 @@ class OriginalAgents:
             if rival is None or _strength(contender, view) > _strength(rival, view):
                 strongest[contender.agent] = contender
         entries = []
-        for contender in strongest.values():
+        for number, contender in enumerate(strongest.values()):
             agent = contender.agent
+            if number >= MOST_TOLD and agent != me:
+                continue
             known = self._processes.get(agent)
             whose = known[1] if known is not None else self._client(agent) or client
             direct = contender.lock_id == view.lock_id

@@ -28,6 +28,7 @@ from locks.wire.original.forms import OriginalGroup, OriginalInfo, unpack_reques
 __all__ = ["ELSEWHERE", "NOBODY", "Ours", "Pending", "Row", "Rows", "number_of", "row_id"]
 
 NOBODY = AgentId(0, "", 0)
+MANY = 2000  # agents in a queue of ours from which on some may be left out
 ELSEWHERE = "\N{HORIZONTAL ELLIPSIS}"  # the last element of the id of an indirect entry
 
 
@@ -312,7 +313,7 @@ class Ours:
                 if record is not None:
                     records.append(record)
         news = self.take_in(records)
-        for key, known in list(self.carried.items()):
+        for key, known in list(self.carried.items()) if len(there) < MANY else ():
             # All on exactly the id stand in the queue; those above or below may have been left out.
             same = key[0] == info.node and known.lock_id == info.lock_id
             if same and known.agent not in there and known.version < info.version:

@@ -365,7 +365,8 @@ class OriginalServers:
             if missing and known.version < version:
                 del ours.carried[key]
                 news.append(known._replace(state="gone", version=version))
-        return self._knowledge(ours, news, next(iter(about), NOBODY))
+        tellers = (*about, *(r.agent for r in records if self._is_original(r.agent.node)))
+        return self._knowledge(ours, news, next(iter(tellers), NOBODY))
 
     def _answer_late(self, agent: AgentId) -> list[Command]:
         """Answer surrenders that were held back, and those that nothing came of."""

@@ -1,0 +1,34 @@
+"""Whether a lock id can be sent to other nodes."""
+
+from __future__ import annotations
+
+from locks.errors import InvalidLockId
+from locks.lock_ids import shown
+from locks.model import LockId
+from locks.otp.etf import EncodeError, encode
+
+__all__ = ["check_sendable"]
+
+
+def check_sendable(lock_id: LockId) -> LockId:
+    """Return a lock id if it can be sent to other nodes: a deadlock may involve them.
+
+    Raises:
+        InvalidLockId: It can't.
+    """
+    for element in lock_id:
+        if type(element) is str:
+            if element.isascii():
+                continue
+        elif type(element) is int and abs(element) < 1 << 63:
+            continue
+        try:
+            encode(list(lock_id))
+        except EncodeError as error:
+            raise InvalidLockId(
+                f"lock id {shown(lock_id)} can't be sent to other nodes: {error}. Use text, "
+                "numbers, bytes and tuples of them",
+                lock_id=shown(lock_id),
+            ) from error
+        break
+    return lock_id
