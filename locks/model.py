@@ -43,6 +43,7 @@ Place = int | Fraction
 """Of a request in its order; each of its two numbers has `PLACE_BITS` at most."""
 RequestKey = tuple[str, int]
 
+FEW_IDS = 20  # that a text names
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 
 
@@ -396,6 +397,13 @@ def blocks(holder: RequestRecord, waiter: RequestRecord) -> bool:
 def show(lock_id: LockId) -> str:
     """A lock id as a person writes it."""
     return "/".join(str(element) for element in lock_id)
+
+
+def show_all(ids: Sequence[LockId]) -> str:
+    """Lock ids as a person writes them; of many the first ones."""
+    shown_ids = ", ".join([show(lock_id) for lock_id in ids[:FEW_IDS]])
+    left = len(ids) - FEW_IDS
+    return shown_ids if left <= 0 else f"{shown_ids} and {left:,} more"
 
 
 def check_mode(value: Any) -> Mode:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NotClient, NotHeld
 from locks.lock_ids import shown
-from locks.model import AgentId, LockId, LockInfo, show
+from locks.model import FEW_IDS, AgentId, LockId, LockInfo, show, show_all
 from locks.node.clients import name_of
 from locks.node.one_client import OwnAgent
 from locks.runtime import Client, Down
@@ -77,13 +77,16 @@ def timed_out(
         for contender in agent.node.view(lock_id).holders
         if contender.agent != agent.id
     ]
-    held_by = ", ".join(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+    names = list(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
+    held_by = ", ".join(names[:FEW_IDS])
+    if len(names) > FEW_IDS:
+        held_by += f" and {len(names) - FEW_IDS:,} more"
     lost = agent.node.turn.ask(agent.machine.lost)
     return LockTimeout(
-        f"no {', '.join(map(show, ids)) or 'lock'} within {timeout} s; "
+        f"no {show_all(ids) or 'lock'} within {timeout} s; "
         + (f"held by {held_by}; " if held_by else "")
         + ("the request was withdrawn" if withdrawn else "the requests stay")
-        + (f". Lost meanwhile, and not to be relied on: {', '.join(map(show, lost))}" * bool(lost)),
+        + (f". Lost meanwhile, and not to be relied on: {show_all(lost)}" * bool(lost)),
         lock_ids=ids,
         holders=holders,
         timeout=timeout,

@@ -321,11 +321,11 @@ class Instance(GeventActor):
         if isinstance(message, ForwardAnswer):
             message = message._replace(value=wire.pack_outcome(message.value))
         member: Any = effect.member
-        if self._is_original(member):
-            self._originals().send(member, message)
-            return None
         try:
-            tell(member, wire.pack(message, self.actor_ref))
+            if self._is_original(member):
+                self._originals().send(member, message)
+            else:
+                tell(member, wire.pack(message, self.actor_ref))
         except LocksError as error:  # there is something in it that Erlang has no term for
             return NotSent(member, message, error)
         return None

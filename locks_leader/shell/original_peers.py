@@ -12,7 +12,7 @@ from typing import Any
 import pykka
 
 from locks import Node, View
-from locks.errors import assert_never
+from locks.errors import LocksError, assert_never
 from locks.runtime import tell
 from locks_leader.core.events import Incoming, MemberJoined, Received, Resync
 from locks_leader.core.machine import Machine
@@ -107,7 +107,10 @@ class OriginalCandidates:
             return False
         if not ours and not isinstance(message, (LeaderReply, LeaderGone)):
             return False
-        self._carry_out(self._originals.receive(message))
+        try:
+            self._carry_out(self._originals.receive(message))
+        except LocksError as error:  # what was to be said has no term; nobody here has asked for it
+            logger.error("%s can't tell the original's instances something: %s", self._me, error)
         return True
 
     def _carry_out(self, commands: list[Command]) -> None:

@@ -21,7 +21,17 @@ from locks.errors import (
     NotHeld,
     assert_never,
 )
-from locks.model import COVERING, AgentId, LockId, LockInfo, Mode, RequestRecord, Require, show
+from locks.model import (
+    COVERING,
+    AgentId,
+    LockId,
+    LockInfo,
+    Mode,
+    RequestRecord,
+    Require,
+    show,
+    show_all,
+)
 
 __all__ = [
     "ClientWaits",
@@ -378,7 +388,7 @@ def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = Fa
     """
     found = list(requests)
     nodes = list(dict.fromkeys(node for request in found for node in request.lost or ()))
-    names = ", ".join(show(request.lock_id) for request in found)
+    names = show_all([request.lock_id for request in found])
     it = "it" if len(found) == 1 else "them"
     why = "surrendered"
     if nodes:
