@@ -280,6 +280,9 @@ class Proxy:
 
         def order() -> None:
             self._delay = 0.0
+            for sock, late in self._late.items():
+                self._held[sock] += b"".join(data for _, data in late)
+                late.clear()
             self._set("pass")
 
         self._order(order)
@@ -311,11 +314,11 @@ class Proxy:
 
     def _run(self) -> None:
         while True:
-            for sock in list(self._late):
-                if sock in self._late:
-                    self._ripen(sock)
-            waits = [late[0][0] for late in self._late.values() if late]
-            pause = max(0.0, min(waits) - time.monotonic()) if waits else None
+            for each in list(self._late):
+                if each in self._late:
+                    self._ripen(each)
+            due = [late[0][0] for late in self._late.values() if late]
+            pause = max(0.0, min(due) - time.monotonic()) if due else None
             for key, events in self._selector.select(pause):
                 sock: Any = key.fileobj
                 if sock is self._woken:
@@ -422,9 +425,14 @@ class Proxy:
 
 
 class World:
-    """All processes and links of one test; a context manager that ends them."""
+    """All processes and links of one test; a context manager that ends them.
 
-    def __init__(self) -> None:
+    Args:
+        shown: How many lines at most are printed of what each has written to standard error.
+    """
+
+    def __init__(self, shown: int | None = None) -> None:
+        self.shown = shown
         self.processes: list[Process] = []
         self.proxies: list[Proxy] = []
         self._folder = tempfile.TemporaryDirectory()
@@ -491,7 +499,8 @@ class World:
         for number, process in enumerate(self.processes):
             texts[f"{number} {process.name}"] = text = process.close()
             if text:
-                print(f"--- standard error of {process.name}:\n{text}")
+                lines = text.splitlines()[: self.shown]
+                print(f"--- standard error of {process.name}:", *lines, sep="\n")
         for proxy in self.proxies:
             proxy.close()
         self._folder.cleanup()

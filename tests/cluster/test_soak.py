@@ -1,0 +1,177 @@
+"""The soak, for a short time, and its checks: what they find when something is wrong.
+
+`python -m tests.cluster.soak --minutes 20` is the long form.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+
+import pytest
+
+from tests.cluster import soak
+from tests.cluster.harness import Address, Proxy
+from tests.cluster.soak_checks import Hold, Pause, overlaps, percentiles, violations
+from tests.helpers import eventually
+
+TICKTIME = 3.0
+
+
+def held(owner: str, token: int, begin: float, end: float, lock_id: int = 0) -> Hold:
+    """A hold of some client of the node `owner`."""
+    return Hold(lock_id, owner, owner, token, begin - 0.1, begin, end, end + 0.01)
+
+
+def wrong(*holds: Hold, pauses: tuple[Pause, ...] = ()) -> list[str]:
+    """What is wrong with these."""
+    mixed = list(holds)
+    random.Random(1).shuffle(mixed)
+    return violations(mixed, pauses, TICKTIME)
+
+
+def test_what_is_right() -> None:
+    """Tokens that rise, gaps between them, and several ids with tokens of their own."""
+    assert not wrong(held("a", 5, 1, 2), held("b", 9, 3, 4), held("a", 2, 1, 2, lock_id=1))
+    assert not wrong(held("a", 5, 1, 2), held("b", 9, 1.5, 3))  # a was cut off for a moment
+
+
+@pytest.mark.parametrize(
+    ("holds", "words"),
+    [
+        ([held("a", 5, 1, 2), held("b", 4, 3, 4)], "with token 4; a had released it"),
+        ([held("a", 5, 1, 2), held("b", 5, 3, 4)], "with token 5; a had released it"),
+        ([held("a", 5, 1, 9), held("b", 5, 3, 4)], "had token 5"),
+        ([held("a", 5, 1, 2), held("b", 9, 3, 4), held("c", 7, 5, 6)], "b had released it"),
+        (
+            [held("a", 5, 1, 20), held("b", 6, 3, 21)],
+            "was told that it holds the lock 17.00 s after",
+        ),
+    ],
+    ids=["falls", "same", "same at once", "third", "two holders"],
+)
+def test_what_is_wrong_is_found(holds: list[Hold], words: str) -> None:
+    """Each promise that is broken, in whatever order the holds are put down."""
+    assert any(words in each for each in wrong(*holds)), wrong(*holds)
+
+
+def test_a_holder_that_was_paused() -> None:
+    """It may take itself for the holder as long as it was stopped, and the ticktime longer."""
+    two = held("a", 5, 1, 20), held("b", 6, 3, 21)
+    assert not wrong(*two, pauses=(Pause("a", 2, 18),))
+    assert wrong(*two, pauses=(Pause("b", 2, 18),))
+    assert [round(seconds, 2) for *_, seconds in overlaps(two)] == [17.0]
+
+
+def test_percentiles() -> None:
+    """Of nothing there is nothing to say."""
+    assert percentiles([]) == {"count": 0}
+    assert percentiles(float(n) for n in range(1000)) == {
+        "count": 1000,
+        "p50": 500.0,
+        "p99": 990.0,
+        "max": 999.0,
+    }
+
+
+def test_the_faults_of_a_seed() -> None:
+    """The same seed makes the same faults."""
+
+    def drawn(seed: int) -> list[str]:
+        made = soak.Soak.__new__(soak.Soak)
+        made.servers, made.workers = {"s1": 0.0, "s2": 0.0}, {"w1": 0.0}
+        pairs = [frozenset((server, "w1")) for server in made.servers]
+        made.links = dict.fromkeys(pairs)  # type: ignore[arg-type]
+        chance = random.Random(seed)
+        return [chance.choice(soak.FAULTS)(made, chance)[1] for _ in range(50)]
+
+    assert drawn(3) == drawn(3) != drawn(4)
+
+
+def test_a_soak(capsys: pytest.CaptureFixture[str]) -> None:
+    """A few seconds of everything: nothing is wrong."""
+    assert soak.main(["--minutes", "0.12", "--servers", "3", "--strangers", "30"]) == 0
+    assert "0 violations" in capsys.readouterr().out
+
+
+@pytest.mark.explore
+def test_a_longer_soak(capsys: pytest.CaptureFixture[str]) -> None:
+    """Half a minute of everything, with three servers and with five."""
+    assert soak.main(["--minutes", "0.6", "--strangers", "100"]) == 0
+    assert capsys.readouterr().out.count("0 violations") == 2
+
+
+@pytest.mark.explore
+def test_a_cheat_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    """The soak can fail: one client that writes without a lock is found, with what was done when."""
+    given = ["--minutes", "0.1", "--servers", "3", "--strangers", "5", "--cheat"]
+    assert soak.main(given) == 1
+    found = capsys.readouterr().out
+    assert "cheat had token" in found or "/cheat" in found
+    assert "what was done when" in found
+
+
+# --- The links that it breaks -------------------------------------------------------------------
+
+
+class Echo:
+    """A server that says what it hears, and a connection with it through a proxy."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        address: Address = self.listener.getsockname()
+        self.proxy = Proxy(address)
+        self.heard = bytearray()
+        self.answers = bytearray()
+        self.socket = socket.create_connection(self.proxy.address)
+        self.there, _ = self.listener.accept()
+
+        def hear(sock: socket.socket, into: bytearray, back: bool) -> None:
+            while data := sock.recv(100):
+                into += data
+                if back:
+                    sock.sendall(data)
+
+        for arguments in ((self.there, self.heard, True), (self.socket, self.answers, False)):
+            threading.Thread(target=hear, args=arguments, daemon=True).start()
+
+    def close(self) -> None:
+        """Close everything."""
+        self.proxy.close()
+        self.listener.close()
+
+
+def test_links_that_stall_one_way() -> None:
+    """What is said still arrives in the other direction; when it heals, all arrives in its order."""
+    echo = Echo()
+    echo.proxy.stall("back")
+    echo.socket.sendall(b"one")
+    eventually(lambda: echo.heard == b"one")
+    assert echo.answers == b""
+    echo.proxy.stall("forth")
+    eventually(lambda: echo.answers == b"one")
+    echo.socket.sendall(b"two")
+    echo.there.sendall(b"three")
+    eventually(lambda: echo.answers == b"onethree")
+    assert echo.heard == b"one"
+    echo.proxy.heal()
+    eventually(lambda: echo.answers == b"onethreetwo")
+    echo.close()
+
+
+def test_links_that_are_slow() -> None:
+    """What was said before the link was slow, while it was, and after, arrives in this order."""
+    echo = Echo()
+    echo.socket.sendall(b"a")
+    eventually(lambda: echo.heard == b"a")
+    echo.proxy.delay(0.1)
+    echo.socket.sendall(b"b")
+    eventually(lambda: echo.heard == b"ab")
+    echo.proxy.delay(60)
+    echo.socket.sendall(b"c")
+    eventually(lambda: any(echo.proxy._late.values()))
+    echo.proxy.heal()
+    echo.socket.sendall(b"d")
+    eventually(lambda: echo.heard == b"abcd")
+    echo.close()
