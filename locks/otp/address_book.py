@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable
+from heapq import nsmallest
 from typing import NamedTuple
 
-__all__ = ["LARGEST", "NAMES", "Address", "AddressBook", "Known", "News"]
+__all__ = ["GONE", "LARGEST", "NAMES", "Address", "AddressBook", "Known", "News"]
 
 Address = tuple[str, int]
 
 NAMES = 1000  # that one node may name at a time, and bring in that were never met
+GONE = 100  # of those that are named at a time may be gone
 LARGEST = 10_000  # names in the book that were not asked for
 SHORTEST = 0.05  # seconds between two dials of a node that was asked for, or met
 HEARSAY = 1.0  # seconds, likewise for one that was only heard of
@@ -275,14 +277,16 @@ class AddressBook:
     def tell(self, now: float, to: str) -> list[News]:
         """What to tell a node of others: whom this one has met, the youngest first, and not too many."""
         forget = self._forget()
-        found = []
+        there, gone = [], []
         for name, known in self.known.items():
-            linked = name in self._linked
-            if known.address is not None and (known.met or linked) and name != to:
-                age = 0.0 if linked else now - known.seen
-                if 0 <= age < forget:
-                    found.append((age, name, known.address))
-        return [News(name, address, age) for age, name, address in sorted(found)[: NAMES - 1]]
+            if known.address is None or name == to:
+                continue
+            if name in self._linked:
+                there.append(News(name, known.address, 0.0))
+            elif known.met and now - known.seen < forget:
+                gone.append((now - known.seen, name, known.address))
+        told = [News(name, address, age) for age, name, address in nsmallest(GONE, gone)]
+        return [*there[: NAMES - GONE - 1], *told]
 
     def told_of(self, name: str) -> News | None:
         """What to tell of a node that is connected; `None` if it is not, or has no address."""

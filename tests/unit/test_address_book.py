@@ -8,6 +8,7 @@ import random
 import pytest
 
 from locks.otp.address_book import (
+    GONE,
     HEARSAY,
     LARGEST,
     LONGEST,
@@ -81,13 +82,18 @@ def test_ages_are_told() -> None:
 
 
 def test_too_many_are_not_told() -> None:
-    """One greeting names no more nodes than it may, and rather those that were seen last."""
+    """One greeting names no more nodes than it may, and of those that are gone the last ones seen."""
     book = Book()
-    for number in range(NAMES + 10):
-        book.meet(f"n{number}@h", number / 10)
-        book.part(f"n{number}@h", number / 10)
+    for number in range(NAMES):
+        book.meet(f"gone{number}@h", number / 10)
+        book.part(f"gone{number}@h", number / 10)
+    for number in range(NAMES):
+        book.meet(f"there{number}@h", 100)
     told = book.tell(200, A)
-    assert [news.name for news in told] == [f"n{NAMES + 9 - place}@h" for place in range(NAMES - 1)]
+    assert len(told) < NAMES  # the teller comes on top
+    gone = [f"gone{NAMES - 1 - place}@h" for place in range(GONE)]
+    assert [news.name for news in told[-GONE:]] == gone
+    assert all(news.age == 0 for news in told[:-GONE])
 
 
 def test_who_has_no_address_is_not_told() -> None:
