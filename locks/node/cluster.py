@@ -36,12 +36,13 @@ from locks.model import AgentId, LockId, View
 from locks.node.agent import Agent
 from locks.node.greeter import Greeter
 from locks.node.greeting import GREETING
+from locks.node.guests import Guests
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.remote_clients import RemoteClients
 from locks.node.view_reader import ViewReader
 from locks.node.view_sender import ViewSender
 from locks.otp import etf
-from locks.otp.control import SpawnRequest
+from locks.otp.control import SpawnRequest, StrangeMessage, check_speaker
 from locks.otp.distribution import Distribution
 from locks.otp.link import Link
 from locks.otp.options import Options
@@ -52,7 +53,6 @@ from locks.runtime import Client, Executor, Listener, Waiter
 from locks.wire import (
     LOCK_SERVER,
     VIEW,
-    BadMessage,
     agent_numbered,
     is_ours,
     pack,
@@ -140,6 +140,7 @@ class Cluster:
             on_answered=self._greeted,
         )
         self.original_peers = OriginalPeers(self)
+        self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
         self.views = ViewReader(self)
@@ -224,6 +225,7 @@ class Cluster:
         machine = node.server.machine
         for agent in [agent for agent in machine.table.owners if agent.node == name]:
             node.deliver(node.server, Remove(agent))
+        self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
         self.clients.lost(name)
@@ -351,8 +353,9 @@ class Cluster:
                 self.original_peers.from_agent(term, sender)
             else:
                 caller, tag, request = call
+                check_speaker(caller, sender.node)
                 self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
-        except BadMessage as error:
+        except StrangeMessage as error:
             self._warn("%s sent a message that is ignored: %s", sender.node, error)
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
@@ -361,6 +364,8 @@ class Cluster:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
         message = unpack_to_server(term, sender.node)
+        if not self.guests.admit(sender.node, message):
+            return
         if isinstance(message, Watch):
             self.readers.begin(*message)  # type: ignore[arg-type]  # a pid
         elif isinstance(message, Unwatch):
@@ -382,16 +387,19 @@ class Cluster:
         """A process of another node sends something to one of our agents."""
         try:
             if is_ours(message):
-                self.node.deliver(agent, unpack_to_agent(message, agent.id, agent.machine.client))
+                speaker = self.processes.speaker
+                told = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
+                self.node.deliver(agent, told)
                 return
             call = parse_call(message)
             if call is not None:
+                check_speaker(call[0], self.processes.speaker)
                 self.clients.take_call(agent, *call)
             elif is_ours(parse_cast(message)):
                 self.clients.take_cast(agent, parse_cast(message))
             else:
                 self.original_peers.to_ours(agent, message, sender)
-        except BadMessage as error:
+        except StrangeMessage as error:
             self._warn("a message to %s is ignored: %s", agent, error)
 
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:

@@ -26,6 +26,7 @@ from locks.otp.options import NET_TICKTIME
 from locks.otp.terms import Atom
 from locks.runtime.waiter import run_in_hub
 from locks.wire import LOCK_SERVER, BadMessage
+from locks.wire.versions import taken_over
 
 if TYPE_CHECKING:
     from locks.node.original_peers import LocalNode
@@ -163,7 +164,7 @@ class Greeter:
             self._hear(name, greeting.known)
             if any(news.name == name for news in greeting.known):
                 self._came(name)
-        self._node.server.raise_to(greeting.version)
+        self._node.server.raise_to(taken_over(greeting.version))
         self._on_greeted(name)
 
     def _hear(self, source: str, known: list[News]) -> None:

@@ -39,10 +39,13 @@ from locks.node.agent import Agent
 from locks.node.one_client import hold_up_others
 from locks.node.ports import NodePort, PendingCall
 from locks.otp import etf
+from locks.otp.budgets import MOST_CALLS, check_budget
 from locks.otp.calls import BlockingCall
+from locks.otp.control import StrangeMessage, brief
 from locks.otp.processes import CAST
 from locks.otp.remote import RemoteRef, Remotes, unraised
 from locks.otp.terms import Atom, Pid, Reference
+from locks.ranges import LONGEST_NAME
 from locks.runtime import client_key, current_client
 from locks.wire import (
     OURS,
@@ -217,18 +220,21 @@ class RemoteClients:
 
     def __init__(self, remotes: Remotes) -> None:
         self._remotes = remotes
-        self._waits: dict[tuple[Agent, Reference], _RemoteWait] = {}
+        # By the node that has called.
+        self._waits: dict[str, dict[tuple[Agent, Reference], _RemoteWait]] = {}
         self._readings: dict[str, dict[int, Rest]] = {}  # what is left of answers, by node
         self._read = 0
 
     def take_call(self, agent: Agent, caller: Pid, tag: Any, request: Any) -> None:
         """A client wants something of its agent."""
         try:
-            if not (is_ours(request) and len(request) >= 3 and type(request[1]) is Atom):
-                raise BadMessage(f"{request!r} is nothing that an agent can be asked")
+            if not is_ours(request):
+                raise StrangeMessage(f"{brief(request)} is nothing that an agent can be asked")
+            if not (len(request) >= 3 and type(request[1]) is Atom and type(tag) is Reference):
+                raise BadMessage(f"{brief(request)} is nothing that an agent can be asked")
             _, verb, client, *arguments = request
             if type(client) is not Pid or client.node != caller.node:
-                raise BadMessage(f"{request!r} does not come from {client!r}")
+                raise BadMessage(f"{brief(request)} does not come from {brief(client)}")
             mine = client_key(self._remotes.client_of(client)) == agent.client_key
             if not mine and verb.name not in OPEN:
                 raise NotClient(
@@ -244,35 +250,50 @@ class RemoteClients:
                         hold_up_others(agent, wait)
                 except BaseException:
                     agent.event(agent.machine.abandon, wait)
-                    if isinstance(tag, Reference):
-                        self._waits.pop((agent, tag), None)
+                    self._forget((agent, tag))
                     raise
                 return
             if verb.name not in get_args(Question):
-                raise BadMessage(f"an agent can't be asked to {verb.name!r}")
+                raise BadMessage(f"an agent can't be asked to {brief(verb)}")
             answer = self._answer(agent, caller, verb.name, arguments)
+        except BadMessage:
+            raise
         except LocksError as error:
             answer = error
         self._remotes.answer_term(caller, tag, answer)
 
     def take_cast(self, agent: Agent, message: tuple[Any, ...]) -> None:
         """A client has given up waiting."""
-        if message[1] == ABANDON and len(message) == 3 and isinstance(message[2], Reference):
-            wait = self._waits.pop((agent, message[2]), None)
-            if wait is not None:
-                agent.event(agent.machine.abandon, wait)
+        if not (message[1] == ABANDON and len(message) == 3 and isinstance(message[2], Reference)):
+            raise BadMessage(f"{brief(message)} is nothing that an agent can be told")
+        if message[2].node != self._remotes.processes.speaker:
+            raise BadMessage(f"{brief(message[2])} is a call of another node")
+        wait = self._forget((agent, message[2]))
+        if wait is not None:
+            agent.event(agent.machine.abandon, wait)
 
-    def _new_wait(self, agent: Agent, caller: Pid, tag: Any) -> _RemoteWait:
+    def _new_wait(self, agent: Agent, caller: Pid, tag: Reference) -> _RemoteWait:
         key = (agent, tag)
+        waits = self._waits.get(caller.node, {})
+        if tag.node != caller.node or key in waits:
+            raise BadMessage(f"{brief(tag)} is the reference of another call")
+        check_budget(len(waits) + 1, MOST_CALLS, "calls that wait for an answer")
 
         def answer(result: Any) -> None:
-            self._waits.pop(key, None)
+            self._forget(key)
             term = pack_result(result) if isinstance(result, LockResult) else result
             self._remotes.answer_term(caller, tag, term)
 
         wait = _RemoteWait(answer)
-        if isinstance(tag, Reference):
-            self._waits[key] = wait
+        self._waits.setdefault(caller.node, {})[key] = wait
+        return wait
+
+    def _forget(self, key: tuple[Agent, Reference]) -> _RemoteWait | None:
+        node = key[1].node
+        waits = self._waits.get(node, {})
+        wait = waits.pop(key, None)
+        if not waits:
+            self._waits.pop(node, None)
         return wait
 
     def _begin(
@@ -338,8 +359,8 @@ class RemoteClients:
             case "surrender":
                 lock_id, other, nodes = _exactly(3, arguments)
                 if type(other) is not Pid:
-                    raise BadMessage(f"{other!r} is not an agent")
-                where = check_nodes(nodes)
+                    raise BadMessage(f"{brief(other)} is not an agent")
+                where = _check_nodes(nodes)
                 agent.event(machine.surrender, check_lock_id(lock_id), agent_of(other), where)
             case "flag":
                 flag, value = _exactly(2, arguments)
@@ -379,13 +400,20 @@ def _objects(objects: Sequence[Object]) -> list[Any]:
 
 def _check_objects(objects: Any) -> list[Object]:
     if type(objects) is not list:
-        raise BadMessage(f"{objects!r} is not a list of objects")
+        raise BadMessage(f"{brief(objects)} is not a list of objects")
     checked: list[Object] = []
     for each in objects:
         if type(each) is not tuple or len(each) != 4:
-            raise BadMessage(f"{each!r} is not an object to be locked")
+            raise BadMessage(f"{brief(each)} is not an object to be locked")
         lock_id, mode, nodes, require = each
         checked.append(
-            (check_lock_id(lock_id), check_mode(mode), check_nodes(nodes), check_require(require))
+            (check_lock_id(lock_id), check_mode(mode), _check_nodes(nodes), check_require(require))
         )
+    return checked
+
+
+def _check_nodes(nodes: Any) -> tuple[str, ...]:
+    checked = check_nodes(nodes)
+    if any(len(name) > LONGEST_NAME for name in checked):
+        raise BadMessage(f"{brief(nodes)} should be names of at most {LONGEST_NAME} characters")
     return checked

@@ -51,11 +51,14 @@ __all__ = [
     "SendSender",
     "SpawnReply",
     "SpawnRequest",
+    "StrangeMessage",
     "Unlink",
     "UnlinkId",
     "UnlinkIdAck",
     "Unsupported",
     "brief",
+    "check_ends",
+    "check_speaker",
     "parse",
 ]
 
@@ -64,6 +67,10 @@ BRIEF = 200  # characters of what another node has sent, where an error shows it
 
 class BadMessage(OperatingError):
     """Another node has sent something that it must not send: a wrong field, or in another's name."""
+
+
+class StrangeMessage(BadMessage):
+    """Another node has sent a message of a kind that is not known here; nothing is wrong with that."""
 
 
 def brief(term: Any) -> str:
@@ -355,6 +362,34 @@ def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
     return message
 
 
+def check_ends(message: Message, peer: str, own: str) -> None:
+    """Check that a message is from a process of the node that has sent it, to one of this node.
+
+    Args:
+        message: The message.
+        peer: The node that has sent it.
+        own: This node.
+
+    Raises:
+        BadMessage: It is from a process of another node, or to one.
+    """
+    sender: Any = getattr(message, "sender", None)
+    if type(sender) is Pid and sender.node != peer:
+        raise BadMessage(
+            f"a process of {sender.node} can't send by way of {peer}: {brief(message)}"
+        )
+    to: Any = message.target if isinstance(message, _OF_MONITORS) else getattr(message, "to", None)
+    if type(to) is Pid and to.node != own:
+        raise BadMessage(f"what is for {to.node} can't be sent to {own}: {brief(message)}")
+
+
+def check_speaker(pid: Pid, peer: str) -> None:
+    """Raise `BadMessage` unless a process that says something is of the node that has sent it."""
+    if pid.node != peer:
+        raise BadMessage(f"a process of {pid.node} can't speak by way of {peer}")
+
+
+_OF_MONITORS = (MonitorP, DemonitorP)
 _WRONG = object()
 
 

@@ -36,6 +36,7 @@ from gevent import socket as gevent_socket
 from locks.errors import InvalidOption
 from locks.otp import handshake as steps
 from locks.otp.address_book import News
+from locks.otp.budgets import Pace
 from locks.otp.dialling import Dialling
 from locks.otp.door import Door, Guest, talk, tls_told
 from locks.otp.handshake import Challenges, Handshake, Peer
@@ -104,6 +105,7 @@ class Distribution:
         self.links: dict[str, Link] = {}
         self.unsent: list[Link] = []
         self.notices = Notices(executor)
+        self._pace = Pace()
         self._turn = turn
         self._executor = executor
         self._on_up = on_up
@@ -412,6 +414,7 @@ class Distribution:
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
+            pace=self._pace,
         )
         self.links[peer.name] = link
         self.book.connected(peer.name, time.monotonic())

@@ -10,6 +10,7 @@ their bytes; a full cache is emptied.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from math import isfinite
 from struct import Struct
@@ -22,6 +23,7 @@ from locks.otp.terms import LONGEST_ATOM, Atom, ImproperList, Pid, Reference, Te
 __all__ = ["DecodeError", "Limits", "constant", "decode", "decode_from"]
 
 CACHED = 4096  # entries of each cache
+MOST_ALIKE = 100  # keys of a map that have the same hash
 
 _u16 = Struct(">H").unpack_from
 _u32 = Struct(">I").unpack_from
@@ -426,16 +428,28 @@ def _close_map(items: list[Any], data: bytes, start: int, end: int) -> Any:
     """Return the map of keys and values in turn; encoded if Python can't tell its keys apart."""
     keys = items[::2]
     try:
-        value = dict(zip(keys, items[1::2], strict=True))
+        _check_hashes(keys)
     except TypeError:
         keys = [_leaf_key(key) for key in keys]
-        value = dict(zip(keys, items[1::2], strict=True))
+        _check_hashes(keys)
+    value = dict(zip(keys, items[1::2], strict=True))
     if len(value) == len(keys):
         return value
     # 1 and 1.0 are two keys of one map in Erlang, and one in Python.
     if len({_exact(key) for key in keys}) != len(keys):
         raise DecodeError("a map has the same key twice")
     return Term(data[start:end])
+
+
+def _check_hashes(keys: list[Any]) -> None:
+    """Check that a dictionary of keys takes time in their number, and not in its square.
+
+    Hashes of text are random, but those of numbers, and of tuples of numbers, can be foreseen: who wants
+    to can make thousands with the same one. Raises `TypeError` if a key has no hash.
+    """
+    hashes = list(map(hash, keys))
+    if len(hashes) > MOST_ALIKE and max(Counter(hashes).values()) > MOST_ALIKE:
+        raise DecodeError(f"more than {MOST_ALIKE} keys of a map have the same hash")
 
 
 def _exact(key: Any) -> Any:

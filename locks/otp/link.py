@@ -5,6 +5,10 @@ and written by `flush` when the turn ends, straight to the socket and without bl
 does not take is kept, up to a bound, and written when it can be. A peer that does not read costs no
 more than that: past the bound the link is lost, as with a busy distribution port of Erlang.
 
+What is received is taken in for a moment, a *slice*, in a turn; if there is more, the other links are served
+first (`locks.otp.budgets.Pace`), and nothing is read meanwhile. So a peer that floods this node waits for
+itself, and TCP has it wait.
+
 Only waiting is done in the hub of the node's executor: watchers for reading and writing. Each frame is
 four bytes of length and a body; an empty frame is a tick. TLS does not wait, either (`ssl.SSLObject`):
 bytes in, bytes out.
@@ -20,6 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from locks.otp.budgets import SLICE, Pace
 from locks.otp.handshake import Peer
 from locks.runtime.waiter import run_in_hub
 
@@ -36,6 +41,7 @@ __all__ = ["Link", "Tls"]
 _LENGTH = struct.Struct(">I")
 _READ = 65536
 _CIPHERTEXT = 16384  # the most that one TLS record holds
+LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the peer has sent
 TICK = bytes(4)
 BYTES = "bytes"
 _BYTES = (BYTES,)
@@ -115,6 +121,7 @@ class Link:
         on_frame: Called with the link and the body of each frame, in the turn.
         on_lost: Called with the link and the reason when it is lost, in the turn.
         unsent: Where the link puts itself when `flush` is due.
+        pace: How the links of the node take turns.
 
     Attributes:
         address: Host and port of its other end.
@@ -134,15 +141,18 @@ class Link:
         "_on_frame",
         "_on_lost",
         "_out",
+        "_pace",
         "_partial",
         "_raw",
         "_reader",
         "_send_limit",
         "_sent",
         "_socket",
+        "_timer",
         "_tls",
         "_turn",
         "_unsent",
+        "_waiting",
         "_waits_to_flush",
         "_writer",
         "address",
@@ -170,6 +180,7 @@ class Link:
         on_frame: Callable[[Link, bytes], object],
         on_lost: Callable[[Link, str], object],
         unsent: list[Link],
+        pace: Pace | None = None,
     ) -> None:
         self.peer = peer
         self.address = address
@@ -188,15 +199,18 @@ class Link:
         self._on_frame = on_frame
         self._on_lost = on_lost
         self._unsent = unsent
+        self._pace = Pace() if pace is None else pace
         self._out = bytearray()  # whole frames
         self._raw = bytearray()  # bytes for the socket: the same, or encrypted
         self._partial = bytearray()  # the beginning of a frame that is not complete yet
+        self._waiting = b""  # frames that have come and are to be taken in
         self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
         self._encrypting = False
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
         self._reader: Any = None
         self._writer: Any = None
+        self._timer: Any = None
 
     def __repr__(self) -> str:
         return f"<Link to {self.peer.name}{' closed' if self.closed else ''}>"
@@ -277,14 +291,13 @@ class Link:
 
     def start(self, rest: bytes = b"") -> None:
         """Begin to take frames in, first from what came along with the handshake. In the turn."""
+        self._waiting = rest
         run_in_hub(self._hub, self._await_readable)
-        if rest:
-            self._take_frames(rest)
 
     def _await_readable(self) -> None:
         if self.closed is None:
             self._reader = self._hub.loop.io(self._socket.fileno(), 1)
-            self._reader.start(self._readable)
+            self._go_on()
 
     def _readable(self) -> None:
         if self.closed is not None:
@@ -296,12 +309,38 @@ class Link:
         except OSError as error:
             self._turn.run_surely(self.lose, f"can't be read from: {error}")
             return
+        self._serve(self._take, data)
+
+    def _serve(self, take: Callable[..., object], *data: bytes) -> None:
+        """Take in some of what has come; if there is more, or it took long, the rest has to wait."""
+        begin = time.thread_time()
         try:
-            self._turn.run(self._take, data)
+            self._turn.run(take, *data)
         except BaseException as error:
             # What it has brought is lost: the connection has to begin anew.
             self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
             raise
+        pause = self._pace.served(self, time.thread_time() - begin, self.ticktime)
+        if (pause or self._waiting) and self.closed is None:
+            if self._reader is not None:
+                self._reader.stop()
+            self._timer = self._hub.loop.timer(pause)
+            self._timer.start(self._go_on)
+
+    def _go_on(self) -> None:
+        """Take in what has waited, then what comes."""
+        self._stop_timer()
+        if self.closed is None:
+            if self._reader is not None:
+                self._reader.start(self._readable)
+            if self._waiting:
+                self._serve(self._take_frames, b"")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.close()
+            self._timer = None
 
     def _take(self, data: bytes) -> None:
         if self.closed is not None:
@@ -319,6 +358,10 @@ class Link:
         self._take_frames(data)
 
     def _take_frames(self, data: bytes) -> None:
+        if self._waiting:
+            data = self._waiting + data
+            self._waiting = b""
+        self.silent = 0
         partial = self._partial
         if partial:
             partial += data
@@ -329,6 +372,7 @@ class Link:
             data = bytes(partial)
             partial.clear()
         at, end = 0, len(data)
+        until = time.perf_counter() + SLICE
         while at + 4 <= end and self.closed is None:
             (length,) = _LENGTH.unpack_from(data, at)
             if length > self._frame_limit:
@@ -339,6 +383,9 @@ class Link:
             if length:
                 self._on_frame(self, data[at + 4 : at + 4 + length])
             at += 4 + length
+            if length and at < end and time.perf_counter() > until:
+                self._waiting = data[at:]
+                return
         if self.closed is None and at < end:
             self._partial += data[at:]
 
@@ -347,9 +394,9 @@ class Link:
     def lose(self, reason: str) -> None:
         """Close the link and tell its owner, unless it is closed already."""
         if self.closed is None:
-            self.closed = reason
+            self.closed = reason[:LONGEST_REASON]
             run_in_hub(self._hub, self.dispose)
-            self._on_lost(self, reason)
+            self._on_lost(self, self.closed)
 
     def abandon(self) -> None:
         """In a forked child: let go of the socket; the connection belongs to the parent."""
@@ -363,4 +410,5 @@ class Link:
                 watcher.stop()
                 watcher.close()
         self._reader = self._writer = None
+        self._stop_timer()
         self._socket.close()

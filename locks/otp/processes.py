@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import assert_never
 from locks.otp import control, etf
-from locks.otp.etf_decode import constant
+from locks.otp.behaviours import CALL, CAST, parse_call, parse_cast
+from locks.otp.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
+from locks.otp.control import BadMessage, brief, check_ends
 from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.link import Link
 from locks.otp.reasons import reason_term, reason_value
@@ -35,12 +37,19 @@ if TYPE_CHECKING:
     from locks.runtime import Executor
     from locks.runtime.inline import Turn
 
-__all__ = ["CALL", "CAST", "NOCONNECTION", "Local", "Processes", "Target"]
+__all__ = [
+    "CALL",
+    "CAST",
+    "NOCONNECTION",
+    "Local",
+    "Processes",
+    "Target",
+    "parse_call",
+    "parse_cast",
+]
 
 logger = logging.getLogger("locks")
 
-CALL = constant("$gen_call")
-CAST = constant("$gen_cast")
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
 NOBODY = Atom("$locks_nobody")
@@ -75,6 +84,7 @@ class Processes:
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
+        speaker: The node whose message is being taken in.
     """
 
     def __init__(
@@ -101,13 +111,15 @@ class Processes:
         self._numbers: ByClient[int] = ByClient()
         # What we monitor elsewhere: the node, the target, and the callback.
         self._monitors: dict[Reference, tuple[str, Target, OnDown]] = {}
-        # What others monitor here.
-        self._monitored: dict[tuple[str, Reference], Monitor | None] = {}
+        # What others monitor here, by their node.
+        self._monitored: dict[str, dict[Reference, Monitor | None]] = {}
         # Calls that wait for an answer: their monitor, and the callback.
         self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
         self._readers: dict[str, Reader] = {}
         self._heads: dict[str, bytes] = {}  # of frames to registered names, sent by the node itself
-        self._links: dict[tuple[Pid, Pid], Monitor | None] = {}  # ours first
+        # What is linked, ours first; by the other node.
+        self._links: dict[str, dict[tuple[Pid, Pid], Monitor | None]] = {}
+        self.speaker = ""
         self.me = Pid(new_number(), distribution.name, distribution.creation)
         self.add(self.me.number, Local(self._take_answer))
         self._names["net_kernel"] = Local(self._net_kernel)
@@ -256,7 +268,7 @@ class Processes:
 
     def link(self, ours: Client, pid: Pid, theirs: Pid) -> None:
         """Link a process of this node with one of another."""
-        if (pid, theirs) in self._links:
+        if (pid, theirs) in self._links.get(theirs.node, ()):
             return
         link = self._distribution.links.get(theirs.node)
         if link is None:
@@ -288,22 +300,34 @@ class Processes:
         try:
             message = self._reader(link).parse(frame)
         except etf.DecodeError as error:
-            text = "%s sent what can't be read: %s"
-            self._executor.run_soon(logger.warning, text, link.peer.name, error)
-            link.lose(f"it sent what can't be read: {error}")
+            self._refuse(link, f"it sent what can't be read: {error}")
             return
+        self.speaker = link.peer.name
         try:
             self._take(link, message)
+        except BadMessage as error:
+            self._refuse(link, f"it sent a wrong message: {error}")
+        except OverBudget as error:
+            self._refuse(link, str(error))
         except Exception as error:  # perhaps after a part of it was carried out
-            text = "a message of %s could not be carried out: %r"
-            told = partial(logger.error, text, link.peer.name, message, exc_info=error)
+            text = "a message of %s could not be carried out: %s"
+            told = partial(logger.error, text, link.peer.name, brief(message), exc_info=error)
             self._executor.run_soon(told)
-            link.lose(f"a message of it could not be carried out: {error!r}")
+            link.lose(f"a message of it could not be carried out: {error!r:.200}")
+
+    def _refuse(self, link: Link, reason: str) -> None:
+        """Lose a link by the fault of the other node."""
+        text = "%s: the connection to %s is closed: %.300s"
+        self._executor.run_soon(
+            logger.warning, text, self._distribution.name, link.peer.name, reason
+        )
+        link.lose(reason)
 
     def _take(self, link: Link, message: control.Message) -> None:
+        check_ends(message, link.peer.name, self._distribution.name)
         match message:  # the most frequent ones first
             case control.RegSend():
-                self._reg_send(link, message)
+                self._reg_send(message)
             case control.Send() | control.SendSender():
                 self._send(message)
             case control.MonitorP():
@@ -346,16 +370,14 @@ class Processes:
             if where == node:
                 del self._monitors[reference]
                 told(NOCONNECTION)
-        for key in [key for key in self._monitored if key[0] == node]:
-            watching = self._monitored.pop(key)
-            if watching is not None:
-                watching.cancel()
-        for ours, theirs in [pair for pair in self._links if pair[1].node == node]:
+        for reference in list(self._monitored.get(node, ())):
+            self._forget_monitor(node, reference)
+        for ours, theirs in list(self._links.get(node, ())):
             self._exited(ours, theirs, NOCONNECTION)
 
-    def _reg_send(self, link: Link, message: control.RegSend) -> None:
+    def _reg_send(self, message: control.RegSend) -> None:
         local = self._names.get(message.name.name)
-        if local is not None and message.sender.node == link.peer.name:
+        if local is not None:
             local.deliver(message.message, message.sender)
 
     def _send(self, message: control.Send | control.SendSender) -> None:
@@ -369,22 +391,25 @@ class Processes:
         if local is None:
             self._tell_down(link, message, NOPROC)
             return
-        key = (link.peer.name, message.ref)
-        self._monitored[key] = None
+        ref = message.ref
+        monitored = self._monitored.setdefault(link.peer.name, {})
+        if ref in monitored:
+            raise BadMessage(f"{ref} is the reference of another monitor already")
+        check_budget(len(monitored) + 1, MOST_MONITORS, "monitors")
+        monitored[ref] = None
         if local.subject is not None:
 
             def ended(down: Down) -> None:
-                self._turn.post(self._monitored_down, link, key, message, down.reason)
+                self._turn.post(self._monitored_down, link, message, down.reason)
 
             watching = monitor(local.subject, ended)
-            if key in self._monitored:
-                self._monitored[key] = watching
+            if ref in monitored:
+                monitored[ref] = watching
 
-    def _monitored_down(
-        self, link: Link, key: tuple[str, Reference], message: control.MonitorP, reason: Any
-    ) -> None:
-        if key in self._monitored and link.closed is None:
-            del self._monitored[key]
+    def _monitored_down(self, link: Link, message: control.MonitorP, reason: Any) -> None:
+        name = link.peer.name
+        if message.ref in self._monitored.get(name, ()) and link.closed is None:
+            self._forget_monitor(name, message.ref)
             self._tell_down(link, message, reason)
 
     def _tell_down(self, link: Link, message: control.MonitorP, reason: Any) -> None:
@@ -394,7 +419,13 @@ class Processes:
         link.send(exit_message.pack())
 
     def _demonitor_p(self, link: Link, message: control.DemonitorP) -> None:
-        watching = self._monitored.pop((link.peer.name, message.ref), None)
+        self._forget_monitor(link.peer.name, message.ref)
+
+    def _forget_monitor(self, node: str, reference: Reference) -> None:
+        monitored = self._monitored.get(node, {})
+        watching = monitored.pop(reference, None)
+        if not monitored:
+            self._monitored.pop(node, None)
         if watching is not None:
             watching.cancel()
 
@@ -409,23 +440,30 @@ class Processes:
         if local is None:
             link.send(control.Exit(message.to, message.sender, Atom(NOPROC)).pack())
         elif local.subject is not None:
+            check_budget(len(self._links.get(link.peer.name, ())) + 1, MOST_LINKS, "links")
             self._hold(local.subject, message.to, message.sender)
 
     def _hold(self, ours: Client, pid: Pid, theirs: Pid) -> None:
         """Remember a link, and tell the other side when ours ends."""
-        self._links[pid, theirs] = None
+        links = self._links.setdefault(theirs.node, {})
+        if (pid, theirs) in links:
+            return
+        links[pid, theirs] = None
 
         def ended(down: Down) -> None:
             self._turn.post(self._linked_ended, pid, theirs, down.reason)
 
         watching = monitor(ours, ended)
-        if (pid, theirs) in self._links:
-            self._links[pid, theirs] = watching
+        if (pid, theirs) in links:
+            links[pid, theirs] = watching
 
     def _drop(self, pid: Pid, theirs: Pid) -> bool:
-        if (pid, theirs) not in self._links:
+        links = self._links.get(theirs.node, {})
+        if (pid, theirs) not in links:
             return False
-        watching = self._links.pop((pid, theirs))
+        watching = links.pop((pid, theirs))
+        if not links:
+            self._links.pop(theirs.node, None)
         if watching is not None:
             watching.cancel()
         return True
@@ -472,22 +510,6 @@ class Processes:
         call = parse_call(message)
         if call is not None and isinstance(call[2], tuple) and call[2][:1] == (Atom("is_auth"),):
             self.answer(call[0], call[1], Atom("yes"))
-
-
-def parse_call(message: Any) -> tuple[Pid, Any, Any] | None:
-    """Split a call into caller, tag and request; `None` if it is not a call."""
-    if isinstance(message, tuple) and len(message) == 3 and message[0] is CALL:
-        caller = message[1]
-        if isinstance(caller, tuple) and len(caller) == 2 and isinstance(caller[0], Pid):
-            return caller[0], caller[1], message[2]
-    return None
-
-
-def parse_cast(message: Any) -> Any:
-    """The content of a cast, as of `gen_server:cast`; or the message itself."""
-    if isinstance(message, tuple) and len(message) == 2 and message[0] is CAST:
-        return message[1]
-    return message
 
 
 def _target(target: Target) -> Pid | Atom:

@@ -174,20 +174,24 @@ def unpack_to_server(term: tuple[Any, ...], node: str) -> ServerMessage:
     return message
 
 
-def unpack_to_agent(term: tuple[Any, ...], receiver: AgentId, client: str) -> AgentMessage:
+def unpack_to_agent(
+    term: tuple[Any, ...], receiver: AgentId, client: str, speaker: str = ""
+) -> AgentMessage:
     """The message to an agent that a term stands for.
 
     Args:
         term: The term.
         receiver: The agent.
         client: The name of its client.
+        speaker: The node that sent it: its lock server speaks for itself only, as do its agents.
 
     Raises:
         BadMessage: It stands for none.
     """
     node = term[2] if len(term) > 2 and type(term[2]) is str else ""
-    if len(node) > LONGEST_NAME:
-        raise BadMessage(f"{brief(node)} should be the name of a node")
+    said_by = node or (term[2].node if len(term) > 2 and type(term[2]) is Pid else "")
+    if speaker and said_by and said_by != speaker:
+        raise BadMessage(f"{speaker} can't speak for {said_by:.{LONGEST_NAME}}")
     unpack = _unpacker(_UNPACK_TO_AGENT, term)
     message: AgentMessage = unpack(term, Context(node, receiver, client))
     return message

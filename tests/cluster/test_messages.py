@@ -10,7 +10,7 @@ import locks
 from locks.core.messages import Release, Request
 from locks.lock_ids import MOST_ELEMENTS
 from locks.model import AgentId
-from tests.cluster.nodes import A, B, Nodes
+from tests.cluster.nodes import A, B, C, News, Nodes
 from tests.helpers import eventually
 
 X = ("x",)
@@ -76,16 +76,19 @@ def test_an_agent_that_asks_by_itself_keeps_what_it_has(nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("lock_id", [("x",) * (MOST_ELEMENTS + 1), ("x" * 70_000,)], ids=len)
 def test_what_a_peer_sends_has_the_same_limits(nodes: Nodes, lock_id: Any) -> None:
-    """A request with an id that is too large is ignored; the connection, and others' locks, are kept."""
-    a, b = nodes.meet(A, B)
+    """An id that is too large is never asked for; its node loses its connection, and others lose nothing."""
+    a, b, c = nodes.meet(A, B, C)
     holder = a.spawn_agent()
     holder.lock_all([(X, "write", (A,), "all")], 5)
+    probe = c.spawn_agent()
+    assert probe.lock_all([(("z",), "write", (A,), "all")], 5).status == "have_all_locks"
+    news = News(a)
     agent = b.spawn_agent()
     b.turn.run(b.perform, agent, agent.machine.ask(lock_id, "write", (A,), "all"))
-    assert a.nodes() == [B]
-    probe = b.spawn_agent()
-    assert probe.lock_all([(("z",), "write", (A,), "all")], 5).status == "have_all_locks"
+    eventually(lambda: [each.node for each in news.told[:1]] == [B])
+    assert "wrong message: lock id" in news.told[0].reason  # type: ignore[union-attr]
     assert a.view(("x",)).holders[0].agent == holder.id
     assert a.statistics().table.entries == 2
-    for each in (probe, agent, holder):
+    probe.ensure_held()
+    for each in (probe, holder):
         each.end()

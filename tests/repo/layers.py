@@ -33,7 +33,7 @@ class Layer(NamedTuple):
 
 
 SANS_IO = (
-    *("terms", "etf", "etf_decode", "control", "frames"),
+    *("terms", "etf", "etf_decode", "behaviours", "control", "frames"),
     *("secret", "challenges", "strangers", "introductions", "handshake"),
     *("certificates", "epmd"),
 )

@@ -52,8 +52,9 @@ from locks.model import (
     related,
 )
 from locks.otp import etf
+from locks.otp.control import StrangeMessage
 from locks.otp.terms import Atom, Pid
-from locks.wire import BadMessage, agent_of
+from locks.wire import agent_of
 from locks.wire.fields import brief
 from locks.wire.forms import to_mode
 from locks.wire.original.forms import (
@@ -155,7 +156,7 @@ class OriginalAgents:
                     return self._watch(lock, pid_in(pid, peer))
                 case (Atom(name="unwatch"), lock, pid):
                     return self._unwatch(lock_id_of(lock), pid_in(pid, peer))
-        raise BadMessage(f"{brief(term)} is nothing that a lock server can be told")
+        raise StrangeMessage(f"{brief(term)} is nothing that a lock server can be told")
 
     def _lock(self, lock: Any, agent: Pid, client: Pid, mode: Mode) -> list[Command]:
         commands = self._known(agent)

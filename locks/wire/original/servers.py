@@ -55,6 +55,7 @@ from locks.core.messages import (
 )
 from locks.errors import MisuseError, assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, show
+from locks.otp.control import StrangeMessage
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
 from locks.wire.fields import brief
@@ -231,7 +232,7 @@ class OriginalServers:
             return []  # the queue of that lock is told, and says so
         if type(term) is tuple and len(term) == 2 and _is_tag(term[0]):
             return self._interviewed(agent, term)
-        raise BadMessage(f"{brief(term)} is nothing that an agent can be told")
+        raise StrangeMessage(f"{brief(term)} is nothing that an agent can be told")
 
     def _known(self, agent: AgentId) -> Ours:
         ours = self._ours.get(agent)

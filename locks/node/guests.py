@@ -1,0 +1,120 @@
+"""What other nodes may have at this node's lock server.
+
+Each message of another node to the lock server comes by here. It is counted what the node has there
+(`locks.otp.budgets`): agents, locks, watches. And a version that is too early for this node's clock
+(`locks.wire.versions`) waits until it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gevent
+
+from locks.core.messages import RaiseVersion, Request, ServerMessage, Unwatch, Watch
+from locks.model import LockId
+from locks.node.server import Server
+from locks.otp.budgets import (
+    MOST_AGENTS,
+    MOST_CALLS,
+    MOST_LOCKS,
+    MOST_WATCHES,
+    Tally,
+    check_budget,
+)
+from locks.runtime import Executor
+from locks.runtime.waiter import run_in_hub
+from locks.wire.versions import seconds_ahead
+
+__all__ = ["Guests"]
+
+
+class _Guest:
+    """What one node has at the lock server.
+
+    Attributes:
+        agents: Counts its agents.
+        locks: Counts what they have, or wait for.
+        watches: What its processes watch.
+        early: How many of its messages wait for the clock.
+    """
+
+    __slots__ = ("agents", "early", "locks", "watches")
+
+    def __init__(self, agents: Tally, locks: Tally) -> None:
+        self.agents = agents
+        self.locks = locks
+        self.watches: dict[tuple[object, LockId], None] = {}
+        self.early = 0
+
+
+class Guests:
+    """The nodes that have something at a node's lock server.
+
+    Args:
+        server: The lock server.
+        executor: Where messages wait for the clock.
+        is_connected: Whether a node is connected.
+    """
+
+    def __init__(
+        self, server: Server, executor: Executor, is_connected: Callable[[str], bool]
+    ) -> None:
+        self._server = server
+        self._executor = executor
+        self._is_connected = is_connected
+        self._known: dict[str, _Guest] = {}
+
+    def admit(self, name: str, message: ServerMessage) -> bool:
+        """Whether a message of another node is for the lock server now; else it will be. In the turn.
+
+        Raises:
+            OverBudget: The node would have more than it may; nothing was done.
+        """
+        guest = self._known.get(name)
+        if guest is None:
+            guest = self._known[name] = self._new(name)
+        if isinstance(message, Request):
+            if message.agent not in self._server.machine.table.owners:
+                guest.agents.add()
+            guest.locks.add()
+        elif isinstance(message, Watch):
+            guest.watches[message.watcher, message.lock_id] = None
+            check_budget(len(guest.watches), MOST_WATCHES, "watches")
+        elif isinstance(message, Unwatch):
+            guest.watches.pop((message.watcher, message.lock_id), None)
+        elif isinstance(message, RaiseVersion):
+            early = seconds_ahead(message.version)
+            if early:
+                check_budget(guest.early + 1, MOST_CALLS, "messages that wait for the clock")
+                guest.early += 1
+                run_in_hub(self._executor.hub, self._wait, name, guest, early, message)
+                return False
+        return True
+
+    def lost(self, name: str) -> None:
+        """Forget a node."""
+        self._known.pop(name, None)
+
+    def _new(self, name: str) -> _Guest:
+        machine = self._server.machine
+
+        def agents() -> int:
+            return sum(agent.node == name for agent in machine.table.owners)
+
+        def locks() -> int:
+            owners = machine.table.owners.items()
+            return sum(owner.total for agent, owner in owners if agent.node == name)
+
+        return _Guest(
+            Tally(MOST_AGENTS, "agents", agents), Tally(MOST_LOCKS, "locks and requests", locks)
+        )
+
+    def _wait(self, name: str, guest: _Guest, early: float, message: RaiseVersion) -> None:
+        gevent.spawn_later(early, self._server.turn.run, self._in_time, name, guest, message)
+
+    def _in_time(self, name: str, guest: _Guest, message: RaiseVersion) -> None:
+        if self._known.get(name) is guest and self._is_connected(name):
+            guest.early -= 1
+            if self.admit(name, message):
+                self._server.node.deliver(self._server, message)
