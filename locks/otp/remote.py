@@ -23,6 +23,7 @@ from pykka.messages import _ActorStop
 import locks.errors
 from locks.errors import LocksError, MisuseError, OperatingError
 from locks.otp import etf
+from locks.otp.budgets import MOST_CALLS, check_budget
 from locks.otp.processes import (
     NOCONNECTION,
     Local,
@@ -193,6 +194,7 @@ class Remotes:
         self.processes = processes
         self.turn = turn
         self.executor = executor
+        self._waiting: dict[str, int] = {}  # calls of others that wait for an answer, by their node
 
     def ref(self, node: str, target: Target) -> RemoteRef:
         """A reference to a process of another node."""
@@ -276,15 +278,33 @@ class Remotes:
                 self.executor.run_soon(tell, subject, self.values(parse_cast(message)))
             else:
                 caller, tag, request = call
+                waiting = self._waiting.get(caller.node, 0) + 1
+                check_budget(waiting, MOST_CALLS, "calls that wait for an answer")
+                self._waiting[caller.node] = waiting
                 self.executor.run_soon(self._ask, subject, self.values(request), caller, tag)
 
         return deliver
 
     def _ask(self, actor: pykka.ActorRef[Any], request: Any, caller: Pid, tag: Any) -> None:
-        future = actor.ask(request, block=False)
+        try:
+            future = actor.ask(request, block=False)
+        except BaseException:
+            self.turn.post(self._answered, caller.node)
+            raise
         gevent.spawn(self._await_answer, future, caller, tag)
 
     def _await_answer(self, future: pykka.Future[Any], caller: Pid, tag: Any) -> None:
+        try:
+            self._answer_when_there(future, caller, tag)
+        finally:
+            self.turn.post(self._answered, caller.node)
+
+    def _answered(self, node: str) -> None:
+        self._waiting[node] = self._waiting.get(node, 1) - 1
+        if not self._waiting[node]:
+            del self._waiting[node]
+
+    def _answer_when_there(self, future: pykka.Future[Any], caller: Pid, tag: Any) -> None:
         try:
             if isinstance(future, GeventFuture):
                 answer = future.get()

@@ -205,11 +205,9 @@ class Instance(GeventActor):
 
     def _term(self, term: tuple[Any, ...]) -> Any:
         head = term[0]
-        if head == wire.TAG and len(term) == 4 and term[1] == wire.CALL:
-            self._leader_call(term[2], term[3], self.defer())
-        elif head == wire.TAG and len(term) == 3 and term[1] == wire.CANCEL:
-            self._feed(CallCancelled(term[2]))
-        elif head == wire.TAG and len(term) == 3 and term[1] == wire.CAST:
+        if head == wire.TAG and len(term) > 2 and term[1] in (wire.CALL, wire.CANCEL):
+            return self._of_a_client(term)
+        if head == wire.TAG and len(term) == 3 and term[1] == wire.CAST:
             self._callbacks.handle_cast(term[2], self.election)
         elif head == wire.TAG:
             try:
@@ -239,6 +237,20 @@ class Instance(GeventActor):
         else:
             self._callbacks.handle_info(message, self.election)
         return None
+
+    def _of_a_client(self, term: tuple[Any, ...]) -> None:
+        """A client calls the leader, or has given that up."""
+        try:
+            ticket = wire.check_ticket(term[2])
+        except MisuseError as error:
+            if self.asked:
+                raise
+            logger.warning("%s ignores a message: %s", self, error)
+            return
+        if len(term) == 4 and term[1] == wire.CALL:
+            self._leader_call(ticket, term[3], self.defer())
+        elif len(term) == 3 and term[1] == wire.CANCEL:
+            self._feed(CallCancelled(ticket))
 
     def _leader_call(self, ticket: Any, request: Any, answer: Callable[[Any], None]) -> None:
         self._answers[ticket] = answer

@@ -14,8 +14,8 @@ from typing import Any, get_args
 import pykka
 
 from locks import Atom, MisuseError, RemoteError
-from locks.ranges import Version
-from locks.wire.fields import BadMessage, Form, Forms, tag_of
+from locks.ranges import LONGEST_NAME, Version
+from locks.wire.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.wire.versions import check_version
 from locks_leader.core.messages import ForwardAnswer, Member, Message
 from locks_leader.errors import LeaderDied
@@ -31,6 +31,7 @@ __all__ = [
     "LEADER_REPLY",
     "TAG",
     "answer_as_original",
+    "check_ticket",
     "pack",
     "pack_outcome",
     "unpack",
@@ -87,6 +88,17 @@ def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
         with suppress(BadMessage):
             return _to_member(term[2]), unpack_fields(term[3:])
     raise MisuseError(f"{term!r:.200} is no message of an election", value=f"{term!r:.200}")
+
+
+def check_ticket(ticket: Any) -> str:
+    """Return what a client's call is known by.
+
+    Raises:
+        MisuseError: It is nothing that a client sends.
+    """
+    if type(ticket) is not str or len(ticket) > LONGEST_NAME:
+        raise MisuseError(f"{brief(ticket)} is no ticket of a call", value=brief(ticket))
+    return ticket
 
 
 def pack_outcome(value: Any) -> tuple[Any, ...]:

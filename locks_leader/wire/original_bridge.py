@@ -49,6 +49,7 @@ from locks_leader.wire.original_messages import (
     PeerMessage,
     Process,
     Vector,
+    is_process,
     pack,
 )
 
@@ -266,7 +267,9 @@ class Originals:
     @staticmethod
     def _answered(tag: Any, value: Any) -> list[Command]:
         own = type(tag) is tuple and len(tag) == 3 and tag[0] == FORWARDED and type(tag[1]) is int
-        return [Hear(tag[2], ours.ForwardAnswer(tag[1], value))] if own else []
+        if not own or not is_process(tag[2]):
+            return []  # it is of a client's call
+        return [Hear(tag[2], ours.ForwardAnswer(tag[1], value))]
 
     def _resync(self, members: Iterable[Process]) -> list[Command]:
         return [Resync(member) for member in members if self._led.pop(member, None) is not None]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from locks import Atom, LockId, OperatingError
 from locks.errors import assert_never
 from locks.otp import ImproperList, Reference, Term
+from locks.wire.fields import brief
 from locks_leader.core.messages import Kind
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "Process",
     "Vector",
     "group_term",
+    "is_process",
     "pack",
     "parse",
     "parse_request",
@@ -294,7 +296,7 @@ def parse(term: Any) -> Message:
     if term[0] == CALL:
         if len(term) != 3 or type(term[1]) is not tuple or len(term[1]) != 2:
             raise BadOriginalMessage(
-                f"{term!r} should be a call: a caller with a tag, and a request"
+                f"{brief(term)} should be a call: a caller with a tag, and a request"
             )
         return parse_request(_process(term[1][0]), term[1][1], term[2])
     if len(term) != 2:
@@ -331,25 +333,27 @@ def _parse_peer(term: tuple[Any, ...]) -> Message:
     if tag == ENSURE_SYNC and len(term) == 5:
         kind = KINDS.get(term[3]) if type(term[3]) is Atom else None
         if kind is None:
-            raise BadOriginalMessage(f"{term[3]!r} should be the atom candidate or worker")
+            raise BadOriginalMessage(f"{brief(term[3])} should be the atom candidate or worker")
         return EnsureSync(_process(term[2]), kind, _parse_ref(term[4]))
     if tag == LEADER_UNCERTAIN and len(term) == 5:
         return LeaderUncertain(_process(term[2]), _processes(term[3]), _processes(term[4]))
     if tag == AM_WORKER and len(term) == 3:
         return AmWorker(_process(term[2]))
-    raise BadOriginalMessage(f"{term!r} is nothing that a candidate of the original says")
+    raise BadOriginalMessage(f"{brief(term)} is nothing that a candidate of the original says")
 
 
 def _parse_ref(term: Any) -> ElectionRef:
     if type(term) is not tuple or len(term) != 3 or type(term[1]) is not int:
-        raise BadOriginalMessage(f"{term!r} should be an election: a leader, a time and a vector")
+        raise BadOriginalMessage(
+            f"{brief(term)} should be an election: a leader, a time and a vector"
+        )
     leader, time, seen = term
     if type(seen) is not dict or set(seen) != {LEADER, VECTOR} or type(seen[VECTOR]) is not list:
-        raise BadOriginalMessage(f"{seen!r} should be a vector: a map of leader and vector")
+        raise BadOriginalMessage(f"{brief(seen)} should be a vector: a map of leader and vector")
     versions = []
     for each in seen[VECTOR]:
         if type(each) is not tuple or [type(part) for part in each] != [Atom, int]:
-            raise BadOriginalMessage(f"{each!r} should be a node and a version")
+            raise BadOriginalMessage(f"{brief(each)} should be a node and a version")
         versions.append((each[0].name, each[1]))
     holder = None if seen[LEADER] == NONE else _process(seen[LEADER])
     return ElectionRef(_process(leader), time, Vector(holder, tuple(versions)))
@@ -361,17 +365,21 @@ _OTHER_TERMS = (
 )
 
 
+def is_process(term: Any) -> bool:
+    """Whether a term stands for a process: a pid, which is a named tuple, or a reference to an actor."""
+    return not (type(term) is tuple or isinstance(term, _OTHER_TERMS))
+
+
 def _process(term: Any) -> Process:
-    """What stands for a process: a pid, which is a named tuple, or a reference to an actor."""
-    if type(term) is tuple or isinstance(term, _OTHER_TERMS):
-        raise BadOriginalMessage(f"{term!r} should be a process")
+    if not is_process(term):
+        raise BadOriginalMessage(f"{brief(term)} should be a process")
     process: Process = term
     return process
 
 
 def _processes(term: Any) -> tuple[Process, ...]:
     if type(term) is not list:
-        raise BadOriginalMessage(f"{term!r} should be a list of processes")
+        raise BadOriginalMessage(f"{brief(term)} should be a list of processes")
     return tuple([_process(each) for each in term])
 
 
