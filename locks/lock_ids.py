@@ -55,7 +55,17 @@ _WORD = 8  # bytes
 _LEAST, _MOST = -(1 << 63), 1 << 63  # integers within take a word
 _SHORT = LARGEST // MOST_ELEMENTS - _WORD  # texts of which any number is not too large
 
-_writer = Repr()
+
+class _Writer(Repr):
+    """Writes no more of a value than is shown of it."""
+
+    def repr_bytes(self, value: bytes, level: int) -> str:
+        """Bytes, cut as text is."""
+        cut = value[: self.maxstring]
+        return repr(cut) if len(cut) == len(value) else f"{cut!r}..."
+
+
+_writer = _Writer()
 _writer.maxlevel = 4
 _writer.maxtuple = _writer.maxlist = _writer.maxdict = _writer.maxset = _writer.maxfrozenset = 8
 _writer.maxstring = _writer.maxother = _writer.maxlong = 120

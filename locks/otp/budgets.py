@@ -36,6 +36,8 @@ MOST_LOCKS = 1_000_000  # that these have, or wait for
 MOST_WATCHES = 1_000  # lock ids of this node that its processes watch
 
 SLICE = 0.0003  # seconds for the frames of one link, until others are served
+BURST = 20  # slices in a row that follow each other at once
+BREATH = 0.002  # seconds between slices of a link that has more and more
 LONG = 0.005  # seconds of processor time: a message that took longer is followed by a pause
 PATIENCE = 100  # times as long as it took
 LONGEST_PAUSE = 3.0  # seconds
@@ -84,9 +86,10 @@ class Tally:
 class Pace:
     """How the links of one node take turns.
 
-    Each link that has frames is served for a moment, then the next one. A link whose message took long has to
-    wait for many times as long before its next one is taken in, as long as other links bring something, too.
-    So whatever one node sends, others lose a hundredth of the time by it.
+    Each link that has frames is served for a moment, then the next one. As long as other links bring something,
+    too, a link that goes on and on has to wait between its moments, and one whose message took long, many times
+    as long as that. So a flood takes a part of this node's time, and messages that are hard to take in a
+    hundredth. A link that is alone never waits.
     """
 
     __slots__ = ("_changed", "_last")
@@ -95,18 +98,22 @@ class Pace:
         self._last: object = None
         self._changed = -TOGETHER
 
-    def served(self, link: object, took: float, ticktime: float) -> float:
+    def pause(self, link: object, took: float, behind: int, ticktime: float) -> float:
         """How many seconds a link has to wait.
 
         Args:
             link: The link, which has brought something.
             took: The processor time that it took, in seconds.
+            behind: How many slices in a row have left something waiting.
             ticktime: How long the link may be silent.
         """
         now = time.monotonic()
         if self._last is not link:
             self._last = link
             self._changed = now
-        if took <= LONG or now - self._changed > TOGETHER:
+        if now - self._changed > TOGETHER:
             return 0.0
-        return min(PATIENCE * took, LONGEST_PAUSE, ticktime / 4)
+        pause = BREATH if behind > BURST else 0.0
+        if took > LONG:
+            pause = PATIENCE * took
+        return min(pause, LONGEST_PAUSE, ticktime / 4)

@@ -75,7 +75,8 @@ class StrangeMessage(BadMessage):
 
 def brief(term: Any) -> str:
     """A term as an error shows it; never much of it."""
-    return shown(term)[:BRIEF]
+    # Of a named tuple the type does not matter, and all of it would be written.
+    return shown(tuple(term) if isinstance(term, tuple) else term)[:BRIEF]
 
 
 PASS_THROUGH = b"p"

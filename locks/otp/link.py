@@ -134,6 +134,7 @@ class Link:
     """
 
     __slots__ = (
+        "_behind",
         "_blocked",
         "_encrypting",
         "_frame_limit",
@@ -204,6 +205,7 @@ class Link:
         self._raw = bytearray()  # bytes for the socket: the same, or encrypted
         self._partial = bytearray()  # the beginning of a frame that is not complete yet
         self._waiting = b""  # frames that have come and are to be taken in
+        self._behind = 0  # how many slices in a row have left some waiting
         self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
         self._encrypting = False
         self._waits_to_flush = False
@@ -320,7 +322,9 @@ class Link:
             # What it has brought is lost: the connection has to begin anew.
             self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
             raise
-        pause = self._pace.served(self, time.thread_time() - begin, self.ticktime)
+        self._behind = self._behind + 1 if self._waiting else 0
+        took = time.thread_time() - begin
+        pause = self._pace.pause(self, took, self._behind, self.ticktime)
         if (pause or self._waiting) and self.closed is None:
             if self._reader is not None:
                 self._reader.stop()
@@ -383,7 +387,7 @@ class Link:
             if length:
                 self._on_frame(self, data[at + 4 : at + 4 + length])
             at += 4 + length
-            if length and at < end and time.perf_counter() > until:
+            if at < end and time.perf_counter() > until:
                 self._waiting = data[at:]
                 return
         if self.closed is None and at < end:

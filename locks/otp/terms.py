@@ -21,6 +21,9 @@ __all__ = ["Atom", "ImproperList", "Pid", "Reference", "Term"]
 LONGEST_ATOM = 255  # characters
 
 
+SHOWN = 120  # bytes of a term that is not decoded
+
+
 class Atom:
     """An atom: a name that is a value of its own.
 
@@ -161,7 +164,8 @@ class Term:
         return hash(self.encoded)
 
     def __repr__(self) -> str:
-        return f"Term({self.encoded!r})"
+        cut = "..." if len(self.encoded) > SHOWN else ""
+        return f"Term({self.encoded[:SHOWN]!r}{cut})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Term, (self.encoded,)
