@@ -7,6 +7,8 @@ it goes in parts (`in_parts`), each a message by itself:
   of them it knows less than with all, as if the rest had not happened yet. Nothing in them takes a lock
   from it: that comes only with the answer to its own surrender. So it never thinks that it has more than
   it has.
+* An agent keeps what concerns deadlocks from the moment on that it waits and is told of another agent. So
+  the first part has a record of another agent, and one of an own request that waits, if there are.
 * `Surrendered` is that answer. What the agent has lost by it is told before it, for until it has the
   answer it takes nothing for granted. With the answer come the two ends of the edge, because what is not
   in it is gone. What else matters follows, also what was told before: the agent may have forgotten it.
@@ -32,7 +34,7 @@ from locks.core.messages import (
 )
 from locks.errors import assert_never
 from locks.lock_ids import size_of
-from locks.model import Deadlock, Edge, RequestRecord
+from locks.model import AgentId, Deadlock, Edge, RequestRecord
 
 __all__ = ["FEW", "MOST_RECORDS", "in_parts", "newest", "pieces", "shown_cycle"]
 
@@ -43,13 +45,13 @@ MOST_EDGES = 50  # in one report
 MOST_REPORTED = 200  # edges of all the reports that a client elsewhere is told at once
 
 
-def in_parts(message: AgentMessage) -> Sequence[AgentMessage]:
+def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]:
     """A message to an agent of another node, as messages that can be sent."""
     match message:
         case RequestStates(node, records):
             if len(records) <= FEW:
                 return (message,)
-            return [RequestStates(node, part) for part in pieces(records)]
+            return _states(node, _in_order(records, receiver))
         case Knowledge(sender, records, forgot):
             if len(records) <= FEW:
                 return (message,)
@@ -58,7 +60,7 @@ def in_parts(message: AgentMessage) -> Sequence[AgentMessage]:
         case Resolved(report, records):
             if len(records) <= FEW:
                 return (message,)
-            first, *rest = pieces(records)
+            first, *rest = pieces(_in_order(records, receiver))
             node = records[0].node
             return [Resolved(report, first), *[RequestStates(node, part) for part in rest]]
         case Surrendered():
@@ -72,12 +74,23 @@ def in_parts(message: AgentMessage) -> Sequence[AgentMessage]:
 def _surrendered(message: Surrendered) -> list[AgentMessage]:
     """The answer to a surrender, with many records."""
     node, surrender, _, records, _ = message
-    own = [record for record in records if record.agent == surrender.agent]
+    me = surrender.agent
+    own = [record for record in records if record.agent == me]
     ends = [end[0] for end in (surrender.waiter, surrender.holder) if end is not None]
     answer = message._replace(records=tuple(r for r in records if r.number in ends))
-    before = [RequestStates(node, part) for part in pieces(own)]
-    after = [RequestStates(node, part) for part in pieces(records)]
-    return [*before, answer, *after]
+    return [*_states(node, own), answer, *_states(node, _in_order(records, me))]
+
+
+def _states(node: str, records: Iterable[RequestRecord]) -> list[AgentMessage]:
+    return [RequestStates(node, part) for part in pieces(records)]
+
+
+def _in_order(records: Sequence[RequestRecord], me: AgentId) -> list[RequestRecord]:
+    """The same records, such that the first part has what makes the receiver keep the others."""
+    other = next((r for r in records if r.agent != me), None)
+    waiting = next((r for r in records if r.agent == me and r.state == "waiting"), None)
+    first = [record for record in (other, waiting) if record is not None]
+    return [*first, *[r for r in records if r is not other and r is not waiting]]
 
 
 def pieces(records: Iterable[RequestRecord]) -> Iterator[tuple[RequestRecord, ...]]:

@@ -302,7 +302,7 @@ class Cluster:
             self.original_peers.to_agent(agent, message)
         else:
             pid = pid_of(agent, link.peer.creation)
-            for part in in_parts(message):
+            for part in in_parts(message, agent):
                 try:
                     encoded = etf.encode(pack(part, agent))
                 except etf.EncodeError as error:

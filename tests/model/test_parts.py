@@ -1,0 +1,97 @@
+"""What agents are told in parts, and of cycles the beginning: nothing of the algorithm is lost by it.
+
+Every message to an agent of another party is cut into parts of two records each here, where a node cuts
+what is large; and reports have two edges of each cycle.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from locks.core import parts
+from locks.core.messages import Knowledge, RequestStates, Resolved, Surrendered
+from locks.model import AgentId
+from locks.sim import world as worlds
+from locks.sim.plan import Shape
+from locks.sim.runs import Tally, run_seeds
+from locks.sim.schedule import calm, run
+from locks.sim.small_worlds import ring
+from locks.sim.world import World
+from tests.model.test_random_worlds import BASE, EXPLORE, replay_command
+
+WORLDS = 2000 if EXPLORE else 150
+CUT = (RequestStates, Knowledge, Resolved, Surrendered)
+
+SHAPES = {
+    "one node": Shape(nodes=1, faults=False),
+    "no faults": Shape(nodes=3, faults=False, require=("all",)),
+    "faults": Shape(nodes=3, faults=True),
+    "what is alive": Shape(nodes=3, faults=True, require=("all_alive", "majority_alive")),
+    "tokens": Shape(nodes=3, faults=True, require=("all", "majority"), tokens=0.8),
+}
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Cut all messages to agents; counts those that were."""
+    counted = [0]
+    send = World._send
+
+    def send_parts(world: World, sender: Any, receiver: Any, message: Any) -> None:
+        pieces: Any = (message,)
+        if isinstance(receiver, AgentId) and isinstance(message, CUT):
+            if getattr(message, "records", ()):
+                pieces = parts.in_parts(message, receiver)
+            counted[0] += len(pieces) > 1
+        for piece in pieces:
+            send(world, sender, receiver, piece)
+
+    monkeypatch.setattr(World, "_send", send_parts)
+    monkeypatch.setattr(parts, "FEW", 0)
+    monkeypatch.setattr(parts, "MOST_RECORDS", 2)
+    return counted
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_messages_in_parts(name: str, cut: list[int]) -> None:
+    """Parts do as well: clients exclude each other, nobody is stuck, all deadlocks are resolved."""
+    first = BASE + 7_000_000 + 1_000_000 * list(SHAPES).index(name)
+    tally = Tally()
+    failure = run_seeds(range(first, first + WORLDS), SHAPES[name], tally=tally)
+    assert failure is None, replay_command(failure, SHAPES[name])
+    assert tally.seen["deadlocks"] > WORLDS // 4
+    assert cut[0] > WORLDS // 4
+
+
+@pytest.mark.parametrize("size", [3, 5, 8])
+def test_reports_that_are_cut(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that are not told of a deadlock go on with what they know: a ring is resolved once."""
+    monkeypatch.setattr(parts, "MOST_EDGES", 2)
+    monkeypatch.setattr(worlds, "check_report", lambda report: None)  # it demands a whole cycle
+    rng = random.Random(BASE + size)
+    for _ in range(20):
+        order = list(range(size))
+        rng.shuffle(order)
+        world = World(ring(tuple(order)))
+        for _ in range(2):  # each takes its own lock, and then asks for the next one's
+            for client in world.clients:
+                world.step(client.number)
+            calm(world, rng)
+        run(world, rng)
+        for report in world.carried_out:
+            assert len(report.cycle) == 2, f"ring {order}"
+        assert len(world.carried_out) == 1, f"ring {order}"
+
+
+def test_random_worlds_with_reports_that_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same in random worlds, with faults."""
+    monkeypatch.setattr(parts, "MOST_EDGES", 2)
+    monkeypatch.setattr(worlds, "check_report", lambda report: None)
+    shape, first = SHAPES["faults"], BASE + 13_000_000
+    tally = Tally()
+    failure = run_seeds(range(first, first + WORLDS), shape, tally=tally)
+    assert failure is None, replay_command(failure, shape)
+    assert tally.seen["deadlocks"] > WORLDS // 4
