@@ -1,0 +1,307 @@
+"""The largest message of each kind is sent, and taken in.
+
+Whatever is locked, and however much of it: what a node says of it has a term that fits into a frame and
+keeps to the limits of who decodes it. docs/architecture.md has the table of what bounds each message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, get_args
+
+import pytest
+
+from locks.core import messages
+from locks.core.messages import AgentMessage, ServerMessage
+from locks.core.parts import in_parts, shown_cycle
+from locks.errors import LockLost
+from locks.groups import wire as groups_wire
+from locks.groups.table import Discover, Join, Leave, Message, Sync
+from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, check_lock_id
+from locks.model import (
+    AgentId,
+    Contender,
+    Deadlock,
+    Edge,
+    LockId,
+    LockInfo,
+    LockResult,
+    Notification,
+    RequestRecord,
+    View,
+)
+from locks.otp import etf
+from locks.otp.reasons import reason_term
+from locks.otp.remote import raised, unraised
+from locks.otp.terms import Atom, Pid
+from locks.ranges import LONGEST_TEXT, PLACE_BITS
+from locks.wire import (
+    pack,
+    pack_about,
+    pack_notification,
+    pack_result,
+    pack_view,
+    pages,
+    unpack_about,
+    unpack_result,
+    unpack_to_agent,
+    unpack_to_server,
+    unpack_view,
+)
+from locks.wire.original import OriginalAgents, OriginalWatcher
+from locks.wire.original.forms import read_info
+from locks.wire.values import About
+
+HERE, THERE = "h" * 127 + "@" + "a" * 127, "t" * 127 + "@" + "b" * 127
+NOW = time.time_ns() // 1000
+ME = AgentId((1 << 64) - 1, HERE, 4095)
+OTHER = AgentId((1 << 64) - 2, THERE, 4094)
+CLIENT = "\U0001f512" * LONGEST_TEXT
+PLACE = Fraction((1 << PLACE_BITS) - 1, (1 << PLACE_BITS) - 2)
+
+
+def deep() -> LockId:
+    """The deepest id."""
+    inner: Any = "x"
+    for _ in range(DEEPEST - 1):
+        inner = (inner,)
+    return (inner,)
+
+
+IDS: dict[str, LockId] = {
+    "long": ("\U0001f512" * (LARGEST - 8),),
+    "many": ("",) * MOST_ELEMENTS,
+    "atoms": tuple([Atom(f"{n:03}" + "x" * 240) for n in range(MOST_ELEMENTS - 1)]),
+    "deep": deep(),
+    "small": ("t",),
+}
+
+
+def id_of(kind: str, number: int) -> LockId:
+    """An id; a small one is another one for each number."""
+    return (*IDS[kind], number) if kind == "small" else IDS[kind]
+
+
+def record(kind: str, number: int, agent: AgentId = OTHER, state: Any = "waiting") -> RequestRecord:
+    """The largest record with such an id."""
+    lock_id = id_of(kind, number)
+    return RequestRecord(
+        THERE, number, agent, CLIENT, lock_id, "write", state, PLACE, NOW, True, NOW
+    )
+
+
+def report(kind: str) -> Deadlock:
+    """The report of a cycle of 60 agents, of which 50 are shown."""
+    edges = tuple(Edge(record(kind, n), record(kind, n + 1, ME)) for n in range(1, 60))
+    return Deadlock(ME, id_of(kind, 1), THERE, "surrendered", shown_cycle(edges), "r" * 1000)
+
+
+def to_servers(kind: str) -> dict[type[Any], Any]:
+    """The largest message of each kind to a lock server."""
+    lock_id = id_of(kind, 1)
+    end = (1 << 62, NOW)
+    watcher = Pid((1 << 64) - 1, THERE, (1 << 32) - 1)
+    return {
+        messages.Request: messages.Request(OTHER, CLIENT, lock_id, "write", True, True),
+        messages.Release: messages.Release(OTHER, lock_id, "write"),
+        messages.Surrender: messages.Surrender(OTHER, lock_id, end, end, report(kind)),
+        messages.Remove: messages.Remove(OTHER),
+        messages.StandingElsewhere: messages.StandingElsewhere(OTHER, True, True),
+        messages.Inquire: messages.Inquire(OTHER),
+        messages.RaiseVersion: messages.RaiseVersion(OTHER, lock_id, NOW, NOW),
+        messages.Watch: messages.Watch(watcher, lock_id),
+        messages.Unwatch: messages.Unwatch(watcher, lock_id),
+    }
+
+
+def to_agents(kind: str) -> dict[type[Any], Any]:
+    """The largest message of each kind to an agent, as a machine emits it: with thousands of records."""
+    lock_id = id_of(kind, 1)
+    end = (1, NOW)
+    records = tuple(record(kind, n, ME if n % 2 else OTHER) for n in range(1, 900))
+    surrender = messages.Surrender(ME, lock_id, end, (2, NOW), report(kind))
+    return {
+        messages.RequestStates: messages.RequestStates(THERE, records),
+        messages.Released: messages.Released(THERE, lock_id, records[:2]),
+        messages.VersionRaised: messages.VersionRaised(THERE, lock_id, NOW, NOW, True),
+        messages.Surrendered: messages.Surrendered(THERE, surrender, True, records, NOW),
+        messages.Resolved: messages.Resolved(report(kind), records),
+        messages.Knowledge: messages.Knowledge(OTHER, records, True),
+    }
+
+
+def sent(term: Any) -> Any:
+    """What a term is at its receiver."""
+    encoded = etf.encode(term)
+    assert len(encoded) <= etf.LARGEST
+    return etf.decode(encoded)
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_lock_ids(kind: str) -> None:
+    """They are what a program may lock."""
+    assert check_lock_id(id_of(kind, 1)) == id_of(kind, 1)
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_messages_to_lock_servers(kind: str) -> None:
+    """All of them, with the largest of each field."""
+    made = to_servers(kind)
+    assert set(made) == set(get_args(ServerMessage))
+    for message in made.values():
+        assert unpack_to_server(sent(pack(message)), THERE) == message
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_messages_to_agents(kind: str) -> None:
+    """All of them, in parts; no part is larger than some megabytes."""
+    made = to_agents(kind)
+    assert set(made) == set(get_args(AgentMessage))
+    for message in made.values():
+        for part in list(in_parts(message, ME))[:3]:
+            assert len(etf.encode(pack(part, ME))) < 8 * 2**20
+            assert unpack_to_agent(sent(pack(part, ME)), ME, CLIENT) == part
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_views(kind: str) -> None:
+    """A page has 400 requests at most, and is full at 32 KiB; a view that is one page is sent as it is."""
+    contenders = [
+        Contender(OTHER, CLIENT, id_of(kind, n), "write", True, NOW, n, PLACE)
+        for n in range(400 if kind == "small" else 3)
+    ]
+    terms = []
+    for contender in contenders:
+        terms.append(pages.contender_term(contender))
+        if sum(len(term.encoded) for term in terms) >= pages.LARGEST_PAGE:
+            break
+    gone = [(1 << 63) - 1 - n for n in range(pages.MOST_ITEMS)]
+    content = pages.pack_content(NOW, True, False, gone, terms)
+    page = pages.unpack_page(sent(pages.pack_page(1 << 62, 1 << 62, content)))
+    assert page.content.requests == tuple(contenders[: len(terms)])
+    assert pages.unpack_taken(sent(pages.pack_taken(page))) == (1 << 62, 1 << 62)
+    view = View(id_of(kind, 1), THERE, tuple(contenders[: len(terms)]), NOW)
+    assert unpack_view(sent(pack_view(view))) == view
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_what_clients_on_other_nodes_are_told(kind: str) -> None:
+    """Locks by pages, results with the newest deadlocks, errors, losses of thousands of locks."""
+    infos = [
+        LockInfo(id_of(kind, n), "write", (THERE,) * 9, "all", (THERE,) * 9, True, True, (NOW,) * 9)
+        for n in range(1000)
+    ]
+    taken: list[LockInfo] = []
+    for count, (page, more) in enumerate(pages.info_pages(infos)):
+        taken += pages.unpack_infos(sent((1 if more else 0, page)))[1]
+        if count == 5:
+            break
+    assert taken == infos[: len(taken)]
+    result = LockResult("have_all_locks", (report(kind),) * 100)
+    back = unpack_result(sent(pack_result(result)))
+    assert back.deadlocks == result.deadlocks[-len(back.deadlocks) :] != ()
+    lost = tuple(id_of(kind, n) for n in range(20_000 if kind == "small" else 60))
+    for told in (
+        ("lost", lost),
+        ("have_all_locks", result.deadlocks),
+        ("lock_info", record(kind, 1)),
+    ):
+        terms = pack_notification(Notification(ME, *told), Pid(1, HERE, 1))  # type: ignore[arg-type]
+        for term in terms[:3]:
+            sent(term)
+        if told[0] == "lost":
+            assert len(terms) == 50 if kind == "small" else len(terms) < 61
+    error = LockLost("text " * 10_000, lock_ids=lost, nodes=(THERE,))
+    again = unraised(sent(raised(error)))
+    assert isinstance(again, LockLost)
+    assert again.nodes == (THERE,)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "x" * 10_000,
+        "\ud800",
+        ValueError("\ud800" * 10_000),
+        type("X" * 1000, (Exception,), {})(),
+        ["x" * 10_000_000],
+        [0] * 200_000,
+        object(),
+        {"a": object()},
+        1 << 100_000,
+    ],
+    ids=range(9),
+)
+def test_reasons_of_an_end(reason: Any) -> None:
+    """Each has a term, and a small one: it may be due in the turn of somebody else."""
+    assert len(etf.encode(reason_term(reason))) < 2**17
+    sent(reason_term(reason))
+
+
+class Unwritten(Exception):
+    """It can't be written."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_a_reason_whose_text_fails() -> None:
+    """Then the name of its class says what it is."""
+    assert reason_term(Unwritten()) == (Atom("Unwritten"), "<Unwritten>")
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_what_lock_servers_know_about_agents_of_the_original(kind: str) -> None:
+    """The records of one part, and who they are about."""
+    (part, *_) = in_parts(to_agents(kind)[messages.RequestStates], ME)
+    about = About(NOW, (OTHER,) * 400, part.records)  # type: ignore[union-attr]
+    assert unpack_about(sent(pack_about(about, HERE)), HERE) == about
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+@pytest.mark.parametrize("kind", ["small", "long"])
+def test_queues_for_the_original(kind: str, waiting: bool) -> None:
+    """Of 5,000 requests the first 2,000, and always the own ones."""
+    agents = [AgentId(n << 12, THERE, 0) for n in range(1, 5_001)]
+    mine = agents[-1]
+    lock_id = IDS[kind]
+    told = OriginalAgents(Pid(1, HERE, 1), lambda agent: Pid(agent[0], agent[1], 1), lambda _: None)
+    pid = Pid(mine.created, mine.node, 1)
+    told.cast((Atom("lock"), list(lock_id), pid, pid, Atom("read")), THERE)
+    view = View(
+        lock_id,
+        HERE,
+        tuple(
+            Contender(each, CLIENT, lock_id, "read", not waiting or n == 0, NOW, n, n)
+            for n, each in enumerate(agents)
+        ),
+        NOW,
+    )
+    (command,) = told.told(OriginalWatcher(pid, lock_id), view)
+    info = read_info(sent(command.term))  # type: ignore[union-attr]
+    assert info is not None
+    entries = [entry for group in info.queue for entry in group.entries]
+    assert 2000 <= len(entries) <= 2002
+    assert info.has(mine)
+
+
+def group_messages() -> Iterator[Message]:
+    """The largest of each kind; `Sync` and `Leave` are cut, as they name any number of groups."""
+    longest = groups_wire.Group(["x"] * 10_000)
+    other = groups_wire.Group("x" * 65_000)
+    members = tuple(range(2_500))
+    yield Discover()
+    yield Sync(((longest, members), (other, members)))
+    yield Join(longest, members)
+    yield Leave(members, (longest, other))
+
+
+@pytest.mark.parametrize("message", list(group_messages()), ids=lambda each: type(each).__name__)
+def test_messages_of_groups(message: Message) -> None:
+    """In pieces."""
+    for piece in groups_wire.pieces(message):
+        me = Pid(1, HERE, 1)
+        term = sent(groups_wire.pack(piece, me, lambda n: Pid(n, HERE, 1)))
+        assert groups_wire.unpack(term)[0] == me
