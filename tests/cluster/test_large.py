@@ -1,0 +1,154 @@
+"""Thousands of rows: views, queues, lock infos and grants between real processes.
+
+A lock server that is a process of its own lives through all of it, and so does every connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import locks
+from tests.cluster.harness import Server, World
+from tests.cluster.nodes import A, News, Nodes, until_members
+from tests.cluster.test_clients import Pair, program_of
+from tests.helpers import LIMIT, eventually
+
+HOLDER, ME = "holder@127.0.0.1", "me@127.0.0.1"
+TABLE = ("t",)
+ROWS = 12_000
+
+
+class Place:
+    """A lock server that is a process, and two programs that use it."""
+
+    def __init__(self, world: World, nodes: Nodes) -> None:
+        self.server: Server = world.server(A)
+        self.holder, self.me = [
+            nodes.start(name, peers=[self.server.peer], mesh=False) for name in (HOLDER, ME)
+        ]
+        for node in (self.holder, self.me):
+            until_members(node, A)
+        self.news = News(self.holder, self.me)
+        self.agent = self.holder.spawn_agent(threading.current_thread())
+
+    def lock(self, rows: int, key: Callable[[int], Any] = int) -> None:
+        """The holder locks rows of the table."""
+        for start in range(0, rows, 1000):
+            ids = [(*TABLE, key(row)) for row in range(start, min(start + 1000, rows))]
+            self.agent.lock_all([(lock_id, "write", (A,), "all") for lock_id in ids], LIMIT)
+
+    def check(self) -> None:
+        """The server lives, no connection was lost, and the holder has what it has."""
+        assert self.server.process.poll() is None
+        assert self.news.told == []
+        self.agent.ensure_held()
+
+
+KEYS: dict[str, Callable[[int], Any]] = {"int": int, "atom": lambda row: locks.Atom(f"row{row}")}
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["watch later", "watch first"])
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_watch_of_a_table_with_12000_rows(
+    world: World, nodes: Nodes, kind: str, first: bool
+) -> None:
+    """The watcher is told whole views, in order, and in the end all rows (issue 15, point 1)."""
+    place = Place(world, nodes)
+    views: list[locks.View] = []
+
+    def watch() -> None:
+        with program_of(place.me):
+            locks.watch(TABLE, [A], watcher=views.append)
+
+    if first:
+        watch()
+    place.lock(ROWS, KEYS[kind])
+    if not first:
+        watch()
+    eventually(lambda: views and len(views[-1].requests) == ROWS)
+    for view in views:  # each is one that the table had: the first rows, in their order
+        assert [c.lock_id for c in view.requests] == [
+            (*TABLE, KEYS[kind](row)) for row in range(len(view.requests))
+        ]
+    assert [view.version for view in views] == sorted(view.version for view in views)
+    place.check()
+    place.agent.end()
+    eventually(lambda: views[-1].requests == ())
+    assert place.news.told == []
+
+
+def test_a_queue_of_20000_rows(world: World, nodes: Nodes) -> None:
+    """It is read by pages, and is what the table was at one moment."""
+    place = Place(world, nodes)
+    place.lock(20_000)
+    with program_of(place.me):
+        view = locks.queue(TABLE, node=A, timeout=LIMIT)
+        assert [c.lock_id[1] for c in view.requests] == list(range(20_000))
+        assert len(locks.holders((*TABLE, 7), node=A)) == 1
+    place.check()
+
+
+def test_a_table_lock_over_12000_rows_of_another_program(world: World, nodes: Nodes) -> None:
+    """It waits, and is granted when the rows are released; the holder may have the table, too."""
+    place = Place(world, nodes)
+    place.lock(ROWS)
+    place.agent.lock_all([(TABLE, "write", (A,), "all")], LIMIT)
+    agent = place.me.spawn_agent(threading.current_thread())
+    with pytest.raises(locks.LockTimeout):
+        agent.lock_all([(TABLE, "write", (A,), "all")], 0.5)
+    agent.ask_for([(TABLE, "write", (A,), "all")])
+    place.check()
+    place.agent.end()
+    assert agent.await_all(LIMIT).status == "have_all_locks"
+    assert place.news.told == []
+
+
+def test_12000_rows_that_are_granted_at_once(world: World, nodes: Nodes) -> None:
+    """They waited for the table lock of another program; they are told in parts."""
+    place = Place(world, nodes)
+    place.agent.lock_all([(TABLE, "write", (A,), "all")], LIMIT)
+    agent = place.me.spawn_agent(threading.current_thread())
+    wanted: list[Any] = [((*TABLE, row), "write", (A,), "all") for row in range(ROWS)]
+    agent.ask_for(wanted)
+    place.agent.end()
+    assert agent.await_all(LIMIT).status == "have_all_locks"
+    assert all(info.held for info in agent.lock_info())
+    assert place.news.told == []
+
+
+def test_a_deadlock_between_a_table_and_its_12000_rows(world: World, nodes: Nodes) -> None:
+    """Each agent waits for the other one, over thousands of edges; one of them yields."""
+    place = Place(world, nodes)
+    place.lock(ROWS)
+    other = ("other",)
+    agent = place.me.spawn_agent(threading.current_thread())
+    agent.lock_all([(other, "write", (A,), "all")], LIMIT)
+    agent.ask_for([(TABLE, "write", (A,), "all")])
+    place.agent.ask_for([(other, "write", (A,), "all")])
+    done = place.agent.await_all(LIMIT)
+    assert done.status == "have_all_locks"
+    assert [report.agent for report in done.deadlocks] == [agent.id]
+    place.check()
+    place.agent.end()
+    assert agent.await_all(LIMIT).status == "have_all_locks"
+    assert place.news.told == []
+
+
+def test_the_locks_of_an_agent_elsewhere(nodes: Nodes) -> None:
+    """`lock_info` of an agent with 20,000 locks, by its client on another node."""
+    pair = Pair(nodes)
+    news = News(pair.a, pair.b)
+    ids = [(*TABLE, row) for row in range(20_000)]
+    wanted: list[Any] = [(lock_id, "write", (pair.a.name,), "all") for lock_id in ids]
+    pair.a.turn.run(pair.agent.event, pair.agent.machine.ask_all, wanted)
+    with program_of(pair.b):
+        infos = pair.do(lambda _: locks.lock_info(pair.ref))
+        assert [info.lock_id for info in infos] == ids
+        assert infos == pair.agent.lock_info()
+    assert news.told == []
+    assert pair.a.cluster is not None
+    assert pair.a.cluster.clients._readings == {pair.b.name: {}}
