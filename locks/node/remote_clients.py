@@ -232,6 +232,8 @@ class RemoteClients:
                 raise StrangeMessage(f"{brief(request)} is nothing that an agent can be asked")
             if not (len(request) >= 3 and type(request[1]) is Atom and type(tag) is Reference):
                 raise BadMessage(f"{brief(request)} is nothing that an agent can be asked")
+            if tag.node != caller.node:
+                raise BadMessage(f"{brief(tag)} is the reference of another call")
             _, verb, client, *arguments = request
             if type(client) is not Pid or client.node != caller.node:
                 raise BadMessage(f"{brief(request)} does not come from {brief(client)}")
@@ -275,7 +277,7 @@ class RemoteClients:
     def _new_wait(self, agent: Agent, caller: Pid, tag: Reference) -> _RemoteWait:
         key = (agent, tag)
         waits = self._waits.get(caller.node, {})
-        if tag.node != caller.node or key in waits:
+        if key in waits:
             raise BadMessage(f"{brief(tag)} is the reference of another call")
         check_budget(len(waits) + 1, MOST_CALLS, "calls that wait for an answer")
 
@@ -309,7 +311,7 @@ class RemoteClients:
                 return agent.machine.await_all(wait)
             case "token":
                 (given,) = _exactly(1, arguments)
-                lock_id = check_lock_id(given)
+                lock_id = _check_id(given)
                 agent.known_token(lock_id)  # raises if there can't be one
                 return agent.machine.establish_token(lock_id, wait)
             case _:
@@ -355,13 +357,13 @@ class RemoteClients:
                 agent.event(machine.ask_all, _check_objects(objects))
             case "unlock":
                 (lock_id,) = _exactly(1, arguments)
-                agent.unlock_now(check_lock_id(lock_id))
+                agent.unlock_now(_check_id(lock_id))
             case "surrender":
                 lock_id, other, nodes = _exactly(3, arguments)
                 if type(other) is not Pid:
                     raise BadMessage(f"{brief(other)} is not an agent")
                 where = _check_nodes(nodes)
-                agent.event(machine.surrender, check_lock_id(lock_id), agent_of(other), where)
+                agent.event(machine.surrender, _check_id(lock_id), agent_of(other), where)
             case "flag":
                 flag, value = _exactly(2, arguments)
                 agent.event(machine.set_flag, flag, value)
@@ -377,7 +379,7 @@ class RemoteClients:
                 return self._next_page(caller.node, reading)
             case "ensure_held":
                 (lock_id,) = _exactly(1, arguments)
-                machine.ensure_held(None if lock_id is None else check_lock_id(lock_id))
+                machine.ensure_held(None if lock_id is None else _check_id(lock_id))
             case "end":
                 _exactly(0, arguments)
                 agent.event(machine.end)
@@ -407,12 +409,20 @@ def _check_objects(objects: Any) -> list[Object]:
             raise BadMessage(f"{brief(each)} is not an object to be locked")
         lock_id, mode, nodes, require = each
         checked.append(
-            (check_lock_id(lock_id), check_mode(mode), _check_nodes(nodes), check_require(require))
+            (_check_id(lock_id), check_mode(mode), _check_nodes(nodes), check_require(require))
         )
     return checked
 
 
+def _check_id(term: Any) -> LockId:
+    if type(term) is not list:
+        raise BadMessage(f"{brief(term)} should be a lock id, a list")
+    return check_lock_id(term)
+
+
 def _check_nodes(nodes: Any) -> tuple[str, ...]:
+    if type(nodes) is not list:
+        raise BadMessage(f"{brief(nodes)} should be a list of nodes")
     checked = check_nodes(nodes)
     if any(len(name) > LONGEST_NAME for name in checked):
         raise BadMessage(f"{brief(nodes)} should be names of at most {LONGEST_NAME} characters")

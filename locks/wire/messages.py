@@ -26,7 +26,7 @@ from locks.core.messages import (
 from locks.model import AgentId, Deadlock, LockId, Mode, Place, RequestRecord
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom, Pid
-from locks.ranges import LONGEST_NAME, Name, Number, Version
+from locks.ranges import Name, Number, Version
 from locks.wire.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.wire.forms import (
     FORMS,
@@ -188,10 +188,11 @@ def unpack_to_agent(
     Raises:
         BadMessage: It stands for none.
     """
-    node = term[2] if len(term) > 2 and type(term[2]) is str else ""
-    said_by = node or (term[2].node if len(term) > 2 and type(term[2]) is Pid else "")
-    if speaker and said_by and said_by != speaker:
-        raise BadMessage(f"{speaker} can't speak for {said_by:.{LONGEST_NAME}}")
+    first = term[2] if len(term) > 2 else None
+    node = first if type(first) is str else ""
+    said_by = first.node if type(first) is Pid else first
+    if speaker and type(said_by) is str and said_by != speaker:
+        raise BadMessage(f"{speaker} can't speak for {brief(said_by)}")
     unpack = _unpacker(_UNPACK_TO_AGENT, term)
     message: AgentMessage = unpack(term, Context(node, receiver, client))
     return message

@@ -1,0 +1,57 @@
+"""Every kind of message with one field out of its type, range or size: it changes nothing, and ends its connection."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.fuzz import ANSWERED, KINDS, Maker, Rig, wrong
+from tests.cluster.nodes import Nodes
+
+TIMES = 1_000_000 // len(KINDS) if os.environ.get("LOCKS_EXPLORE") else 60
+
+
+@pytest.fixture
+def rig(nodes: Nodes) -> Iterator[Rig]:
+    """A node with something of everything in it."""
+    logging.getLogger("locks").setLevel(logging.CRITICAL)
+    made = Rig(nodes)
+    yield made
+    made.close()
+    logging.getLogger("locks").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_wrong_field_changes_nothing(rig: Rig, kind: str) -> None:
+    """The node lives, all is as before, and the connection is closed with a short reason."""
+    start = random.SystemRandom().randrange(2**32)
+    print(f"seed {start}")
+    before = rig.state()
+    for seed in range(start, start + TIMES):
+        frame = wrong(rig, kind, seed)
+        if frame is None:
+            continue
+        rig.link.closed = None
+        rig.link.sent.clear()
+        rig.take(frame)
+        assert rig.state() == before, seed
+        if rig.link.closed is None:
+            assert kind in ANSWERED, seed
+            assert len(rig.link.sent) == 1, seed  # an error
+        else:
+            assert "could not be carried out" not in rig.link.closed, seed
+            assert len(rig.link.closed) <= 300, seed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_right_is_taken_in(rig: Rig, kind: str) -> None:
+    """Messages that are made in the same way, with nothing wrong in them, do not end the connection."""
+    for seed in range(20):
+        rig.take(KINDS[kind](Maker(seed, None, rig.made.id), rig))
+        assert rig.link.closed is None, seed
+        if rig.made.machine.ended:
+            break
