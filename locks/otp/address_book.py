@@ -16,11 +16,11 @@ Pure: it knows no clock and no chance, and dials nobody (`locks.otp.dialling` do
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterable
-from heapq import nsmallest
+from collections.abc import Callable, Collection, Iterable
+from heapq import nlargest, nsmallest
 from typing import NamedTuple
 
-__all__ = ["GONE", "LARGEST", "NAMES", "Address", "AddressBook", "Known", "News"]
+__all__ = ["GONE", "LARGEST", "NAMES", "Address", "AddressBook", "Due", "Known", "News"]
 
 Address = tuple[str, int]
 
@@ -31,6 +31,7 @@ SHORTEST = 0.05  # seconds between two dials of a node that was asked for, or me
 HEARSAY = 1.0  # seconds, likewise for one that was only heard of
 LONGEST_ASKED = 1.0  # seconds between two dials of a node that was asked for, at most
 LONGEST = 60.0  # seconds, likewise for all others
+SEEN = 5.0  # seconds between two looks at whether one is still connected
 NEVER = -math.inf
 
 
@@ -46,6 +47,18 @@ class News(NamedTuple):
     name: str
     address: Address
     age: float
+
+
+class Due(NamedTuple):
+    """Who is to be dialled now.
+
+    Attributes:
+        asked: Those that were asked for.
+        heard: Of the others those that were met, and then those that have waited longest.
+    """
+
+    asked: list[str]
+    heard: list[str]
 
 
 class Known:
@@ -92,7 +105,7 @@ class AddressBook:
     def __init__(
         self,
         own: str,
-        linked: Container[str],
+        linked: Collection[str],
         *,
         forget: Callable[[], float],
         chance: Callable[[], float],
@@ -232,31 +245,37 @@ class AddressBook:
         gone = now - max(known.since, known.seen)
         return min(max(gone / 2, shortest), longest) * (0.8 + 0.4 * self._chance())
 
-    def due(self, now: float) -> tuple[list[str], list[str]]:
+    def due(self, now: float, room: int) -> Due:
         """The nodes to dial now, and what is too old is forgotten.
 
-        A node that is connected is seen alive by this.
+        A node that is connected is seen alive by this. Who is to be dialled stays due until it is taken
+        (`take`).
 
-        Returns:
-            Those that were asked for, and those that were heard of, met ones first. Each stays due until
-            it is taken (`take`).
+        Args:
+            now: The time.
+            room: How many may be dialled of those that were not asked for.
         """
-        oldest = now - self._forget()
-        asked, heard, dead = [], [], []
-        for name, known in self.known.items():
+        forget = self._forget()
+        oldest = now - forget
+        ripe = [
+            (name, known)
+            for name, known in self.known.items()
+            if known.due <= now or known.seen <= oldest
+        ]
+        asked, heard = [], []
+        for name, known in ripe:
             if name in self._linked:
                 known.met = True
                 known.seen = now
+                known.due = now + SEEN
             elif known.asked:
                 if known.due <= now:
                     asked.append(name)
             elif known.seen <= oldest:
-                dead.append(name)
+                self.known.pop(name, None)
             elif known.due <= now:
                 heard.append((not known.met, known.due, name))
-        for name in dead:
-            self.known.pop(name, None)
-        return asked, [name for *_, name in sorted(heard)]
+        return Due(asked, [name for *_, name in nsmallest(max(room, 0), heard)])
 
     def take(self, name: str, now: float) -> None:
         """It is dialled now; if that fails, it is due again after a pause."""
@@ -266,27 +285,30 @@ class AddressBook:
 
     def next_due(self, now: float) -> float:
         """In how many seconds something is to be done, at the soonest; infinite if nothing is."""
-        forget = self._forget()
-        times = [
-            known.due if known.asked else min(known.due, known.seen + forget)
-            for name, known in self.known.items()
-            if name not in self._linked
-        ]
-        return max(0.0, min(times) - now) if times else math.inf
+        known = self.known.values()
+        soonest = min((each.due for each in known), default=math.inf)
+        ending = min((each.seen for each in known if not each.asked), default=math.inf)
+        return max(0.0, min(soonest, ending + self._forget()) - now)
 
     def tell(self, now: float, to: str) -> list[News]:
         """What to tell a node of others: whom this one has met, the youngest first, and not too many."""
-        forget = self._forget()
-        there, gone = [], []
-        for name, known in self.known.items():
-            if known.address is None or name == to:
-                continue
-            if name in self._linked:
-                there.append(News(name, known.address, 0.0))
-            elif known.met and now - known.seen < forget:
-                gone.append((now - known.seen, name, known.address))
-        told = [News(name, address, age) for age, name, address in nsmallest(GONE, gone)]
-        return [*there[: NAMES - GONE - 1], *told]
+        oldest = now - self._forget()
+        there = [
+            News(name, known.address, 0.0)
+            for name in self._linked
+            if name != to and (known := self.known.get(name)) is not None and known.address
+        ]
+        seen = [
+            (known.seen, name)
+            for name, known in self.known.items()
+            if known.met and known.seen > oldest and name not in self._linked
+        ]
+        gone = [
+            News(name, address, now - when)
+            for when, name in nlargest(GONE, seen)
+            if name != to and (address := self.known[name].address) is not None
+        ]
+        return [*there[: NAMES - GONE - 1], *gone]
 
     def told_of(self, name: str) -> News | None:
         """What to tell of a node that is connected; `None` if it is not, or has no address."""

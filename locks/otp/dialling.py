@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 
 import gevent
 from gevent.event import Event
@@ -37,6 +37,7 @@ EACH_ROUND = 4  # of these are begun: 40 a second
 AT_A_TIME = 20  # of these may be going on
 LOOK = 5.0  # seconds between two looks into the book, at most
 BREATH = 0.02  # seconds between two looks, at least
+SHARE = 50  # and that many times as long as a look takes
 
 
 class Dialling:
@@ -58,7 +59,7 @@ class Dialling:
     def __init__(
         self,
         name: str,
-        links: Container[str],
+        links: Collection[str],
         turn: Turn,
         executor: Executor,
         notices: Notices,
@@ -79,6 +80,7 @@ class Dialling:
         self._asked: set[str] = set()  # those that are being dialled
         self._heard: set[str] = set()
         self._next_round = 0.0
+        self._breath = BREATH
 
     def start(self) -> None:
         """Begin to dial. In the hub."""
@@ -103,22 +105,24 @@ class Dialling:
                 pause = self._turn.run(self._look)
             except Exception:
                 logger.exception("%s could not look for whom to dial", self._name)
-            gevent.sleep(BREATH)
+            gevent.sleep(self._breath)
             self._news.wait(pause)
 
     def _look(self) -> float | None:
         """Dial who is due; return in how many seconds to look again. In the turn."""
         now = time.monotonic()
-        asked, heard = self.book.due(now)
+        new_round = now >= self._next_round
+        room = min(EACH_ROUND, AT_A_TIME - len(self._heard)) if new_round else 0
+        asked, heard = self.book.due(now, room)
         for name in asked:
             self._begin(name, now, self._asked)
-        if heard and now >= self._next_round:
+        for name in heard:
+            self._begin(name, now, self._heard)
+        if heard:
             self._next_round = now + ROUND
-            for name in heard[: min(EACH_ROUND, AT_A_TIME - len(self._heard))]:
-                self._begin(name, now, self._heard)
-        if not self.book.known:
-            return None
-        return min(self.book.next_due(now) or ROUND, LOOK)
+        pause = self.book.next_due(now)
+        self._breath = max(BREATH, SHARE * (time.monotonic() - now))
+        return min(pause or ROUND, LOOK) if self.book.known else None
 
     def _begin(self, name: str, now: float, busy: set[str]) -> None:
         """Dial a node, unless that is going on."""
