@@ -31,6 +31,7 @@ from benchmarks import (
     memory,
     mvcc,
     ownership,
+    scale,
     table_lock,
     transactions,
 )
@@ -38,7 +39,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader),
-    *(ownership, mvcc),
+    *(ownership, mvcc, scale),
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES
