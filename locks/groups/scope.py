@@ -10,7 +10,6 @@ their watchers are told by the node's executor, in the order in which things hav
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
@@ -39,8 +38,6 @@ from locks.runtime import Monitor, monitor
 from locks.wire import BadMessage
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
-
-logger = logging.getLogger("locks")
 
 Ref = pykka.ActorRef[Any]
 
@@ -213,7 +210,7 @@ class Scope:
                 raise BadMessage(f"{sender.node} speaks for {peer.node}")
         except BadMessage as error:
             text = "scope %s of %s ignores a message: %s"
-            self.node.executor.run_soon(logger.warning, text, self.name, self.node.name, error)
+            self._cluster.ignored(sender, text, self.name, self.node.name, error)
             return
         self._perform(self._table.handle(peer, said))
 

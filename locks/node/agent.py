@@ -18,7 +18,7 @@ from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.machine import AgentMachine, Object
 from locks.core.checked import check_agent_message
 from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
-from locks.errors import LockLost
+from locks.errors import CannotServe, LockLost
 from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification, check_timeout
 from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, name_of
 from locks.node.door import Door
@@ -27,6 +27,7 @@ from locks.node.one_client import hold_up_others, interrupt_others
 from locks.node.ports import NodePort, PendingCall, TokenNotice
 from locks.node.refusals import (
     client_has_ended,
+    explained,
     in_the_parent,
     no_inbox,
     not_client,
@@ -242,7 +243,10 @@ class Agent(Door):
     def ask_for(self, objects: Sequence[Object]) -> None:
         """Ask for locks without waiting for them."""
         self.check_client()
-        self.turn.run(self.event, self.machine.ask_all, objects)
+        try:
+            self.turn.run(self.event, self.machine.ask_all, objects)
+        except CannotServe as error:
+            raise explained(error, self.node.refusals) from None
 
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""
@@ -469,7 +473,10 @@ class Agent(Door):
     def _wait(
         self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
     ) -> LockResult:
-        result = self._await(call, timeout, event, *args)
+        try:
+            result = self._await(call, timeout, event, *args)
+        except CannotServe as error:
+            raise explained(error, self.node.refusals) from None
         if result is None:
             wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
             self.turn.run(self._give_up_waiting, call)

@@ -115,6 +115,8 @@ class Cluster:
             executor,
             on_up=self._connected,
             on_down=self._disconnected,
+            refusals=node.refusals,
+            notices=node.notices,
             on_frame=lambda link, frame: self.processes.receive(link, frame),
             on_doubt=lambda link: self.processes.prod(link),
         )
@@ -250,10 +252,6 @@ class Cluster:
         else:
             watcher(news)
 
-    def _warn(self, text: str, *about: Any) -> None:
-        """Log a warning, outside of the turn: a log may be slow."""
-        self.executor.run_soon(logger.warning, text, *about)
-
     def register(self, name: str, actor: pykka.ActorRef[Any]) -> None:
         """Let an actor be reached from other nodes by a name, for as long as it lives."""
         before = self.processes.registered(name)
@@ -356,7 +354,11 @@ class Cluster:
                 check_speaker(caller, sender.node)
                 self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
-            self._warn("%s sent a message that is ignored: %s", sender.node, error)
+            self.ignored(sender, "%s sent a message that is ignored: %s", sender.node, error)
+
+    def ignored(self, sender: Pid | None, text: str, *args: object) -> None:
+        """Log that a message of another node was not taken in."""
+        self.node.notices.warn("ignored", "" if sender is None else sender.node, text, *args)
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
         """A node of ours says something to our lock server."""
@@ -400,7 +402,7 @@ class Cluster:
             else:
                 self.original_peers.to_ours(agent, message, sender)
         except StrangeMessage as error:
-            self._warn("a message to %s is ignored: %s", agent, error)
+            self.ignored(sender, "a message to %s is ignored: %s", agent, error)
 
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
         return self.original_peers.watcher_request(request)

@@ -148,7 +148,7 @@ class Greeter:
         except BadMessage as error:
             reason = f"its greeting is wrong: {error}"[:SHOWN]
             text = "%s: the connection with %s is closed: %s"
-            self._executor.run_soon(logger.warning, text, self._node.name, name, reason)
+            self._node.notices.warn("greeting", name, text, self._node.name, name, reason)
             link.lose(reason)
             return None
         self._take(link, greeting)
@@ -179,15 +179,13 @@ class Greeter:
                 refused = (news.name, str(error))
         if refused is not None:
             text = "%s does not connect to %s, which %s names: %s"
-            self._warn(text, self._node.name, refused[0], source, refused[1])
+            self._node.notices.warn(
+                "address", source, text, self._node.name, refused[0], source, refused[1]
+            )
         dropped = self._distribution.hear(source, allowed)
         if dropped:
             text = "%s names too many nodes that nobody is connected with: %s are left out"
-            self._warn(text, source, dropped)
-
-    def _warn(self, text: str, *about: Any) -> None:
-        """Log a warning, outside of the turn: a log may be slow."""
-        self._executor.run_soon(logger.warning, text, *about)
+            self._node.notices.warn("names", source, text, source, dropped)
 
     # --- Telling others of newcomers ------------------------------------------------------------
 

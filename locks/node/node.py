@@ -25,6 +25,7 @@ from locks.node.dispatch import Dispatch, Trace
 from locks.node.ports import Background, OriginalGuard, PendingCall
 from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
+from locks.otp.notices import Notices
 from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom
@@ -107,6 +108,8 @@ class Node:
         alive: The nodes whose lock servers can be asked, its own among them.
         cluster: What it has to do with other nodes, if it has.
         dependents: Actors that are stopped with it.
+        notices: Logs warnings about others.
+        refusals: Why nodes that run can't be connected, by their names.
     """
 
     cluster: Cluster | None = None
@@ -125,6 +128,8 @@ class Node:
         self.new_call = around.new_call
         self.now = around.now
         self.executor = around.executor()
+        self.notices = Notices(self.executor.run_soon)
+        self.refusals: dict[str, str] = {}
         self.counters = Counters()
         self._dispatch = around.dispatch_class(
             name, self.executor, self.counters, trace, self._forget, self._broken

@@ -16,6 +16,7 @@ from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerM
 from locks.model import AgentId, LockId, LockResult, View
 from locks.node.history import Event
 from locks.node.statistics import Counters
+from locks.otp.notices import Notices
 from locks.runtime import Down, Monitor, Waiter
 from locks.runtime.inline import Turn
 
@@ -82,6 +83,8 @@ class NodePort(Protocol):
 
     name: str
     alive: frozenset[str]  # the nodes whose lock servers can be asked
+    refusals: dict[str, str]  # why nodes that run can't be connected
+    notices: Notices
     turn: Turn
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
     counters: Counters

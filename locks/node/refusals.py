@@ -5,9 +5,17 @@ Whoever refuses a call raises the error in its own place, for that says where it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from locks.errors import AgentEnded, InvalidOption, LockTimeout, MisuseError, NotClient, NotHeld
+from locks.errors import (
+    AgentEnded,
+    CannotServe,
+    InvalidOption,
+    LockTimeout,
+    MisuseError,
+    NotClient,
+    NotHeld,
+)
 from locks.lock_ids import shown
 from locks.model import FEW_IDS, AgentId, LockId, LockInfo, show, show_all
 from locks.node.clients import name_of
@@ -16,6 +24,7 @@ from locks.runtime import Client, Down
 
 __all__ = [
     "client_has_ended",
+    "explained",
     "in_the_parent",
     "no_inbox",
     "not_client",
@@ -34,6 +43,18 @@ def not_client(agent: OwnAgent, caller: Client) -> NotClient:
         f"{name_of(caller)} can't use it. Begin a transaction of its own there, or name "
         "the client when it begins (client=...)",
         agent=agent.id,
+    )
+
+
+def explained(error: CannotServe, refusals: Mapping[str, str]) -> CannotServe:
+    """Of nodes that do not serve; of those that run and can't be connected it is known why."""
+    reasons = [f"{name}: {refusals[name]}" for name in error.nodes if name in refusals]
+    if not reasons:
+        return error
+    return CannotServe(
+        f"can't lock {show(error.lock_id)}: no connection with {', '.join(error.nodes)}. "
+        f"{'. '.join(reasons)}",
+        **error.about,
     )
 
 

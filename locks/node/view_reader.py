@@ -129,7 +129,9 @@ class ViewReader:
         """Raise `NodeNotRunning` unless the views of a node can be read."""
         members = self._cluster.members
         if members.get(name) is not False:
+            why = self._cluster.node.refusals.get(name)
             what = "runs the original" if name in members else "can't be reached"
+            what += f" ({why})" if why else ""
             raise NodeNotRunning(
                 f"{name} {what}: {self._cluster.node.name} can't see what is locked there",
                 nodes=[name],

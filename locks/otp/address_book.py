@@ -73,10 +73,9 @@ class Known:
         since: From when on it counts as gone, when its next dial is reckoned.
         due: When it is to be dialled next.
         failure: Why it could not be dialled last, and how often in a row that was the reason.
-        refuses: Whether something is there, that refuses this node.
     """
 
-    __slots__ = ("address", "asked", "due", "failure", "met", "refuses", "seen", "since", "source")
+    __slots__ = ("address", "asked", "due", "failure", "met", "seen", "since", "source")
 
     def __init__(self, address: Address | None, source: str, seen: float, since: float) -> None:
         self.address = address
@@ -87,7 +86,6 @@ class Known:
         self.since = since
         self.due = since
         self.failure = ("", 0)
-        self.refuses = False
 
 
 class AddressBook:
@@ -100,6 +98,7 @@ class AddressBook:
         linked: The nodes that it is connected with now.
         forget: Says after how many seconds a name that was not asked for is forgotten.
         chance: A random number between 0 and 1: nodes don't dial in step.
+        refusals: Where to say why nodes that are there can't be connected, by their names.
     """
 
     def __init__(
@@ -109,22 +108,19 @@ class AddressBook:
         *,
         forget: Callable[[], float],
         chance: Callable[[], float],
+        refusals: dict[str, str],
     ) -> None:
         self._own = own
         self._linked = linked
         self._forget = forget
         self._chance = chance
+        self._refusals = refusals
         self.known: dict[str, Known] = {}
 
     @property
     def addresses(self) -> dict[str, Address | None]:
         """The addresses of all nodes in it."""
         return {name: known.address for name, known in self.known.items()}
-
-    @property
-    def refusals(self) -> dict[str, str]:
-        """Why the nodes can't be connected that refuse it."""
-        return {name: known.failure[0] for name, known in self.known.items() if known.refuses}
 
     # --- What is learned ------------------------------------------------------------------------
 
@@ -142,7 +138,7 @@ class AddressBook:
 
     def give_up(self, name: str) -> None:
         """The program does not want to be connected with a node any more."""
-        self.known.pop(name, None)
+        self._forget_name(name)
 
     def hear(self, source: str, news: Iterable[News], now: float) -> int:
         """Take in what another node tells.
@@ -196,6 +192,10 @@ class AddressBook:
                 dropped += self._drop(others, LARGEST - LARGEST // 10)
         return dropped
 
+    def _forget_name(self, name: str) -> None:
+        self.known.pop(name, None)
+        self._refusals.pop(name, None)
+
     def _is_rumour(self, name: str, known: Known) -> bool:
         """Whether it was only heard of."""
         return not (known.met or known.asked or name in self._linked)
@@ -204,7 +204,7 @@ class AddressBook:
         """Keep so many of these: rather those that were met, and those that were seen last."""
         names.sort(key=lambda name: (self.known[name].met, self.known[name].seen), reverse=True)
         for name in names[keep:]:
-            self.known.pop(name, None)
+            self._forget_name(name)
         return len(names) - keep
 
     # --- Connections that come and go -----------------------------------------------------------
@@ -216,7 +216,7 @@ class AddressBook:
             known.met = True
             known.seen = now
             known.failure = ("", 0)
-            known.refuses = False
+            self._refusals.pop(name, None)
 
     def lost(self, name: str, now: float) -> None:
         """The connection is gone."""
@@ -227,13 +227,22 @@ class AddressBook:
             known.due = now + self._pause(known, now)
 
     def failed(self, name: str, reason: str, refused: bool) -> int:
-        """A dial has failed, perhaps as something has refused it; returns how often in a row for this reason."""
+        """A dial has failed; returns how often in a row for this reason.
+
+        Args:
+            name: Of which node.
+            reason: Why.
+            refused: Whether something is there that has refused it.
+        """
         known = self.known.get(name)
         if known is None:
             return 0
         before, times = known.failure
         known.failure = (reason, times + 1 if reason == before else 1)
-        known.refuses = refused
+        if refused:
+            self._refusals[name] = reason
+        else:
+            self._refusals.pop(name, None)
         return known.failure[1]
 
     # --- What follows from it -------------------------------------------------------------------
@@ -272,7 +281,7 @@ class AddressBook:
                 if known.due <= now:
                     asked.append(name)
             elif known.seen <= oldest:
-                self.known.pop(name, None)
+                self._forget_name(name)
             elif known.due <= now:
                 heard.append((not known.met, known.due, name))
         return Due(asked, [name for *_, name in nsmallest(max(room, 0), heard)])

@@ -49,6 +49,7 @@ class Dialling:
         turn: Its turn: the book is read and written in it.
         executor: Where its greenlets live.
         notices: Where it logs why a node can't be connected.
+        refusals: Where to say why nodes that are there can't be connected, by their names.
         dial: Connects to a node; raises what prevents it.
         forget: Says after how many seconds a name that was only heard of is forgotten.
 
@@ -64,10 +65,11 @@ class Dialling:
         executor: Executor,
         notices: Notices,
         *,
+        refusals: dict[str, str],
         dial: Callable[[str], None],
         forget: Callable[[], float],
     ) -> None:
-        self.book = AddressBook(name, links, forget=forget, chance=random.random)
+        self.book = AddressBook(name, links, forget=forget, chance=random.random, refusals=refusals)
         self._name = name
         self._links = links
         self._turn = turn

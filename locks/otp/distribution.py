@@ -76,6 +76,8 @@ class Distribution:
         on_down: Called with the name of a node and the reason when its link is gone, in the turn.
         on_frame: Called with the link and the body of each frame, in the turn.
         on_doubt: Called with a link that is to be asked for a sign of life, in the turn.
+        refusals: Where it says why nodes that run can't be connected, by their names.
+        notices: Logs warnings about others.
 
     Attributes:
         creation: Tells this incarnation of the node from others.
@@ -83,7 +85,6 @@ class Distribution:
         links: The links, by node.
         book: The nodes that it knows of.
         unsent: Links that want to be flushed at the end of the turn.
-        notices: Logs warnings about others.
     """
 
     def __init__(
@@ -97,14 +98,17 @@ class Distribution:
         on_down: Callable[[str, str], object],
         on_frame: Callable[[Link, bytes], object],
         on_doubt: Callable[[Link], object],
+        refusals: dict[str, str],
+        notices: Notices,
     ) -> None:
         self.name = name
         self.options = options
         self.creation = random_creation()
         self.address: Address | None = None
         self.links: dict[str, Link] = {}
+        self.refusals = refusals
         self.unsent: list[Link] = []
-        self.notices = Notices(executor)
+        self.notices = notices
         self._pace = Pace()
         self._turn = turn
         self._executor = executor
@@ -123,6 +127,7 @@ class Distribution:
             turn,
             executor,
             self.notices,
+            refusals=refusals,
             dial=lambda other: self._dial(other),
             forget=lambda: FORGET,
         )
@@ -222,11 +227,6 @@ class Distribution:
     def addresses(self) -> dict[str, Address | None]:
         """The addresses of nodes to connect to; `None` for one that is to be looked up."""
         return self.book.addresses
-
-    @property
-    def refusals(self) -> dict[str, str]:
-        """Why nodes that were dialled can't be connected, though something is there."""
-        return self.book.refusals
 
     def _ask_for(self, peers: dict[str, Address | None]) -> None:
         """Connect to these nodes, and keep them connected."""

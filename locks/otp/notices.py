@@ -13,7 +13,6 @@ from typing import Any
 
 from locks.lock_ids import shown
 from locks.otp.strangers import plain
-from locks.runtime import Executor
 
 __all__ = ["Notices"]
 
@@ -37,12 +36,14 @@ class Notices:
     """The warnings of one node.
 
     Args:
-        executor: Logs them, outside of the turn.
+        run_soon: Calls a function outside of the turn; raises `RuntimeError` when the node has stopped.
         clock: Tells the time, in seconds.
     """
 
-    def __init__(self, executor: Executor, clock: Callable[[], float] = time.monotonic) -> None:
-        self._executor = executor
+    def __init__(
+        self, run_soon: Callable[..., object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._run_soon = run_soon
         self._clock = clock
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
@@ -88,7 +89,7 @@ class Notices:
 
     def _log(self, level: int, line: str, error: BaseException | None) -> None:
         try:
-            self._executor.run_soon(_write, level, line, error)
+            self._run_soon(_write, level, line, error)
         except RuntimeError:  # the node has stopped
             _write(level, line, error)
 

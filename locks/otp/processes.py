@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.errors import assert_never
@@ -28,6 +27,7 @@ from locks.otp.control import BadMessage, brief, check_ends
 from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.link import Link
 from locks.otp.reasons import reason_term, reason_value
+from locks.otp.strangers import plain
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, Down, Monitor, exit_client, monitor
 from locks.runtime.identity import ByClient
@@ -300,28 +300,27 @@ class Processes:
         try:
             message = self._reader(link).parse(frame)
         except etf.DecodeError as error:
-            self._refuse(link, f"it sent what can't be read: {error}")
+            self._refuse(link, "unreadable", f"it sent what can't be read: {error}")
             return
         self.speaker = link.peer.name
         try:
             self._take(link, message)
         except BadMessage as error:
-            self._refuse(link, f"it sent a wrong message: {error}")
+            self._refuse(link, "wrong message", f"it sent a wrong message: {error}")
         except OverBudget as error:
-            self._refuse(link, str(error))
+            self._refuse(link, "budget", str(error))
         except Exception as error:  # perhaps after a part of it was carried out
-            text = "a message of %s could not be carried out: %s"
-            told = partial(logger.error, text, link.peer.name, brief(message), exc_info=error)
-            self._executor.run_soon(told)
-            link.lose(f"a message of it could not be carried out: {error!r:.200}")
+            name, text = link.peer.name, "a message of %s could not be carried out: %s"
+            self._distribution.notices.warn(
+                "failed", name, text, name, brief(message), level=logging.ERROR, error=error
+            )
+            link.lose(plain(f"a message of it could not be carried out: {error!r}"))
 
-    def _refuse(self, link: Link, reason: str) -> None:
+    def _refuse(self, link: Link, cause: str, reason: str) -> None:
         """Lose a link by the fault of the other node."""
-        text = "%s: the connection to %s is closed: %.300s"
-        self._executor.run_soon(
-            logger.warning, text, self._distribution.name, link.peer.name, reason
-        )
-        link.lose(reason)
+        name, text = link.peer.name, "%s: the connection to %s is closed: %s"
+        self._distribution.notices.warn(cause, name, text, self._distribution.name, name, reason)
+        link.lose(plain(reason))
 
     def _take(self, link: Link, message: control.Message) -> None:
         check_ends(message, link.peer.name, self._distribution.name)
@@ -352,8 +351,10 @@ class Processes:
             case control.UnlinkIdAck() | control.SpawnReply():
                 pass  # answers that nothing depends on
             case control.Unsupported():
-                text = "%s asks for operation %s, which is not offered"
-                self._executor.run_soon(logger.info, text, link.peer.name, message.operation)
+                name, text = link.peer.name, "%s asks for operation %s, which is not offered"
+                self._distribution.notices.warn(
+                    "unsupported", name, text, name, message.operation, level=logging.INFO
+                )
             case _:
                 assert_never(message)
 

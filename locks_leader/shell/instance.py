@@ -213,7 +213,9 @@ class Instance(GeventActor):
             try:
                 sender, message = wire.unpack(term)
             except MisuseError as error:
-                logger.warning("%s ignores a message: %s", self, error)
+                self.node.notices.warn(
+                    "ignored", str(self), "%s ignores a message: %s", self, error
+                )
                 return None
             if isinstance(message, ForwardAnswer):
                 message = message._replace(value=wire.unpack_outcome(message.value))

@@ -101,7 +101,9 @@ class OriginalCandidates:
             message = parse(term)
         except BadOriginalMessage as error:
             if ours:
-                logger.warning("%s ignores a message: %s", self._me, error)
+                self._node.notices.warn(
+                    "ignored", str(self._me), "%s ignores a message: %s", self._me, error
+                )
             return ours
         if not isinstance(message, PeerMessage):
             return False

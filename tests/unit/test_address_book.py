@@ -30,7 +30,10 @@ class Book(AddressBook):
 
     def __init__(self, own: str = ME) -> None:
         self.linked: set[str] = set()
-        super().__init__(own, self.linked, forget=lambda: FORGET, chance=lambda: 0.5)
+        self.refusals: dict[str, str] = {}
+        super().__init__(
+            own, self.linked, forget=lambda: FORGET, chance=lambda: 0.5, refusals=self.refusals
+        )
 
     def meet(self, name: str, now: float, *, says: bool = True) -> None:
         """Be connected with a node, which says where it is."""
