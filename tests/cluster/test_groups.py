@@ -399,8 +399,11 @@ def test_a_node_that_never_used_groups(nodes: Nodes, caplog: pytest.LogCaptureFi
     mine.stop()
 
 
-def test_what_others_may_not_say(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_others_may_not_say(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A message that is wrong is logged and changes nothing; the peer stays connected."""
+    monkeypatch.setattr("locks.otp.notices.PERIOD", 0)
     a = nodes.start(A)
     mine = Member.start()
     groups.join("g", mine, node=a)

@@ -1,0 +1,270 @@
+"""Names: nobody has one that is not proven, and one program at a time has it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import locks
+from locks.otp import rivals
+from locks.otp.handshake import Handshake, Send
+from tests.cluster.harness import World, until_alive
+from tests.cluster.nodes import (
+    A,
+    B,
+    C,
+    News,
+    Nodes,
+    Stranger,
+    Tx,
+    link,
+    peer,
+    until_connected,
+    until_members,
+)
+from tests.helpers import eventually
+
+X = "x@127.0.0.1"
+S = "s@127.0.0.1"
+
+# --- Names that nobody has proven ---------------------------------------------------------------
+
+
+def _claim(node: locks.Node, name: str) -> Stranger:
+    """Say at a node's door that one is somebody else, and nothing more."""
+    stranger = Stranger(node.address)
+    shake = Handshake(name=name, creation=5, cookie="unknown", challenge=1, peer=node.name)
+    (sent,) = shake.start()
+    assert isinstance(sent, Send)
+    stranger.send(sent.data)
+    assert stranger.socket.recv(3) == b"\x00\x03s"  # it is taken in, and answered
+    return stranger
+
+
+@pytest.mark.parametrize("dials", [A, B])
+def test_an_unproven_name_stops_nobody(nodes: Nodes, dials: str) -> None:
+    """While strangers claim the names of two nodes at each other's doors, the two get together."""
+    a, b = nodes.start(A), nodes.start(B)
+    strangers = [_claim(a, B), _claim(b, A)]
+    one, other = (a, b) if dials == A else (b, a)
+    assert one.connect(peer(other), timeout=30)
+    until_members(a, B)
+    until_members(b, A)
+    for stranger in strangers:
+        assert not stranger.is_closed(0.01)  # it was all the time there
+        stranger.close()
+
+
+@pytest.mark.parametrize("own", [A, C])
+def test_an_unproven_name_ends_no_attempt(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, own: str
+) -> None:
+    """Who claims the name of a node that is dialled just then does not end that attempt."""
+    a, b = nodes.start(own), nodes.start(B)
+    proxy = nodes.proxy(b)
+    proxy.stall()
+    assert a.cluster is not None
+    assert not a.connect(proxy.peer(B), timeout=0)
+    attempts = a.cluster.distribution._rivals._attempts
+    attempt = eventually(lambda: attempts.get(B))
+    assert attempt is not None
+    stranger = _claim(a, B)
+    proxy.heal()
+    until_members(a, B)
+    assert not attempt.given_up
+    stranger.close()
+
+
+@pytest.mark.parametrize("own", [A, C])
+def test_a_proven_name_is_not_kept_out_by_an_attempt(nodes: Nodes, own: str) -> None:
+    """A node gets in though it is dialled in vain, at an address where somebody else says nothing."""
+    a, b = nodes.start(own), nodes.start(B)
+    proxy = nodes.proxy(b)
+    proxy.stall()
+    assert a.cluster is not None
+    assert not a.connect(proxy.peer(B), timeout=0)
+    eventually(lambda: B in a.cluster.distribution._rivals._attempts)  # type: ignore[union-attr]
+    b.turn.run(b.cluster.distribution.connect, own, a.address)  # type: ignore[union-attr]
+    until_members(a, B)
+    until_members(b, own)
+
+
+# --- Two programs with one name -----------------------------------------------------------------
+
+
+def test_a_second_program_is_refused(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one keeps its name and its locks; the second is told who has the name, each time."""
+    monkeypatch.setattr("locks.otp.notices.PERIOD", 0)
+    server, first = nodes.start(S), nodes.start(X)
+    assert first.connect(peer(server))
+    until_members(server, X)
+    news = News(server, first)
+    tx = Tx(first)
+    tx.lock(("account",), [S])
+    second = nodes.start(X)
+    assert not second.connect(peer(server), timeout=0.2)
+    said = f"another program is connected as {X}, since "
+    eventually(lambda: caplog.text.count(f"{S} refused a connection") > 4)
+    assert f", from 127.0.0.1:{link(server, X).address[1]};" in caplog.text
+    assert caplog.text.count(f"{X} can't connect to {S}: it says not_allowed: {said}") == 1
+    with pytest.raises(locks.CannotServe, match=said):
+        second.spawn_agent().lock_all([(("account",), "write", (S,), "all")], 5)
+    assert not second.await_nodes([S], timeout=0)
+    tx.ensure_held()
+    assert news.told == []
+    first.stop()
+    until_members(second, S)
+    tx.die()
+
+
+def test_it_is_logged_once(world: World) -> None:
+    """Two programs with one name, as processes: a line on each side, and the first loses nothing."""
+    server = world.server(S)
+    first = world.worker(X, [server.peer])
+    until_alive(first, S)
+    assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
+    second = world.worker(X, [server.peer])
+    eventually(lambda: "another program is connected as" in second.errors())
+    refused = [0]
+
+    def tries() -> bool:
+        with pytest.raises(locks.CannotServe, match="another program is connected as"):
+            second.do("begin", objects=[[["k"], "write", [S]]])
+        refused[0] += 1
+        return refused[0] > 20
+
+    eventually(tries)
+    first.do("ensure_held", lock_id=["k"])
+    assert len(server.errors().splitlines()) == 1
+    assert "another program is connected as" in server.errors()
+    assert len(second.errors().splitlines()) == 1
+    assert first.errors() == ""
+    first.kill()
+    until_alive(second, S)
+
+
+@pytest.mark.explore
+def test_two_programs_for_ten_seconds(world: World) -> None:
+    """The first one locks again and again while the second one tries, and never loses a lock."""
+    server = world.server(S)
+    first = world.worker(X, [server.peer])
+    until_alive(first, S)
+    second = world.worker(X, [server.peer])
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
+        with pytest.raises(locks.CannotServe):
+            second.do("begin", objects=[[["k"], "write", [S]]])
+        first.do("ensure_held", lock_id=["k"])
+        first.do("end")
+
+
+def test_a_program_that_computes_keeps_its_name(nodes: Nodes, world: World) -> None:
+    """A program that gives way to nobody still ticks: it is not taken for dead."""
+    server = nodes.start(S, net_ticktime=1)
+    first = world.worker(X, [peer(server)], patched=True, net_ticktime=1)
+    until_members(server, X)
+    news = News(server)
+    spinning = first.ask("spin", seconds=3)
+    second = nodes.start(X, net_ticktime=1)
+    assert not second.connect(peer(server), timeout=0)
+    eventually(lambda: "another program" in second.refusals.get(S, ""))
+    assert news.told == []
+    spinning.get()
+    assert first.do("alive") == [S, X]
+
+
+# --- A program that comes back ------------------------------------------------------------------
+
+
+def test_killed_and_started_again(world: World) -> None:
+    """A program that was killed has its name back at once; its locks are free."""
+    server = world.server(S, net_ticktime=60)
+    worker = world.worker(X, [server.peer], net_ticktime=60)
+    for _ in range(3):
+        until_alive(worker, S)
+        assert worker.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
+        worker.kill()
+        worker = world.worker(X, [server.peer], net_ticktime=60)
+    until_alive(worker, S)
+    assert "another program" not in server.errors()
+
+
+def test_stopped_and_started_again(world: World) -> None:
+    """A program that is stopped gives no sign of life: its name goes to the one that comes.
+
+    This is how a lost machine looks: nobody closes its connections. The time without heartbeats after which
+    a node is down, `net_ticktime`, does not matter.
+    """
+    server = world.server(S, net_ticktime=600)
+    old = world.worker(X, [server.peer], net_ticktime=600)
+    until_alive(old, S)
+    assert old.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
+    old.stop()
+    new = world.worker(X, [server.peer], net_ticktime=600)
+    until_alive(new, S)
+    assert new.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
+    old.go_on()
+    with pytest.raises(locks.LockLost):
+        eventually(lambda: old.do("ensure_held", lock_id=["k"]))
+    eventually(lambda: "another program is connected as" in old.errors())
+    new.do("ensure_held", lock_id=["k"])
+
+
+def test_cut_off_and_started_again(nodes: Nodes) -> None:
+    """A new program gets the name of one whose network is gone, without a word."""
+    server, old = nodes.start(S), nodes.start(X, mesh=False)
+    proxy = nodes.proxy(server)
+    assert old.connect(proxy.peer(S))
+    until_connected(server, X)
+    news = News(server)
+    proxy.stall()
+    new = nodes.start(X)
+    assert new.connect(peer(server), timeout=30)
+    until_members(new, S)
+    eventually(lambda: news.brief == [("down", X), ("up", X)])
+
+
+def test_the_same_program_connects_anew(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that knows that its link is lost takes the place of it at once, nobody is asked."""
+    asked: list[Any] = []
+    server, x = nodes.start(S), nodes.start(X, mesh=False)
+    monkeypatch.setattr(rivals.Rivals, "_doubt", lambda *_: asked.append(1))
+    proxy = nodes.proxy(server)
+    assert x.connect(proxy.peer(S))
+    until_connected(server, X)
+    news = News(server)
+    proxy.stall()  # the server does not learn that the link is lost
+    x.turn.run(link(x, S).lose, "for the test")
+    x.turn.run(x.cluster.distribution.connect, S, server.address)  # type: ignore[union-attr]
+    eventually(lambda: news.brief == [("down", X), ("up", X)])
+    until_members(x, S)
+    assert not asked
+
+
+# --- Who asks is held up himself ----------------------------------------------------------------
+
+
+def test_a_server_that_was_stopped_asks_before_it_judges(world: World) -> None:
+    """A server that was held up itself does not take a living program for dead."""
+    server = world.server(S)
+    first = world.worker(X, [server.peer], net_ticktime=600)
+    until_alive(first, S)
+    assert first.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
+    server.stop()
+    second = world.worker(X, [server.peer])
+    done = threading.Event()
+    for _ in range(5):
+        done.wait(0.1)
+        server.signal(signal.SIGCONT)
+        done.wait(0.02)
+        server.stop()
+    server.go_on()
+    eventually(lambda: "another program" in second.errors())
+    first.do("ensure_held", lock_id=["k"])
