@@ -1,0 +1,201 @@
+"""Who is not let in, and who can't get in: both sides say once why, and what to do about it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import threading
+from typing import Any
+
+import pytest
+
+import locks
+from locks.otp import etf
+from locks.otp.frames import pack_reg_send, pack_send
+from locks.otp.strangers import LONGEST
+from locks.otp.terms import Atom, Pid, Reference
+from tests.cluster.nodes import A, B, C, Nodes, Stranger, peer
+from tests.helpers import eventually
+
+BAD = "bad@127.0.0.1"
+
+
+def _warnings(caplog: pytest.LogCaptureFixture, begin: str) -> list[str]:
+    texts = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [text for text in texts if text.startswith(begin)]
+
+
+def _left_out(node: locks.Node) -> int:
+    """How many lines a node has not logged."""
+    return sum(kind.left_out for kind in node.notices._kinds.values())
+
+
+def test_a_wrong_cookie_is_logged_once(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A program with another cookie tries again and again: one line on each side, with the cure."""
+    a, b = nodes.start(A), nodes.start(B, cookie="another-long-secret")
+    assert not b.connect(peer(a), timeout=0)
+    eventually(lambda: _left_out(a) > 3)
+    b.stop()
+    (here,) = _warnings(caplog, f"{A} refused a connection from 127.0.0.1:")
+    (there,) = _warnings(caplog, f"{B} can't connect to {A}: ")
+    assert here.endswith(f"{B} has another cookie; all nodes need the same one")
+    assert there.endswith(f"says not_allowed: {B} has another cookie; all nodes need the same one")
+
+
+def test_who_cannot_serve_is_told_why(nodes: Nodes) -> None:
+    """A lock on a node that runs, and refuses us, does not fail with "does not run"."""
+    a, b = nodes.start(A), nodes.start(B, cookie="another-long-secret")
+    assert not b.connect(peer(a), timeout=0)
+    eventually(lambda: A in b.refusals)
+    agent = b.spawn_agent()
+    for ask in (
+        lambda: agent.ask_for([(("x",), "write", (A,), "all")]),
+        lambda: agent.lock_all([(("x",), "write", (A,), "all")], 5),
+    ):
+        with pytest.raises(locks.CannotServe, match="has another cookie") as raised:
+            ask()
+        assert raised.value.nodes == [A]
+        assert "does not run" not in str(raised.value)
+    with pytest.raises(locks.NodeNotRunning, match="has another cookie"):
+        b.view(("x",), A)
+    a.stop()
+    eventually(lambda: A not in b.refusals)
+    with pytest.raises(locks.CannotServe, match=f"{A} does not run"):
+        agent.lock_all([(("x",), "write", (A,), "all")], 5)
+
+
+def test_another_node_is_there(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A wrong address: the one who looks is told who is there, and that one who was looked for."""
+    a, b = nodes.start(A), nodes.start(B)
+    assert not b.connect(peer(a).replace(A, C), timeout=0)
+    eventually(lambda: _warnings(caplog, f"{B} can't connect to {C}: there is {A}, not {C}; one of"))
+    eventually(lambda: _warnings(caplog, f"{A} refused"))
+    (line,) = _warnings(caplog, f"{A} refused")
+    assert f"it looks for {C}, and this is {A}; its address is wrong" in line
+
+
+def test_the_own_name(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Two programs with one name that meet each other."""
+    a, double = nodes.start(A), nodes.start(A)
+    assert not double.connect(peer(a).replace(A, B), timeout=0)
+    said = f"two programs have the name {A}; give each its own"
+    eventually(lambda: _warnings(caplog, f"{A} can't connect to {B}: it says not_allowed: {said}"))
+    eventually(lambda: any(said in line for line in _warnings(caplog, f"{A} refused")))
+
+
+def test_disconnected_on_purpose(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A node that is kept apart is told so."""
+    a, b = nodes.start(A), nodes.start(B)
+    assert b.connect(peer(a))
+    a.disconnect(B)
+    said = f"it says not_allowed: {A} keeps apart from {B}; it was told to disconnect"
+    eventually(lambda: _warnings(caplog, f"{B} can't connect to {A}: {said}"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "it speaks another protocol, b'HTTP/1.1 400"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "it speaks another protocol, b'SSH-2.0"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS, and this node does not; give tls="),
+    ],
+)
+def test_something_else_answers(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, answer: bytes, said: str
+) -> None:
+    """A wrong port: it is said what seems to be there."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve() -> None:
+            try:
+                while True:
+                    sock, _ = other.accept()
+                    sock.sendall(answer)
+                    sock.recv(1000)
+                    sock.close()
+            except OSError:
+                pass
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        b = nodes.start(B)
+        assert not b.connect(f"{C}:{other.getsockname()[1]}", timeout=0)
+        eventually(lambda: _warnings(caplog, f"{B} can't connect to {C}: {said}"))
+        b.stop()
+        other.shutdown(socket.SHUT_RDWR)
+    thread.join(5)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "it speaks another protocol, b'GET / HTTP"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(700), "it speaks TLS, and this"),
+        (b"\xff\xff" + bytes(100), "that is no handshake of a node: b'\\xff\\xff"),
+    ],
+)
+def test_somebody_else_asks(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, words: bytes, said: str
+) -> None:
+    """Who comes to the wrong door is logged for what it seems to be."""
+    a = nodes.start(A)
+    stranger = Stranger(a.address)
+    stranger.send(words)
+    assert stranger.is_closed()
+    eventually(lambda: any(said in line for line in _warnings(caplog, f"{A} refused")))
+
+
+needs_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="no `openssl` command to make certificates with"
+)
+
+
+@needs_openssl
+@pytest.mark.parametrize("plain_dials", [True, False])
+def test_tls_on_one_side(
+    nodes: Nodes, certify: Any, caplog: pytest.LogCaptureFixture, plain_dials: bool
+) -> None:
+    """When one of two nodes has TLS, both say so, whoever dials."""
+    plain, secured = nodes.start(A), nodes.start(B, tls=certify("ours", "127.0.0.1"))
+    one, other = (plain, secured) if plain_dials else (secured, plain)
+    assert not one.connect(peer(other), timeout=0)
+    cure = "give tls= to both, or to neither"
+    eventually(lambda: any(cure in line for line in _warnings(caplog, f"{one.name} can't connect")))
+    eventually(lambda: any(cure in line for line in _warnings(caplog, f"{other.name} refused")))
+
+
+# --- Peers that send nonsense -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("period", [60, 0])
+def test_large_bad_messages_write_short_lines(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, period: int
+) -> None:
+    """Bad messages of 1 MB, to all who take some in: a line of a few hundred characters each, at most."""
+    monkeypatch.setattr("locks.otp.notices.PERIOD", period)
+    a = nodes.start(A)
+    agent = a.spawn_agent()
+    assert a.cluster is not None
+    creation = a.cluster.distribution.creation
+    large = "x" * 2**20
+    bad = Pid(1, BAD, 77)
+    call = (Atom("$gen_call"), (bad, Reference(BAD, 77, (1,))), (Atom("$locks"), Atom("greeting"), large))
+    for _ in range(5):
+        stranger = Stranger(a.address)
+        stranger.shake_hands(A, BAD)
+        try:
+            for term in (large, (Atom("$locks"), large), (Atom("$locks"), Atom(large[:255]), large), call):
+                stranger.frame(pack_reg_send(bad, Atom("locks_server"), etf.encode(term)))
+                stranger.frame(pack_send(Pid(agent.id.created, A, creation), etf.encode(term)))
+            stranger.frame(b"p" + etf.encode((99, large)) + b"\x83\x00")
+        except OSError:
+            pass
+        assert stranger.is_closed()
+    eventually(lambda: any("can't be read" in record.getMessage() for record in caplog.records))
+    warnings = _warnings(caplog, "")
+    assert all(len(line) <= LONGEST + 40 for line in warnings)
+    assert "Traceback" not in caplog.text
+    if period:
+        assert len(warnings) <= 3
+    agent.end()
