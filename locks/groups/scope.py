@@ -32,10 +32,10 @@ from locks.groups.table import (
 from locks.groups.wire import Group
 from locks.node.node import Node
 from locks.otp import etf
+from locks.otp.control import StrangeMessage, check_speaker
 from locks.otp.processes import Local
 from locks.otp.terms import Pid
 from locks.runtime import Monitor, monitor
-from locks.wire import BadMessage
 
 __all__ = ["GroupMonitor", "Joined", "Left", "Ref", "Scope", "Watcher", "scope_of"]
 
@@ -204,14 +204,11 @@ class Scope:
     def _receive(self, message: Any, sender: Pid | None) -> None:
         try:
             peer, said = wire.unpack(message)
-            if peer.node not in self._cluster.distribution.links:
-                raise BadMessage(f"{peer} is of a node that is not connected")
-            if sender is not None and sender.node != peer.node:
-                raise BadMessage(f"{sender.node} speaks for {peer.node}")
-        except BadMessage as error:
+        except StrangeMessage as error:
             text = "scope %s of %s ignores a message: %s"
             self._cluster.ignored(sender, text, self.name, self.node.name, error)
             return
+        check_speaker(peer, self._cluster.processes.speaker)
         self._perform(self._table.handle(peer, said))
 
     def _peer_down(self, peer: Pid, reason: Any) -> None:

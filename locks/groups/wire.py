@@ -22,9 +22,10 @@ from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.groups.table import AnyGroup, Discover, Join, Leave, Members, Message, Sync
 from locks.lock_ids import shown
 from locks.otp import etf
+from locks.otp.control import StrangeMessage
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Atom, ImproperList, Pid
-from locks.wire.fields import BadMessage, Form, Forms, tag_of
+from locks.wire.fields import BadMessage, Form, Forms, brief, tag_of
 
 __all__ = ["Group", "pack", "pieces", "to_group", "unpack"]
 
@@ -125,7 +126,7 @@ def _to_key(term: Any) -> Group:
     try:
         return Group(term)
     except MisuseError as error:  # it can be read, but not be sent back
-        raise BadMessage(f"{term!r:.200} is no group: {error}") from error
+        raise BadMessage(f"{brief(term)} is no group: {error}") from error
 
 
 def _pids(members: Iterable[Any], pid_of: Callable[[Any], Pid]) -> list[Pid]:
@@ -143,7 +144,7 @@ def _to_members(term: Any, peer: Pid) -> tuple[Pid, ...]:
     pids = term if type(term) is list else [term]
     for pid in pids:
         if type(pid) is not Pid or pid.node != peer.node:
-            raise BadMessage(f"{pid!r:.200} is no process of {peer.node}, so no member of its own")
+            raise BadMessage(f"{brief(pid)} is no process of {peer.node}, so no member of its own")
     return tuple(pids)
 
 
@@ -177,18 +178,21 @@ def unpack(term: Any) -> tuple[Pid, Message]:
     """The peer that has sent a message, and the message.
 
     Raises:
-        BadMessage: It is not a message of `pg`.
+        StrangeMessage: It is not a message of `pg`.
+        BadMessage: It is one, but wrong.
     """
     is_cast = type(term) is tuple and len(term) == 2 and term[0] == CAST
     inner = term[1] if is_cast else term
-    if type(inner) is tuple and len(inner) > 1 and type(inner[0]) is Atom and type(inner[1]) is Pid:
-        tag, peer, *fields = inner
-        kind = _KINDS.get(tag)
-        if kind is Discover and len(fields) == 1:
-            fields = []  # a version of the protocol
-        if kind is not None and is_cast == (kind is Sync):
-            return peer, _FORMS[kind].unpack(tuple(fields), peer)
-    raise BadMessage(f"{term!r:.200} is no message of process groups")
+    tag = inner[0] if type(inner) is tuple and inner else None
+    kind = _KINDS.get(tag) if type(tag) is Atom else None
+    if kind is None:
+        raise StrangeMessage(f"{brief(term)} is no message of process groups")
+    if len(inner) < 2 or type(inner[1]) is not Pid or is_cast != (kind is Sync):
+        raise BadMessage(f"{brief(term)} is no message of process groups")
+    _, peer, *fields = inner
+    if kind is Discover and len(fields) == 1:
+        fields = []  # a version of the protocol
+    return peer, _FORMS[kind].unpack(tuple(fields), peer)
 
 
 # --- What is too large --------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import locks
 from locks.core import messages
+from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.otp import control
 from locks.otp.behaviours import CALL, CAST
@@ -312,6 +313,25 @@ def _original(name: str, *kinds: Any) -> Message:
     )
 
 
+SCOPE = "groups of the fuzz"
+PIDS, GROUPS, MEMBERS, NAMES = (_Special() for _ in range(4))
+SPECIAL[PIDS] = lambda maker: maker.spot([maker.pid(), maker.pid()], [None, (), {}, 1, [1]])
+SPECIAL[MEMBERS] = lambda maker: maker.spot([maker.own_pid()], [None, (), 1, [Pid(1, A, 1)]])
+SPECIAL[NAMES] = lambda maker: maker.spot(["group"], [None, (), 1, "group"], same_type=True)
+SPECIAL[GROUPS] = lambda maker: maker.spot(
+    [maker.spot(("a", maker.of(MEMBERS)), [("a",), 1, None, ["a", []]])], [None, (), 1, [1]]
+)
+
+
+def _asked(verb: str, kind: Any) -> Message:
+    def make(maker: Maker, rig: Rig) -> bytes:
+        caller = maker.spot(rig.me, [Pid(1, A, 1), Pid(1, "c@127.0.0.1", 1)], same_type=True)
+        request = (OURS, Atom(verb), maker.of(kind))
+        return rig.reg(LOCK_SERVER, (CALL, (caller, rig.reference()), request))
+
+    return make
+
+
 MODE = get_type_hints(RequestRecord, include_extras=True)["mode"]
 # The operations that change something here, or are answered, when they are right.
 CONTROL = (1, 2, 3, 4, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 29, 30, 31, 32, 35, 36)
@@ -329,6 +349,20 @@ KINDS: dict[str, Message] = {
     "original lock": _original("lock", ORIGINAL_ID, OWN_PID, AgentId, MODE),
     "original watch": _original("watch", ORIGINAL_ID, OWN_PID),
     "original unwatch": _original("unwatch", ORIGINAL_ID, OWN_PID),
+}
+KINDS |= {
+    "view": _asked("view", LockId),
+    "about": _asked("about", PIDS),
+    "discover": lambda maker, rig: rig.reg(SCOPE, (Atom("discover"), maker.of(OWN_PID))),
+    "sync": lambda maker, rig: rig.reg(
+        SCOPE, (CAST, (Atom("sync"), maker.of(OWN_PID), maker.of(GROUPS)))
+    ),
+    "join": lambda maker, rig: rig.reg(
+        SCOPE, (Atom("join"), maker.of(OWN_PID), "group", maker.of(MEMBERS))
+    ),
+    "leave": lambda maker, rig: rig.reg(
+        SCOPE, (Atom("leave"), maker.of(OWN_PID), maker.of(MEMBERS), maker.of(NAMES))
+    ),
 }
 # A wrong argument of these is answered with an error, as a wrong argument of a client on this node is.
 ANSWERED = ("ask", "lock", "unlock", "token", "surrender", "flag")
@@ -386,6 +420,7 @@ class Rig:
         self.node.turn.run(made.event, made.machine.ask_all, [(("x",), "write", (A,), "all")])
         self.agent = Pid(made.id.created, A, cluster.distribution.creation)
         self.made = made
+        self.scope = self.node.turn.run(scope_of, self.node, SCOPE)
         self.take(_to_server(messages.Watch)(Maker(1, None, made.id), self))
         self.take(_to_server(messages.Request)(Maker(1, None, made.id), self))
         assert self.link.closed is None
@@ -442,6 +477,7 @@ class Rig:
             dict(cluster.members),
             dict(cluster.distribution.addresses),
             self.node.alive,
+            [(group, self.scope.members(group)) for group in self.scope._table.groups()],
         )
 
 

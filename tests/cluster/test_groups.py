@@ -402,30 +402,39 @@ def test_a_node_that_never_used_groups(nodes: Nodes, caplog: pytest.LogCaptureFi
 def test_what_others_may_not_say(
     nodes: Nodes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A message that is wrong is logged and changes nothing; the peer stays connected."""
+    """What is no message of groups is logged and ignored; one that is wrong ends its connection. Nothing changes."""
     monkeypatch.setattr("locks.otp.notices.PERIOD", 0)
     a = nodes.start(A)
     mine = Member.start()
     groups.join("g", mine, node=a)
     stranger = Stranger(a.address)
-    stranger.shake_hands(A, BAD)
-    eventually(lambda: BAD in a.nodes())
+
+    def connect() -> None:
+        nonlocal stranger
+        stranger = Stranger(a.address)
+        stranger.shake_hands(A, BAD)
+        eventually(lambda: BAD in a.nodes())
+
     bad, member, elsewhere = Pid(1, BAD, 77), Pid(2, BAD, 77), Pid(2, "else@where", 1)
     scope = Atom(groups.SCOPE)
 
     def say(term: Any) -> None:
         stranger.frame(pack_reg_send(bad, scope, etf.encode(term)))
 
-    wrong = [
-        "nonsense",
+    for term in (
         (Atom("join"), bad, "g", elsewhere),
         (Atom("discover"), elsewhere),
         (Atom("discover"), pid(a, mine)),
-        (Atom("$gen_call"), (bad, 1), Atom("which_groups")),
-    ]
-    for term in wrong:
+    ):
+        connect()
         say(term)
-    eventually(lambda: caplog.text.count("ignores a message") == len(wrong))
+        assert stranger.is_closed()
+        eventually(lambda: BAD not in a.nodes())
+    connect()
+    strange = ["nonsense", (Atom("$gen_call"), (bad, 1), Atom("which_groups"))]
+    for term in strange:
+        say(term)
+    eventually(lambda: caplog.text.count("ignores a message") == len(strange))
     say((Atom("join"), bad, "g", member))  # not met: not an error, and not listened to
     say((Atom("discover"), bad))
     say((Atom("join"), bad, "h", [member, member]))
