@@ -39,7 +39,7 @@ from locks.model import AgentId, Deadlock, Edge, RequestRecord
 __all__ = ["FEW", "MOST_RECORDS", "in_parts", "newest", "pieces", "shown_cycle"]
 
 FEW = 16  # records that fit into a message, whatever ids they have
-MOST_RECORDS = 400  # in one part
+MOST_RECORDS = 100  # in one part
 LARGEST_PART = 64 * 1024  # by the size of lock ids
 MOST_EDGES = 50  # in one report
 MOST_REPORTED = 200  # edges of all the reports that a client elsewhere is told at once

@@ -34,7 +34,7 @@ logger = logging.getLogger("locks")
 
 AHEAD = 32  # pages that a reader may be sent before it has taken them in
 PAGES = 64  # pages that are sent in one turn
-WORK = 64 * 1024  # bytes of pages that are made in one turn, at most, and one page more
+WORK = 16 * 1024  # bytes of pages that are made in one turn, at most, and one page more
 KEPT = 1024 * 1024  # bytes of terms that are kept
 ROOM = 1000  # numbers that may gather for a reading beside those in the table
 

@@ -39,8 +39,8 @@ __all__ = [
     "unpack_taken",
 ]
 
-MOST_ITEMS = 400  # in one page
-LARGEST_PAGE = 32 * 1024  # bytes at which a page is full
+MOST_ITEMS = 100  # in one page
+LARGEST_PAGE = 16 * 1024  # bytes at which a page is full
 PAGE = constant("page")
 TAKEN = constant("taken")
 LARGE = (OURS, constant("large"))  # the answer to who asks for a view that does not fit into a page

@@ -167,10 +167,10 @@ def test_messages_to_agents(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", IDS)
 def test_views(kind: str) -> None:
-    """A page has 400 requests at most, and is full at 32 KiB; a view that is one page is sent as it is."""
+    """A page has 100 requests at most, and is full at 16 KiB; a view that is one page is sent as it is."""
     contenders = [
         Contender(OTHER, CLIENT, id_of(kind, n), "write", True, NOW, n, PLACE)
-        for n in range(400 if kind == "small" else 3)
+        for n in range(100 if kind == "small" else 3)
     ]
     terms = []
     for contender in contenders:
@@ -212,7 +212,7 @@ def test_what_clients_on_other_nodes_are_told(kind: str) -> None:
         for term in terms[:3]:
             sent(term)
         if told[0] == "lost":
-            assert len(terms) == 50 if kind == "small" else len(terms) < 61
+            assert len(terms) == 200 if kind == "small" else len(terms) < 61
     error = LockLost("text " * 10_000, lock_ids=lost, nodes=(THERE,))
     again = unraised(sent(raised(error)))
     assert isinstance(again, LockLost)

@@ -53,7 +53,7 @@ def test_a_message_that_fits_stays_one() -> None:
 
 @pytest.mark.parametrize("kind", ["states", "knowledge", "resolved"])
 def test_parts_have_all_that_there_is(kind: str) -> None:
-    """Each record once, at most 400 in a part; the first part has what makes the receiver keep the rest."""
+    """Each record once, at most 100 in a part; the first part has what makes the receiver keep the rest."""
     own = [record(n) for n in range(1, 1000)]
     waiting = [record(n, state="waiting") for n in range(1000, 1500)]
     others = [record(n, OTHER) for n in range(1500, 2500)]
@@ -65,7 +65,7 @@ def test_parts_have_all_that_there_is(kind: str) -> None:
     }[kind]
     made: list[Any] = list(parts.in_parts(message, ME))
     assert sorted(r for part in made for r in part.records) == sorted(records)
-    assert max(len(part.records) for part in made) <= 400
+    assert max(len(part.records) for part in made) <= 100
     if kind == "knowledge":
         assert [part.forgot for part in made] == [True] + [False] * (len(made) - 1)
         return
