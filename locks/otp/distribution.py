@@ -33,12 +33,11 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
-from locks.errors import InvalidOption
 from locks.otp import handshake as steps
 from locks.otp.address_book import News
 from locks.otp.budgets import Pace
 from locks.otp.dialling import Dialling
-from locks.otp.door import Door, Guest, talk, tls_told
+from locks.otp.door import Door, Guest, listen, talk, tls_told
 from locks.otp.handshake import Challenges, Handshake, Peer
 from locks.otp.link import Link
 from locks.otp.notices import Notices
@@ -46,7 +45,7 @@ from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
 from locks.otp.rivals import Rivals
 from locks.otp.strangers import Refused, Settled
-from locks.otp.stream import Stream, native_socket
+from locks.otp.stream import Stream
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
@@ -57,7 +56,6 @@ logger = logging.getLogger("locks")
 
 CONNECT_TIME = 5.0  # seconds, for TCP
 HANDSHAKE_TIME = 5.0  # seconds, for all that follows at the side that has connected
-BACKLOG = 1024  # connections that the system keeps until they are accepted
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 FORGET = 600.0  # seconds until a node that nobody has asked for or seen is forgotten
@@ -149,7 +147,7 @@ class Distribution:
             OperatingError: Erlang's port mapper is wanted, and does not answer.
         """
         if self.options.listen is not None:
-            self._listener = _listen(self.options.listen)
+            self._listener = listen(self.options.listen)
             self.address = self._listener.getsockname()[:2]
         if self.options.epmd:
             try:
@@ -351,14 +349,7 @@ class Distribution:
         for event in talk(guest.stream, shake, events, guest):
             if isinstance(event, steps.Named):
                 known = self.links.get(event.name)
-                wrong = self._wrong_host(guest.stream, event.name)
-                if not self._running or event.name in self._shunned:
-                    said = f"{self.name} keeps apart from {event.name}; it was told to disconnect"
-                    events += shake.refuse(said, "not wanted")
-                elif wrong is not None:
-                    events += shake.refuse(wrong, "certificate")
-                else:
-                    events += shake.decide("ok" if known is None else "alive")
+                events += self._take_name(guest, shake, event.name)
             elif isinstance(event, steps.Proven):
                 guest.leave()
                 try:
@@ -373,13 +364,16 @@ class Distribution:
                 self._establish(guest.stream, event, replaced)
                 return
 
-    def _wrong_host(self, stream: Stream, name: str) -> str | None:
-        tls = self.options.tls
-        return (
-            stream.wrong_host(name.split("@")[1])
-            if tls is not None and tls.check_hostname
-            else None
-        )
+    def _take_name(self, guest: Guest, shake: Handshake, name: str) -> list[steps.Event]:
+        """What to say to a node that says who it is, and has proven nothing."""
+        if not self._running or name in self._shunned:
+            said = f"{self.name} keeps apart from {name}; it was told to disconnect"
+            return shake.refuse(said, "not wanted")
+        if self.options.tls is not None and self.options.tls.check_hostname:
+            wrong = guest.stream.wrong_host(name.split("@")[1])
+            if wrong is not None:
+                return shake.refuse(wrong, "certificate")
+        return shake.decide("alive" if name in self.links else "ok")
 
     def _establish(self, stream: Stream, event: steps.Established, replaced: Link | None) -> None:
         address = stream.address
@@ -475,20 +469,3 @@ def _no_handshake() -> Refused:
 def random_creation() -> int:
     """A creation, as nodes without a port mapper choose it: 32 bits, not one of the reserved."""
     return secrets.randbelow(2**32 - 4) + 4
-
-
-def _listen(address: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-    listener = native_socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise InvalidOption(
-            f"can't listen on {address[0]}:{address[1]}: {error.strerror or error}; choose another "
-            "address, or port 0 for a free one",
-            address=address,
-        ) from error
-    return listener

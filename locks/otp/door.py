@@ -24,6 +24,7 @@ import errno
 import itertools
 import logging
 import resource
+import socket
 import ssl
 from bisect import insort
 from collections.abc import Callable, Iterator
@@ -33,7 +34,7 @@ from typing import Any
 import gevent
 from gevent.event import Event as GreenEvent
 
-from locks.errors import LocksError
+from locks.errors import InvalidOption, LocksError
 from locks.otp.handshake import (
     Established,
     Event,
@@ -43,20 +44,46 @@ from locks.otp.handshake import (
     Proven,
     Send,
     Status,
+    refusal,
 )
 from locks.otp.notices import Notices
+from locks.otp.options import Address
 from locks.otp.strangers import Refused, Settled, tls_words
-from locks.otp.stream import Stream, abandon
+from locks.otp.stream import Stream, abandon, native_socket
 
-__all__ = ["Door", "Guest", "talk", "tls_told"]
+__all__ = ["Door", "Guest", "listen", "talk", "tls_told"]
 
 logger = logging.getLogger("locks")
 
 ROOM = 512  # strangers at one time in each of the two rooms
 FILES = 8  # the part of the files that the process may open that is for each room: one in so many
 HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
+HANDSHAKE_OF_TLS = b"\x16"  # what TLS begins with
+BACKLOG = 1024  # connections that the system keeps until they are accepted
 BATCH = 16  # strangers that come in before others have their turn
 FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+def listen(address: Address) -> socket.socket:
+    """A socket of the operating system that listens at an address.
+
+    Raises:
+        InvalidOption: It can't be listened on.
+    """
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    listener = native_socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise InvalidOption(
+            f"can't listen on {address[0]}:{address[1]}: {error.strerror or error}; choose another "
+            "address, or port 0 for a free one",
+            address=address,
+        ) from error
+    return listener
 
 
 class Guest:
@@ -265,7 +292,11 @@ class Door:
             guest.is_asked()
             return done
 
-        guest.stream.await_words()  # TLS takes memory, too
+        first = guest.stream.await_words()  # until then, no memory is spent on TLS
+        if first not in (b"", HANDSHAKE_OF_TLS):
+            guest.stream.send(refusal("TLS is spoken here; give tls= to both, or to neither"))
+            reason, cause = tls_words("WRONG_VERSION_NUMBER", "")
+            raise Refused(reason, cause=cause)
         guest.stream.begin_tls(context, True, step=step)
 
     def leave(self, guest: Guest) -> None:

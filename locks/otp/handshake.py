@@ -76,6 +76,7 @@ __all__ = [
     "Proven",
     "Send",
     "Status",
+    "refusal",
 ]
 
 LONGEST_FRAME = 1024  # bytes, without those of its length
@@ -421,9 +422,6 @@ class Handshake:
         rest, self._buffer = self._buffer, b""
         return Established(self._peer, rest)
 
-    def _framed(self, body: bytes) -> Send:
-        return Send(len(body).to_bytes(self._length_size, "big") + body)
-
     def _refused(self) -> list[Event]:
         """The other side has refused us, and perhaps says why."""
         head = self._length_size
@@ -435,8 +433,7 @@ class Handshake:
 
     def _turn_away(self, reason: str, told: str, cause: Cause) -> list[Event]:
         """Fail, and tell the other side why."""
-        why = self._framed(b"s" + plain(told).encode())
-        return [Send(self._framed(_NOT_ALLOWED).data + why.data), *self._fail(reason, cause)]
+        return [Send(refusal(told, self._length_size)), *self._fail(reason, cause)]
 
     def _misunderstand(self) -> list[Event]:
         """What arrives is no handshake: say what it seems to be."""
@@ -445,10 +442,23 @@ class Handshake:
             return self._turn_away(reason, "no TLS is spoken here", cause)
         return self._fail(reason, cause)
 
+    def _framed(self, body: bytes) -> Send:
+        return Send(_frame(body, self._length_size))
+
     def _fail(self, reason: str, cause: Cause = "bad words") -> list[Event]:
         self._step = "over"
         self._buffer = b""
         return [Failed(reason, cause)]
+
+
+def refusal(why: str, length_size: int = 2) -> bytes:
+    """What is sent to refuse a node: that it is not allowed, and why."""
+    words = b"s" + plain(why).encode()
+    return _frame(_NOT_ALLOWED, length_size) + _frame(words, length_size)
+
+
+def _frame(body: bytes, length_size: int) -> bytes:
+    return len(body).to_bytes(length_size, "big") + body
 
 
 def _shown(data: bytes) -> str:

@@ -120,9 +120,10 @@ class Stream:
         """Close it; a greenlet that waits for it gets an `OSError`."""
         self._socket.close()
 
-    def await_words(self) -> None:
-        """Wait until the other side has said something, or has closed the connection."""
-        self._socket.recv(1, socket.MSG_PEEK)
+    def await_words(self) -> bytes:
+        """Wait until the other side has said something, or closed; the first byte, which stays unread."""
+        first: bytes = self._socket.recv(1, socket.MSG_PEEK)
+        return first
 
     def is_closed(self) -> bool:
         """Whether the other side is known to have closed it, or it was closed here; does not wait."""

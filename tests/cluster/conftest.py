@@ -6,16 +6,20 @@ each node that it starts has a thread and a hub of its own, as in most programs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import gevent
 import pykka
 import pytest
 from gevent._hub_local import get_hub_if_exists
 
+import locks
 from tests.cluster.harness import World
 from tests.cluster.nodes import Nodes
 
+Certify = Callable[..., locks.TLS]
 _Thread = gevent.monkey.get_original("threading", "Thread")
 
 
@@ -61,3 +65,41 @@ def world() -> Iterator[World]:
     """Nodes that are processes, ended at the end."""
     with World() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def certify(tmp_path_factory: pytest.TempPathFactory) -> Certify:
+    """Make certificates: `certify(ca, host)` is what a node with a certificate of that CA needs."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: object) -> None:
+        subprocess.run(
+            ["openssl", *map(str, arguments)], cwd=folder, check=True, capture_output=True
+        )
+
+    def authority(name: str) -> Path:
+        certificate = folder / f"{name}.pem"
+        if not certificate.exists():
+            openssl(
+                "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                "-keyout", f"{name}.key", "-out", certificate, "-subj", f"/CN={name}",
+                "-addext", "basicConstraints=critical,CA:TRUE",
+            )  # fmt: skip
+        return certificate
+
+    def make(ca: str, host: str, trusts: str | None = None) -> locks.TLS:
+        signer, stem = authority(ca), f"{ca}-{host}"
+        # OTP looks for an address among the names.
+        name = f"IP:{host},DNS:{host}" if host[0].isdigit() else f"DNS:{host}"
+        (folder / f"{stem}.ext").write_text(f"subjectAltName={name}\n")
+        openssl(
+            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-keyout", f"{stem}.key", "-out", f"{stem}.csr", "-subj", f"/CN={host}",
+        )  # fmt: skip
+        openssl(
+            "x509", "-req", "-in", f"{stem}.csr", "-CA", signer, "-CAkey", f"{ca}.key",
+            "-CAcreateserial", "-out", f"{stem}.pem", "-extfile", f"{stem}.ext",
+        )  # fmt: skip
+        return locks.TLS(folder / f"{stem}.pem", folder / f"{stem}.key", authority(trusts or ca))
+
+    return make

@@ -61,7 +61,7 @@ class Place:
 
     def bad(self, what: str, seconds: float) -> Process:
         """Let it begin."""
-        host, port = self.server.address
+        port = self.server.address[1]
         given = ["--node", A, "--port", str(port), "--seconds", str(seconds)]
         made = Process(what, ["tests.cluster.misbehaviour", what, *given])
         assert "connected" in made._stdout.readline(), made.errors()
@@ -102,7 +102,9 @@ def test_others_go_on(place: Place, what: str) -> None:
         bad.close()
     place.holder.ensure_held(("held",))
     assert place.server.process.poll() is None
-    eventually(lambda: not place.queue("agent") and not place.queue("cold"))  # nothing of it is left
+    eventually(
+        lambda: not place.queue("agent") and not place.queue("cold")
+    )  # nothing of it is left
     place.transaction()
 
 

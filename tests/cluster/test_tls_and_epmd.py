@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +21,7 @@ from locks.otp.handshake import Handshake
 from locks.otp.link import Tls
 from locks.otp.processes import Local
 from locks.otp.terms import Atom
+from tests.cluster.conftest import Certify
 from tests.cluster.harness import COOKIE, ROOT, World, until_alive
 from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_connected, until_members
 from tests.helpers import eventually
@@ -32,46 +33,6 @@ needs_openssl = pytest.mark.skipif(
 needs_epmd = pytest.mark.skipif(
     shutil.which("epmd") is None, reason="no `epmd` on PATH (Debian: erlang-base)"
 )
-
-Certify = Callable[..., locks.TLS]
-
-
-@pytest.fixture(scope="session")
-def certify(tmp_path_factory: pytest.TempPathFactory) -> Certify:
-    """Make certificates: `certify(ca, host)` is what a node with a certificate of that CA needs."""
-    folder = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: object) -> None:
-        subprocess.run(
-            ["openssl", *map(str, arguments)], cwd=folder, check=True, capture_output=True
-        )
-
-    def authority(name: str) -> Path:
-        certificate = folder / f"{name}.pem"
-        if not certificate.exists():
-            openssl(
-                "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-                "-keyout", f"{name}.key", "-out", certificate, "-subj", f"/CN={name}",
-                "-addext", "basicConstraints=critical,CA:TRUE",
-            )  # fmt: skip
-        return certificate
-
-    def make(ca: str, host: str, trusts: str | None = None) -> locks.TLS:
-        signer, stem = authority(ca), f"{ca}-{host}"
-        # OTP looks for an address among the names.
-        name = f"IP:{host},DNS:{host}" if host[0].isdigit() else f"DNS:{host}"
-        (folder / f"{stem}.ext").write_text(f"subjectAltName={name}\n")
-        openssl(
-            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-            "-keyout", f"{stem}.key", "-out", f"{stem}.csr", "-subj", f"/CN={host}",
-        )  # fmt: skip
-        openssl(
-            "x509", "-req", "-in", f"{stem}.csr", "-CA", signer, "-CAkey", f"{ca}.key",
-            "-CAcreateserial", "-out", f"{stem}.pem", "-extfile", f"{stem}.ext",
-        )  # fmt: skip
-        return locks.TLS(folder / f"{stem}.pem", folder / f"{stem}.key", authority(trusts or ca))
-
-    return make
 
 
 @needs_openssl
