@@ -317,7 +317,7 @@ class Distribution:
         """Do the handshake as the side that has connected."""
         if not self._running or name in self.links:
             raise Settled("it is not wanted any more")
-        shake = self._new_handshake(name)
+        address, shake = stream.address, self._new_handshake(name)
         with self._rivals.attempt(name, stream):
             events = shake.start()
             for event in talk(stream, shake, events):
@@ -325,7 +325,7 @@ class Distribution:
                     if event.status == "alive":
                         events += shake.answer_alive(name not in self.links)
                 elif isinstance(event, steps.Established):
-                    self._establish(stream, event, None)
+                    self._establish(stream, event, address, None)
                     return
 
     def _receive(self, guest: Guest) -> None:
@@ -361,7 +361,7 @@ class Distribution:
                 else:
                     events += shake.admit()
             elif isinstance(event, steps.Established):
-                self._establish(guest.stream, event, replaced)
+                self._establish(guest.stream, event, guest.address, replaced)
                 return
 
     def _take_name(self, guest: Guest, shake: Handshake, name: str) -> list[steps.Event]:
@@ -375,8 +375,9 @@ class Distribution:
                 return shake.refuse(wrong, "certificate")
         return shake.decide("alive" if name in self.links else "ok")
 
-    def _establish(self, stream: Stream, event: steps.Established, replaced: Link | None) -> None:
-        address = stream.address
+    def _establish(
+        self, stream: Stream, event: steps.Established, address: Address, replaced: Link | None
+    ) -> None:
         sock, tls = stream.release()
         self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced)
 

@@ -241,7 +241,9 @@ class Door:
         self._hall, self._room = _Room(size), _Room(size)
         self._tls = _Turnstile()
 
-    def __len__(self) -> int:
+    @property
+    def strangers(self) -> int:
+        """How many there are."""
         return len(self._hall.guests) + len(self._room.guests)
 
     def keep(self) -> None:

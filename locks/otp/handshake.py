@@ -236,6 +236,8 @@ class Handshake:
         Raises:
             MisuseError: It has not proven itself, or we don't ask.
         """
+        if self._over:
+            return []
         self._need("admit")
         return [self._framed(_ACK.pack(b"a", self._answer)), self._establish()]
 
@@ -245,6 +247,8 @@ class Handshake:
         Raises:
             MisuseError: There is nothing to decide.
         """
+        if self._over:
+            return []
         if self._step != "admit":
             self._need("decide")
         return self._turn_away(reason, reason, cause)

@@ -157,16 +157,16 @@ def test_too_many_strangers(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> No
     a, b = nodes.start(A), nodes.start(B)
     crowd = [Stranger(a.address) for _ in range(5)]
     room = _door(a)
-    eventually(lambda: len(room) == 5)
+    eventually(lambda: room.strangers == 5)
     more = Stranger(a.address)
     assert crowd[0].is_closed()
-    assert len(room) == 5
+    assert room.strangers == 5
     assert b.connect(peer(a))
     assert crowd[1].is_closed()
     for stranger in (*crowd[2:], more):
         assert not stranger.is_closed(0.05)
         stranger.close()
-    eventually(lambda: len(room) == 0)
+    eventually(lambda: room.strangers == 0)
 
 
 def _door(node: locks.Node) -> door.Door:

@@ -157,8 +157,11 @@ def test_who_has_proven_itself_is_let_in_or_not() -> None:
                 Status("not_allowed"),
                 Failed("it says not_allowed: it is?full", "not wanted"),
             ]
-        with pytest.raises(MisuseError):
-            two.admit()
+        assert two.admit() == two.refuse("", "taken") == []
+    with pytest.raises(MisuseError, match="not at 'admit'"):
+        acceptor().admit()
+    with pytest.raises(MisuseError, match="not at 'decide'"):
+        acceptor().refuse("", "taken")
 
 
 def test_both_connect_at_the_same_time() -> None:

@@ -1,0 +1,246 @@
+"""Crowds of strangers at a node's door: they take bounded room and work, and honest nodes get in."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gevent
+import pytest
+from gevent.event import Event
+
+from locks.otp import door
+from locks.otp.door import Door, Guest
+from locks.otp.notices import Notices
+from tests.cluster.conftest import Certify
+from tests.cluster.harness import ROOT, World, until_alive
+from tests.cluster.nodes import A, B, Nodes, Stranger, peer, until_members
+from tests.helpers import eventually
+
+S = "s@127.0.0.1"
+needs_openssl = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="no `openssl` command to make certificates with"
+)
+
+
+@contextmanager
+def crowd(port: int, name: str, *options: str) -> Iterator[None]:
+    """A crowd at a door, as a process of its own."""
+    command = [sys.executable, "-m", "tests.cluster.crowd", str(port), name, *options]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline()  # it is there
+            yield
+        finally:
+            process.kill()
+
+
+# --- A real crowd -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hasty", [(), ("--hasty",)], ids=["patient", "hasty"])
+@pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
+def test_newcomers_get_in(
+    nodes: Nodes, certify: Certify, tls: bool, hasty: tuple[str, ...]
+) -> None:
+    """While 500 sockets idle and a flood of handshakes is left half done, honest nodes get in."""
+    given = certify("ours", "127.0.0.1") if tls else None
+    a = nodes.start(A, tls=given)
+    assert a.address is not None
+    with crowd(a.address[1], A, *(["--tls"] if tls else []), *hasty):
+        for number in range(5):
+            newcomer = nodes.start(f"n{number}@127.0.0.1", tls=given, listen=False)
+            assert newcomer.connect(peer(a), timeout=60)
+            newcomer.stop()
+        agent = a.spawn_agent()
+        agent.lock_all([(("x",), "write", (A,), "all")], 60)  # and it works
+        agent.end()
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("hasty", [(), ("--hasty",)], ids=["patient", "hasty"])
+@pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
+def test_twenty_of_twenty_newcomers_within_two_seconds(
+    world: World, certify: Certify, tls: bool, hasty: tuple[str, ...]
+) -> None:
+    """The same with a server as a process; each newcomer is there within two seconds."""
+    given = certify("ours", "127.0.0.1") if tls else None
+    files = [] if given is None else [str(path) for path in given[:3]]
+    server = world.server(S, arguments=["--tls", *files] if tls else [])
+    took = []
+    with crowd(server.address[1], S, *(["--tls"] if tls else []), *hasty):
+        for number in range(20):
+            nodes = Nodes()
+            before = time.monotonic()
+            newcomer = nodes.start(
+                f"n{number}@127.0.0.1", tls=given, listen=False, peers=[server.peer]
+            )
+            assert newcomer.await_nodes([S], timeout=60)
+            took.append(round(time.monotonic() - before, 3))
+            nodes.stop()
+    print("seconds until newcomers were connected:", took)
+    assert max(took) < 2
+
+
+def test_links_and_strangers_of_before(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the room is full, links stay, and so does a stranger that has just been answered."""
+    monkeypatch.setattr(door, "ROOM", 8)
+    a, b = nodes.meet(A, B)
+    idle = [Stranger(a.address) for _ in range(30)]
+    for stranger in idle[:20]:
+        assert stranger.is_closed()
+    assert a.nodes() == [B]
+    c = nodes.start("c@127.0.0.1")
+    assert c.connect(peer(a))
+    until_members(b, A, "c@127.0.0.1")
+    for stranger in idle:
+        stranger.close()
+
+
+def test_no_files_are_left(nodes: Nodes, world: World) -> None:
+    """A server that may open few files only lets fewer strangers in, and serves its nodes."""
+    limited = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)); "
+        "sys.argv = sys.argv[:1] + sys.argv[1:]; runpy.run_module('locks', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", limited, "node", "--name", S, "--cookie-file"]
+    with subprocess.Popen(
+        [*command, str(world.cookie_file)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            port = int(process.stdout.readline().split(b'"port": ')[1].rstrip(b"}\n"))
+            strangers = [Stranger(("127.0.0.1", port)) for _ in range(100)]
+            worker = world.worker("w@127.0.0.1", [f"{S}:{port}"])
+            until_alive(worker, S)
+            for stranger in strangers:
+                stranger.close()
+        finally:
+            process.kill()
+        assert len(process.stderr.read().splitlines()) <= 3
+
+
+# --- Who has to leave ---------------------------------------------------------------------------
+
+
+class _Stream:
+    """A connection that is closed or not."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Doorway:
+    """A door that nobody comes through by himself."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, room: int) -> None:
+        monkeypatch.setattr(door, "ROOM", room)
+        self.door = Door(A, None, lambda _: None, Notices(lambda *_: None))
+
+    def comes(self, host: str = "h") -> Guest:
+        """Somebody comes in."""
+        stream: Any = _Stream()
+        guest = Guest(self.door, stream, (host, 1))
+        self.door._make_room(self.door._hall)
+        self.door._hall.wait_for(guest)
+        return guest
+
+
+def test_who_keeps_us_waiting_the_longest_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each of the rooms, and of those who were answered the one who was answered first."""
+    way = _Doorway(monkeypatch, 3)
+    guests = [way.comes() for _ in range(3)]
+    for guest in guests:
+        guest.answers()
+    silent = [way.comes() for _ in range(3)]
+    for number in (1, 0, 2):
+        guests[number].is_asked()
+    newest = way.comes()
+    assert [guest.pushed_out for guest in silent] == [True, False, False]
+    newest.answers()
+    assert [guest.pushed_out for guest in guests] == [False, True, False]
+    assert way.door.strangers == 5
+
+
+def test_who_waits_for_us_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When all in the room wait for us, the one who has just spoken is sent away."""
+    way = _Doorway(monkeypatch, 2)
+    guests = [way.comes() for _ in range(2)]
+    for guest in guests:
+        guest.answers()
+    late = way.comes()
+    with pytest.raises(door.Refused, match="too many strangers"):
+        late.answers()
+    assert not any(guest.pushed_out for guest in guests)
+
+
+def test_a_crowd_pushes_out_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strangers of one host, or of one IPv6 network, do not push out those of another one."""
+    way = _Doorway(monkeypatch, 5)
+    others = [way.comes("other"), way.comes("2001:db8:1:1::9")]
+    mine = [way.comes(f"2001:db8:0:0::{number:x}") for number in range(20)]
+    assert not any(guest.pushed_out for guest in others)
+    assert [guest.pushed_out for guest in mine] == [True] * 17 + [False] * 3
+
+
+def test_one_step_of_tls_at_a_time() -> None:
+    """Who has come furthest is first, then who came last; who gives up waiting holds nobody up."""
+    turnstile = door._Turnstile()
+    order: list[Any] = []
+    inside = Event()
+
+    def go(name: str, steps: int) -> None:
+        with turnstile.through(steps):
+            order.append(name)
+            if name == "first":
+                inside.wait()
+
+    greenlets = [gevent.spawn(go, "first", 0)]
+    gevent.sleep(0)
+    for name, steps in (("old", 1), ("far", 2), ("new", 1), ("impatient", 3)):
+        greenlets.append(gevent.spawn(go, name, steps))
+        gevent.sleep(0)
+    greenlets[-1].kill()
+    inside.set()
+    gevent.joinall(greenlets)
+    assert order == ["first", "far", "new", "old"]
+    with turnstile.through(0):
+        order.append("free")
+
+
+def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -> None:
+    """Nothing is computed for who has closed the connection while it waited for its turn."""
+    a = nodes.start(A, tls=certify("ours", "127.0.0.1"))
+    assert a.cluster is not None
+    room = eventually(lambda: a.cluster.distribution._door)  # type: ignore[union-attr]
+    assert room is not None
+    computed: list[Any] = []
+    begin = Guest.is_asked
+
+    def noted(guest: Guest) -> None:
+        computed.append(guest)
+        begin(guest)
+
+    guard = room._tls.through(0)
+    a.executor.call(guard.__enter__)
+    try:
+        Guest.is_asked = noted  # type: ignore[assignment,method-assign]
+        stranger = Stranger(a.address)
+        stranger.send(b"\x16\x03\x01")
+        eventually(lambda: room._tls._waiting)
+        stranger.close()
+        a.executor.call(guard.__exit__, None, None, None)
+        eventually(lambda: room.strangers == 0)
+    finally:
+        Guest.is_asked = begin  # type: ignore[method-assign]
+    assert computed == []
