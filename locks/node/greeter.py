@@ -157,9 +157,11 @@ class Greeter:
     def _take(self, link: Link, greeting: Greeting) -> None:
         name = link.peer.name
         distribution = self._distribution
-        link.wanted = greeting.ticktime
+        if link.wanted != greeting.ticktime:
+            link.wanted = greeting.ticktime
+            link.tick_due = 0.0
+            distribution.pace_changed()
         link.ticktime = distribution.options.net_ticktime or NET_TICKTIME
-        distribution.pace_changed()
         if distribution.options.mesh:
             self._hear(name, greeting.known)
             if any(news.name == name for news in greeting.known):

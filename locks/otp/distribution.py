@@ -427,7 +427,7 @@ class Distribution:
     # --- Heartbeats -----------------------------------------------------------------------------
 
     def pace_changed(self) -> None:
-        """A link needs ticks sooner, or none are needed any more. In the turn."""
+        """A link wants ticks more often or seldomer, or none are needed any more. In the turn."""
         if self._nudge.locked():
             self._nudge.release()
 
@@ -439,12 +439,17 @@ class Distribution:
     def _keep_ticking(self) -> None:
         """In a thread of its own: keep other nodes from thinking that this one is dead."""
         while self._running:
-            if not self._nudge.acquire(timeout=self._interval()):
-                self._turn.run(self._tick)
+            self._nudge.acquire(timeout=self._interval())
+            self._turn.run(self._tick)
 
     def _tick(self) -> None:
+        """Let each link tick at its own pace, however often this is called."""
+        own = self.options.net_ticktime or NET_TICKTIME
+        now = time.monotonic()
         for link in list(self.links.values()):
-            link.tick()
+            if now >= link.tick_due:
+                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.tick()
 
     def _keep_judging(self) -> None:
         while self._running:

@@ -129,6 +129,7 @@ class Link:
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
         wanted: How long this node may be silent, as the peer demands.
+        tick_due: When it is to tick next.
         silent: How many checks in a row have found that nothing had arrived.
         quiet: Whether nothing was sent since the last tick was due.
     """
@@ -162,6 +163,7 @@ class Link:
         "quiet",
         "silent",
         "since",
+        "tick_due",
         "ticktime",
         "wanted",
     )
@@ -189,6 +191,7 @@ class Link:
         self.closed: str | None = None
         self.ticktime = ticktime
         self.wanted = ticktime
+        self.tick_due = 0.0
         self.silent = 0
         self.quiet = True
         self._socket = sock

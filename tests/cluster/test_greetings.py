@@ -5,6 +5,7 @@ The peers that say what is wrong go through the handshake as any other (`peers.P
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
 from collections.abc import Callable, Iterator
@@ -15,12 +16,13 @@ import pytest
 import locks
 from locks.node import greeter
 from locks.node.greeting import Greeting, pack_greeting, unpack_greeting
-from locks.otp import dialling, distribution
-from locks.otp.address_book import NAMES, News
+from locks.otp import address_book, dialling, distribution
+from locks.otp.address_book import NAMES
+from locks.otp.link import Link
 from locks.otp.terms import Atom
 from locks.wire import OURS, BadMessage
 from tests.cluster.harness import World, until_alive
-from tests.cluster.nodes import A, B, C, Nodes, peer, until_connected, until_members
+from tests.cluster.nodes import A, B, C, News, Nodes, peer, until_connected, until_members
 from tests.cluster.peers import ODD, Peer
 from tests.helpers import eventually
 
@@ -57,7 +59,7 @@ GOOD = (OURS, Atom("greeting"), 1, 1, 15.0, [("x@h", "h", 9), ("y@h", "h", 9, 3.
 
 def test_a_greeting_there_and_back() -> None:
     """What is packed is unpacked; an entry without an age is one that is alive."""
-    known = [News("x@h", ("h", 9), 0.0), News("y@h", ("h", 9), 3.5)]
+    known = [address_book.News("x@h", ("h", 9), 0.0), address_book.News("y@h", ("h", 9), 3.5)]
     assert unpack_greeting(GOOD) == (1, 15.0, known)
     assert unpack_greeting(pack_greeting(1, 15.0, known)) == (1, 15.0, known)
     assert unpack_greeting(pack_greeting(1, 0.001, [])).ticktime == 0.1  # the nearest
@@ -189,6 +191,45 @@ def test_names_are_not_dialled_all_at_once(nodes: Nodes, monkeypatch: pytest.Mon
     assert len([name for name in made if name != B]) < NAMES / 2
 
 
+# --- One who wants too much ---------------------------------------------------------------------
+
+
+def test_a_short_ticktime_is_for_one_link(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who wants to hear often is ticked often; all others are ticked as before."""
+    ticks: list[str] = []
+    tick = Link.tick
+
+    def noted(link: Link) -> None:
+        ticks.append(link.peer.name)
+        tick(link)
+
+    monkeypatch.setattr(Link, "tick", noted)
+    a, _ = nodes.meet(A, B)
+    odd = peer_of(a)
+    odd.greet(ticktime=0.1)
+    eventually(lambda: ticks.count(ODD) > 20)
+    assert ticks.count(B) <= 3
+    odd.close()
+
+
+def test_greetings_again_and_again_hold_up_no_ticks(nodes: Nodes) -> None:
+    """Whatever ticktime one peer says, and how often: the links of others are kept alive."""
+    a, b = nodes.start(A, net_ticktime=0.5), nodes.start(B, net_ticktime=0.5)
+    assert a.connect(peer(b))
+    until_members(a, A, B)
+    news = News(a, b)
+    odd = peer_of(a)
+    ended = threading.Event()
+    threading.Timer(2, ended.set).start()
+    for ticktime in itertools.cycle((15.0, 16.0)):
+        odd.greet(ticktime=ticktime)
+        if ended.wait(0.01):
+            break
+    odd.close()
+    assert ("down", B) not in news.brief
+    assert ("down", A) not in news.brief
+
+
 # --- Names of the dead --------------------------------------------------------------------------
 
 
@@ -278,7 +319,9 @@ def test_one_greeting_at_a_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -
         until_members(made[names.index(name)], A, name)
     assert a.cluster is not None
     for node in made:
-        a.turn.run(a.cluster.distribution.hear, node.name, [News(node.name, NOBODY, 0.0)])
+        a.turn.run(
+            a.cluster.distribution.hear, node.name, [address_book.News(node.name, NOBODY, 0.0)]
+        )
         a.turn.run(a.cluster.greeter._came, node.name)
     odd.answer(first)
     second = next(calls)
