@@ -201,6 +201,12 @@ class Cluster:
         self._arrivals.setdefault(name, []).append((waiter, server))
         return waiter
 
+    def stop_waiting(self, name: str, waiter: Waiter) -> None:
+        """A caller has given up waiting for a node."""
+        left = [entry for entry in self._arrivals.pop(name, []) if entry[0] is not waiter]
+        if left:
+            self._arrivals[name] = left
+
     def _arrived(self, name: str, has_server: bool = True) -> None:
         waiting = self._arrivals.pop(name, [])
         for waiter, needs_server in waiting:

@@ -72,6 +72,24 @@ def test_a_peer_that_is_not_there_yet(nodes: Nodes) -> None:
     until_connected(a, B)
 
 
+def test_waits_that_were_given_up_leave_nothing(nodes: Nodes) -> None:
+    """Who has waited in vain for nodes, again and again, has them forgotten; others wait on."""
+    a, b = nodes.start(A), nodes.start(B)
+    assert a.cluster is not None
+    waits = threading.Thread(target=a.await_nodes, args=([B],), kwargs={"timeout": 60})
+    waits.start()
+    eventually(lambda: a.cluster._arrivals)  # type: ignore[union-attr]
+    for number in range(20):
+        assert not a.await_nodes([f"n{number}@127.0.0.1"], timeout=0.001)
+        assert not a.await_nodes([B], timeout=0.001)
+    eventually(lambda: len(a.cluster._arrivals[B]) == 1)  # type: ignore[union-attr]
+    assert set(a.cluster._arrivals) == {B}
+    assert a.connect(peer(b))
+    waits.join(60)
+    assert not waits.is_alive()
+    assert a.cluster._arrivals == {}
+
+
 def test_peers_are_connected_at_the_start(nodes: Nodes) -> None:
     """What is given as `peers` is connected without being asked for."""
     b = nodes.start(B)
