@@ -189,20 +189,31 @@ class Cluster:
         self._arrived(name)
         self.views.joined(name)
 
-    def wait_for(self, name: str, *, server: bool) -> Waiter | None:
-        """What a caller waits with for a node: for its lock server, or just for the connection.
+    def await_node(self, name: str, timeout: float | None, *, server: bool) -> bool:
+        """Wait for a node, outside of the turn: for its lock server, or just for the connection.
 
         Returns:
-            `None` if the lock server can be asked already.
+            Whether it is there.
         """
+        waiter = self.node.turn.run(self._wait_for, name, server)
+        if waiter is None:
+            return True
+        try:
+            return waiter.wait(timeout)
+        finally:
+            if not waiter.woken:
+                self.node.turn.post(self._stop_waiting, name, waiter)
+
+    def _wait_for(self, name: str, server: bool) -> Waiter | None:
+        """What a caller waits with; `None` if the lock server can be asked already."""
         if name in self.members:
             return None
         waiter = Waiter()
         self._arrivals.setdefault(name, []).append((waiter, server))
         return waiter
 
-    def stop_waiting(self, name: str, waiter: Waiter) -> None:
-        """A caller has given up waiting for a node."""
+    def _stop_waiting(self, name: str, waiter: Waiter) -> None:
+        """A caller has given up."""
         left = [entry for entry in self._arrivals.pop(name, []) if entry[0] is not waiter]
         if left:
             self._arrivals[name] = left

@@ -420,20 +420,7 @@ class Node:
         if address is not None:
             distribution.options.check_address(address, "connects to")
         self.turn.run(distribution.connect, name, address)
-        return self._await_node(cluster, name, timeout, server=False)
-
-    def _await_node(
-        self, cluster: Cluster, name: str, timeout: float | None, *, server: bool
-    ) -> bool:
-        """Wait for a node, or for its lock server; returns whether it is there."""
-        waiter = self.turn.run(partial(cluster.wait_for, name, server=server))
-        if waiter is None:
-            return True
-        try:
-            return waiter.wait(timeout)
-        finally:
-            if not waiter.woken:
-                self.turn.post(cluster.stop_waiting, name, waiter)
+        return cluster.await_node(name, timeout, server=False)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:
         """Wait until the lock servers of other nodes can be asked.
@@ -450,7 +437,7 @@ class Node:
         deadline = None if timeout is None else time.monotonic() + timeout
         for name in [check_text(each) for each in names]:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if name != self.name and not self._await_node(cluster, name, left, server=True):
+            if name != self.name and not cluster.await_node(name, left, server=True):
                 return False
         return True
 
