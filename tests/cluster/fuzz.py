@@ -465,7 +465,7 @@ class Rig:
         return (
             table.version,
             entries,
-            {id: list(there) for id, there in machine._watchers.items()},
+            machine._watchers.all(),
             agents,
             {name: list(there) for name, there in processes._monitored.items()},
             list(processes._monitors),

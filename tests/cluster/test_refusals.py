@@ -187,19 +187,17 @@ def test_large_bad_messages_write_short_lines(
         (bad, Reference(BAD, 77, (1,))),
         (Atom("$locks"), Atom("greeting"), large),
     )
-    for _ in range(5):
+    to_agent = Pid(agent.id.created, A, creation)
+    terms = ((Atom("$locks"), large), (Atom("$locks"), Atom(large[:255]), large), call)
+    wrong = [pack_reg_send(bad, Atom("locks_server"), etf.encode(term)) for term in terms]
+    wrong += [pack_send(to_agent, etf.encode(term)) for term in terms]
+    for last in (*wrong, *wrong, b"p" + etf.encode((99, large)) + b"\x83\x00"):
         stranger = Stranger(a.address)
         stranger.shake_hands(A, BAD)
         try:
-            for term in (
-                large,
-                (Atom("$locks"), large),
-                (Atom("$locks"), Atom(large[:255]), large),
-                call,
-            ):
-                stranger.frame(pack_reg_send(bad, Atom("locks_server"), etf.encode(term)))
-                stranger.frame(pack_send(Pid(agent.id.created, A, creation), etf.encode(term)))
-            stranger.frame(b"p" + etf.encode((99, large)) + b"\x83\x00")
+            stranger.frame(pack_reg_send(bad, Atom("locks_server"), etf.encode(large)))
+            stranger.frame(pack_send(to_agent, etf.encode(large)))
+            stranger.frame(last)
         except OSError:
             pass
         assert stranger.is_closed()
