@@ -40,7 +40,6 @@ logger = logging.getLogger("locks")
 
 AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 MOMENT = 0.1  # seconds in which newcomers are gathered before others are told of them
-SHOWN = 300  # characters of what is wrong with a greeting
 
 
 class Greeter:
@@ -138,7 +137,10 @@ class Greeter:
         """Another node of ours says who it is.
 
         Returns:
-            The answer; `None` if there is none, because the connection is closed.
+            The answer.
+
+        Raises:
+            BadMessage: The greeting is wrong; the connection is to be closed.
         """
         link = self._distribution.links.get(name)
         if link is None:
@@ -146,11 +148,7 @@ class Greeter:
         try:
             greeting = unpack_greeting(term)
         except BadMessage as error:
-            reason = f"its greeting is wrong: {error}"[:SHOWN]
-            text = "%s: the connection with %s is closed: %s"
-            self._node.notices.warn("greeting", name, text, self._node.name, name, reason)
-            link.lose(reason)
-            return None
+            raise BadMessage(f"its greeting is wrong: {error}") from None
         self._take(link, greeting)
         return Atom("ok")
 

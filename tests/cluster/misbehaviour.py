@@ -175,11 +175,6 @@ def requests(bad: Bad) -> None:
     bad.many(forever(lambda: bad.request(1, ("warm",))))
 
 
-def requests_that_wait(bad: Bad) -> None:
-    """Ask for one id to read with ever more agents, and let none of them go."""
-    bad.many(forever(lambda: bad.request(bad.count(), ("cold",))))
-
-
 def agents(bad: Bad) -> None:
     """Have 50,000 agents, with a lock each."""
     bad.many(bad.request(n, ("agent", n)) for n in range(1, 50_000))
@@ -337,7 +332,6 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         monitors_that_end,
         map_with_one_hash,
         requests,
-        requests_that_wait,
         agents,
         agents_in_a_queue,
         colliding_ids,
