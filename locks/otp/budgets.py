@@ -57,7 +57,8 @@ def check_budget(number: int, most: int, what: str) -> None:
 class Tally:
     """Counts what a node has here, where it is not known at once what it has no more.
 
-    What comes is counted; only when that is more than the budget, all is counted anew.
+    What comes is counted; only when that is more than the budget, all is counted anew. So there may be a tenth
+    more than the budget.
 
     Args:
         most: How much it may have.
@@ -79,8 +80,8 @@ class Tally:
         if self._counted > self._most:
             there = self._count() + 1
             check_budget(there, self._most, self._what)
-            # Counted again only when it may have half as much as it is allowed in addition.
-            self._counted = min(there, self._most // 2)
+            # So it is counted again after a tenth of the budget at the soonest.
+            self._counted = min(there, self._most - self._most // 10)
 
 
 class Pace:

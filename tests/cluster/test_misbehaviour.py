@@ -60,8 +60,7 @@ class Place:
 
     def bad(self, what: str, seconds: float) -> Process:
         """Let it begin."""
-        port = self.server.address[1]
-        given = ["--node", A, "--port", str(port), "--seconds", str(seconds)]
+        given = ["--node", A, "--port", str(self.server.address[1]), "--seconds", str(seconds)]
         made = Process(what, ["tests.cluster.misbehaviour", what, *given])
         assert "connected" in made._stdout.readline(), made.errors()
         return made

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from locks.otp import frames
+from locks.otp import control, frames
 from locks.otp.control import (
     DemonitorP,
     Exit,
@@ -245,3 +245,38 @@ def test_a_reader_reads_as_parse_does() -> None:
             with pytest.raises(DecodeError) as found:
                 reader.parse(damaged)
             assert str(found.value) == str(expected.value)
+
+
+HERE, THERE, ELSEWHERE = "a@h", "b@h", "c@h"
+MINE, THEIRS, OTHERS = (Pid(1, node, 1) for node in (HERE, THERE, ELSEWHERE))
+REF = Reference(THERE, 1, (1,))
+IN_ANOTHERS_NAME = [
+    control.RegSend(OTHERS, Atom("name"), 1),
+    control.SendSender(OTHERS, MINE, 1),
+    control.SendSender(THEIRS, OTHERS, 1),
+    control.Send(OTHERS, 1),
+    control.Link(OTHERS, MINE),
+    control.Exit(OTHERS, MINE, "killed"),
+    control.Exit2(OTHERS, MINE, "killed"),
+    control.Exit2(MINE, MINE, "killed"),
+    control.Unlink(OTHERS, MINE),
+    control.UnlinkId(1, OTHERS, MINE),
+    control.MonitorP(OTHERS, MINE, REF),
+    control.MonitorP(THEIRS, OTHERS, REF),
+    control.DemonitorP(OTHERS, Atom("name"), REF),
+    control.MonitorPExit(OTHERS, MINE, REF, "noproc"),
+    control.MonitorPExit(THEIRS, OTHERS, REF, "noproc"),
+    control.SpawnReply(REF, OTHERS, 0, Atom("notsup")),
+]
+
+
+@pytest.mark.parametrize("message", IN_ANOTHERS_NAME, ids=lambda m: type(m).__name__)
+def test_a_node_speaks_for_itself(message: Any) -> None:
+    """What comes from a process of another node than the one that sends it, or is for one, is refused."""
+    with pytest.raises(control.BadMessage, match=r"can't (send by way of b@h|be sent to a@h)"):
+        control.check_ends(message, THERE, HERE)
+    own = [
+        THEIRS if name == "sender" else MINE if type(part) is Pid else part
+        for name, part in zip(message._fields, message, strict=True)
+    ]
+    control.check_ends(type(message)(*own), THERE, HERE)

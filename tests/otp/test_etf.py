@@ -433,3 +433,29 @@ def test_equal_values_of_other_types_are_not_mixed_up() -> None:
     for term in (True, 1, 1.0, Pid(1, "a@h", 1), (1, "a@h", 1), REQUEST):
         assert exact(decode(encode(term))) == exact(term)
         assert exact(decode(encode([term, "x", term]))) == exact([term, "x", term])
+
+
+MODULUS = (1 << 61) - 1  # of Python's hashes of integers
+SAME_HASH = {
+    "integers": [number * MODULUS for number in range(1, 45_000)],
+    "in tuples": [(number * MODULUS, 1) for number in range(1, 20_000)],
+}
+
+
+@pytest.mark.parametrize("keys", SAME_HASH.values(), ids=list(SAME_HASH))
+def test_keys_with_the_same_hash_take_no_time(keys: list[Any]) -> None:
+    """A map of thousands is refused before a dictionary is made of it: that would take seconds, or minutes."""
+    pairs = b"".join(encode(key)[1:] + b"a\1" for key in keys)
+    with pytest.raises(DecodeError, match="more than 100 keys of a map have the same hash"):
+        decode(b"\x83t" + len(keys).to_bytes(4, "big") + pairs)
+
+
+def test_maps_of_many_numbers_are_taken_in() -> None:
+    """Numbers as programs use them are told apart."""
+    for keys in (
+        range(45_000),
+        [number << 40 for number in range(9000)],
+        [0.5 * n for n in range(9000)],
+    ):
+        value = dict.fromkeys(keys, 1)
+        assert decode(encode(value)) == value
