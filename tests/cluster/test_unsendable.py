@@ -1,0 +1,247 @@
+"""What can't be sent is refused to who asks for it, before anything is done; and nobody else notices."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from typing import Any
+
+import pykka
+import pytest
+
+import locks
+from locks.core.messages import Request, ToAgent
+from locks.node import cluster as cluster_module
+from locks.otp import etf
+from locks.otp.etf import EncodeError
+from locks.otp.terms import Atom
+from locks.wire import pack, pages
+from tests.cluster.nodes import A, B, News, Nodes, Tx
+from tests.cluster.test_clients import Client, program_of
+from tests.helpers import eventually
+
+X = ("x",)
+WRONG = "\ud800"  # text that has no form in UTF-8
+
+
+def check_alive(a: locks.Node, b: locks.Node, news: News) -> None:
+    """Both nodes live, are connected as before, and lock on each other."""
+    assert news.told == []
+    for node in (a, b):
+        assert node.running
+        tx = Tx(node)
+        tx.lock(("still",), [A, B], timeout=20)
+        tx.end()
+
+
+def test_ids_that_a_program_sends_to_the_lock_server(nodes: Nodes) -> None:
+    """A `Request` that a program tells the lock server, with an id that has no term, is refused."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    agent = a.spawn_agent()
+    with pytest.raises(locks.MisuseError, match="can't be sent"):
+        a.server.ask(Request(agent.id, "c", (uuid.uuid4(),), "write"))
+    with pytest.raises(locks.MisuseError):
+        a.server.ask(Request(agent.id, WRONG, X, "write"))
+    assert a.view(X).requests == ()
+    with program_of(b):
+        assert locks.queue(X, node=A).requests == ()
+    check_alive(a, b, news)
+
+
+def test_a_client_whose_name_can_not_be_sent(nodes: Nodes) -> None:
+    """A thread may have any name; others are told one that can be sent."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    told: list[Any] = []
+
+    def body() -> None:
+        agent = a.spawn_agent()
+        agent.lock_all([(X, "write", (A, B), "all")], 20)
+        told.append(agent.machine.client)
+
+    for name in (WRONG * 3, "x" * 100_000):
+        told.clear()
+        thread = threading.Thread(target=body, name=name)
+        thread.start()
+        thread.join()
+        assert told[0].encode()
+        assert len(told[0]) <= 1000
+    check_alive(a, b, news)
+
+
+def test_why_an_actor_has_ended(nodes: Nodes) -> None:
+    """An exception whose text can't be sent is told in another way: it is due in nobody's turn."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    class Fails(pykka.ThreadingActor):
+        def on_receive(self, message: Any) -> Any:
+            raise message
+
+    for error in (ValueError(WRONG), ValueError("x" * 10**7), Broken()):
+        actor = Fails.start()
+        b.register("fails", actor)
+        downs: list[locks.Down] = []
+        locks.monitor(a.remote("fails", B), downs.append)
+        eventually(lambda: b.cluster is not None and b.cluster.processes._monitored)
+        actor.tell(error)
+        eventually(lambda downs=downs: downs)  # type: ignore[misc]
+        eventually(
+            lambda: b.cluster is not None and b.cluster.processes.registered("fails") is None
+        )
+    check_alive(a, b, news)
+
+
+@pytest.mark.parametrize("name", ["x" * 256, WRONG], ids=["long", "surrogate"])
+def test_a_name_that_no_process_can_have(nodes: Nodes, name: str) -> None:
+    """It is refused when it is first used; a monitor of it would be made in a turn of its own."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    with pytest.raises(locks.InvalidOption):
+        a.remote(name, B)
+    check_alive(a, b, news)
+
+
+def test_asking_an_actor_elsewhere_to_exit(nodes: Nodes) -> None:
+    """Whatever is given as the reason."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    actor = Client.start()
+    b.register("client", actor)
+    sent: list[Any] = []
+    receiver = Client.start()
+    a.register("receiver", receiver)
+    for reason in (WRONG, object(), ["x" * 10**6] * 20, b"x" * 2**24):
+        b.remote("receiver", A).tell(actor)
+        sent = eventually(lambda: receiver.ask(lambda self: list(self.told)))
+        ref = sent[-1]
+        assert isinstance(ref, locks.RemoteRef)
+        ref.kill(reason)
+        eventually(lambda actor=actor: not actor.is_alive())  # type: ignore[misc]
+        actor = Client.start()
+        receiver.ask(lambda self: self.told.clear())
+    check_alive(a, b, news)
+
+
+def test_a_message_to_an_actor_that_is_too_large(nodes: Nodes) -> None:
+    """The sender is told so; the connection, and all locks over it, stay."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    actor = Client.start()
+    b.register("client", actor)
+    ref = a.remote("client", B)
+    for message in (b"x" * 2**24, [0] * 100_001, object()):
+        with pytest.raises(EncodeError):
+            ref.tell(message)
+        with pytest.raises(EncodeError):
+            ref.ask(message)
+    check_alive(a, b, news)
+
+
+def test_an_answer_that_can_not_be_sent(nodes: Nodes) -> None:
+    """Who has asked is told so."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+
+    class Answers(pykka.ThreadingActor):
+        def on_receive(self, message: Any) -> Any:
+            return {"object": object(), "large": b"x" * 2**24, "many": [0] * 10**6}[message]
+
+    b.register("answers", Answers.start())
+    for what in ("object", "large", "many"):
+        with pytest.raises(locks.RemoteError, match="EncodeError"):
+            a.remote("answers", B).ask(what, timeout=20)
+    check_alive(a, b, news)
+
+
+def test_a_message_that_can_not_be_sent_all_the_same(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a machine ever emits one: its client is told, or the one message dropped and logged."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    bystander = Tx(b)
+
+    def pack_all_but(message: Any, *rest: Any) -> Any:
+        wrong = getattr(message, "lock_id", None) == ("wrong",)
+        records = getattr(message, "records", ())
+        if wrong or any(record.lock_id == ("unsaid",) for record in records):
+            raise EncodeError("it has no term")
+        return pack(message, *rest)
+
+    monkeypatch.setattr(cluster_module, "pack", pack_all_but)
+    tx = Tx(a)
+    with caplog.at_level(logging.ERROR, "locks"), pytest.raises(locks.AgentEnded, match="no term"):
+        tx.lock(("wrong",), [B])
+    waiting = Tx(a)
+    asked = waiting.ask(("unsaid",), [B], timeout=1)
+    bystander.lock(X, [A], timeout=20)
+    with pytest.raises(locks.LockTimeout):
+        asked.result(30)
+    eventually(lambda: "is not told what can't be sent" in caplog.text)
+    waiting.end()
+    bystander.end()
+    check_alive(a, b, news)
+
+
+def test_an_effect_that_can_not_be_sent(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """It is dropped and logged; whoever has the turn, and has nothing to do with it, is not told."""
+    a, b = nodes.meet(A, B)
+    news = News(a, b)
+    dispatch = a._dispatch
+
+    def fails(agent: Any, message: Any) -> None:
+        raise EncodeError("it has no term")
+
+    assert a.cluster is not None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(a.cluster, "to_agent", fails)
+        tx = Tx(b)
+        with pytest.raises(locks.LockTimeout):
+            tx.lock(X, [A], timeout=0.5)
+        own = Tx(a)
+        own.lock(("y",), [A], timeout=20)
+        own.end()
+    tx.end()
+    assert not dispatch.torn
+    eventually(lambda: "can't be sent: it has no term" in caplog.text)
+    assert ToAgent.__name__ in caplog.text
+    check_alive(a, b, news)
+
+
+def test_a_request_that_watchers_can_not_be_told(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are told of the others."""
+    a, b = nodes.meet(A, B)
+    term = pages.contender_term
+
+    def all_but(contender: Any) -> Any:
+        if contender.lock_id == ("t", 2):
+            raise etf.EncodeError("it has no term")
+        return term(contender)
+
+    monkeypatch.setattr(pages, "contender_term", all_but)
+    agent = b.spawn_agent()
+    agent.lock_all([(("t", row), "write", (B,), "all") for row in range(5)], 20)
+    views: list[locks.View] = []
+    with program_of(a):
+        locks.watch(("t",), [B], watcher=views.append)
+    eventually(lambda: views)
+    assert [c.lock_id[1] for c in views[-1].requests] == [0, 1, 3, 4]
+
+
+def test_atoms_in_lock_ids(nodes: Nodes) -> None:
+    """Any number of different ones: the limit that there was ended nodes (issue 15, point 1)."""
+    _, b = nodes.meet(A, B)
+    agent = b.spawn_agent()
+    ids = [("t", *[Atom(f"a{row}.{n}") for n in range(250)]) for row in range(8)]
+    agent.lock_all([(lock_id, "write", (A,), "all") for lock_id in ids], 20)
+    with program_of(b):
+        assert [c.lock_id for c in locks.queue(("t",), node=A).requests] == ids

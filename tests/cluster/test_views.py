@@ -1,0 +1,299 @@
+"""Views of other nodes, page by page: what readers are told, how much waits for them, and what it costs."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any
+
+import pytest
+
+import locks
+from locks.node import view_sender
+from locks.otp.control import RegSend, Send
+from locks.otp.terms import Atom, Pid
+from locks.wire import pages
+from tests.cluster.nodes import A, B, C, News, Nodes, Stranger, until_connected
+from tests.cluster.test_clients import program_of
+from tests.helpers import eventually
+
+TABLE = ("t",)
+CAST, OURS = Atom("$gen_cast"), Atom("$locks")
+SEED = random.randrange(1 << 32)
+
+
+def wanted(*rows: Any, mode: Any = "write") -> list[Any]:
+    """Rows of the table of node b."""
+    return [((*TABLE, row), mode, (B,), "all") for row in rows]
+
+
+class Reader(Stranger):
+    """A raw peer that reads views, and says itself what it has taken in."""
+
+    def __init__(self, node: locks.Node) -> None:
+        super().__init__(node.address)
+        self.node = node
+        self.shake_hands(node.name, "reader@127.0.0.1")
+        self.me = Pid(5, "reader@127.0.0.1", 77)
+        self.said = self.messages()
+        self.pages = 0
+
+    def cast(self, *term: Any, sender: Pid | None = None) -> None:
+        """Say something to the lock server."""
+        sender = sender or self.me
+        self.frame(RegSend(sender, Atom("locks_server"), (CAST, (OURS, *term))).pack())
+
+    def watch(self, *lock_id: Any, number: int = 5) -> None:
+        """Watch a lock id."""
+        pid = self.me._replace(number=number)
+        self.cast(Atom("watch"), pid, list(lock_id), sender=pid)
+
+    def page(self) -> Any:
+        """The next page that comes."""
+        for message in self.said:
+            if isinstance(message, Send) and message.to.number == 5:
+                self.pages += 1
+                return pages.unpack_page(message.message)
+        raise AssertionError("the node has closed the connection")
+
+    def taken(self, page: Any) -> None:
+        """Say that a page was taken in."""
+        self.cast(Atom("taken"), page.reading, page.number)
+
+
+def readings(node: locks.Node) -> list[Any]:
+    """What is read of a node."""
+    assert node.cluster is not None
+    return list(node.cluster.readers._readings.values())
+
+
+def test_a_slow_reader_is_sent_one_page_at_a_time(nodes: Nodes) -> None:
+    """What changes meanwhile is told with the pages that follow; the last one is what the table is."""
+    b = nodes.start(B)
+    agent = b.spawn_agent()
+    agent.lock_all(wanted(*range(450)), 20)
+    reader = Reader(b)
+    reader.watch("t")
+    known: dict[int, Any] = {}
+    first = page = reader.page()
+    assert page.content.anew
+    assert page.number == 1
+    agent.lock_all(wanted(*range(450, 500)), 20)
+    for row in range(20):
+        agent.release(("t", row))
+    (reading,) = readings(b)
+    assert reading.sent == 1  # nothing more, until it has taken the first one in
+    while True:
+        for number in page.content.gone:
+            known.pop(number, None)
+        known.update({each.number: each for each in page.content.requests})
+        if page.content.complete:
+            break
+        reader.taken(page)
+        page = reader.page()
+        assert not page.content.anew
+    assert sorted(each.lock_id[1] for each in known.values()) == list(range(20, 500))
+    assert page.content.version == b.server.machine.version
+    assert first.reading == page.reading
+    reader.close()
+
+
+def test_a_reader_that_takes_nothing_in_costs_little(nodes: Nodes) -> None:
+    """Changes gather, each request once; those that have come and gone make it begin again."""
+    b = nodes.start(B)
+    agent = b.spawn_agent()
+    agent.lock_all([(("other",), "write", (B,), "all")], 20)
+    reader = Reader(b)
+    reader.watch("t")
+    reader.page()
+    for row in range(view_sender.AHEAD + view_sender.ROOM + 100):
+        agent.lock_all(wanted(row), 20)
+        agent.unlock(("t", row))
+    (reading,) = readings(b)
+    assert reading.sent <= view_sender.AHEAD + 1
+    assert len(reading.due) <= view_sender.ROOM + 2
+    assert reading.anew
+    agent.lock_all(wanted("last"), 20)
+    reader.cast(Atom("taken"), reading.id, reading.sent)
+    while True:
+        page = reader.page()
+        if page.content.anew:
+            break
+    assert [each.lock_id for each in page.content.requests] == [("t", "last")]
+    assert page.content.complete
+    reader.close()
+
+
+def test_readers_of_one_id_share_the_work(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For 50 watchers each request, and each page of changes, is encoded once."""
+    counted = {"terms": 0, "pages": 0}
+    term, content = pages.contender_term, pages.pack_content
+
+    def counting_term(contender: Any) -> Any:
+        counted["terms"] += 1
+        return term(contender)
+
+    def counting_content(*args: Any) -> Any:
+        counted["pages"] += 1
+        return content(*args)
+
+    monkeypatch.setattr(pages, "contender_term", counting_term)
+    monkeypatch.setattr(pages, "pack_content", counting_content)
+    b = nodes.start(B)
+    agent = b.spawn_agent()
+    agent.lock_all(wanted(*range(250)), 20)
+    reader = Reader(b)
+    for number in range(5, 55):
+        reader.watch("t", number=number)
+    eventually(lambda: len(readings(b)) == 50 and all(each.sent == 1 for each in readings(b)))
+    for number in (1, 2, 3):
+        for reading in readings(b):
+            reader.cast(Atom("taken"), reading.id, number)
+        eventually(lambda n=number: all(each.sent >= min(n + 1, 3) for each in readings(b)))  # type: ignore[misc]
+    assert counted["terms"] == 250
+    before = counted["pages"]
+    agent.lock_all(wanted("one more"), 20)
+    eventually(lambda: all(not each.due for each in readings(b)))
+    assert counted == {"terms": 251, "pages": before + 1}
+    reader.close()
+
+
+def test_watchers_of_one_node_share_a_reading(nodes: Nodes) -> None:
+    """There is one for each id that is watched there; each watcher is told, also the late ones."""
+    a, b = nodes.meet(A, B)
+    told: list[list[locks.View]] = [[] for _ in range(5)]
+    agent = b.spawn_agent()
+    agent.lock_all(wanted(1), 20)
+    with program_of(a):
+        for views in told:
+            locks.watch(TABLE, [B], watcher=views.append)
+            eventually(lambda views=views: views and len(views[-1].requests) == 1)  # type: ignore[misc]
+        assert len(readings(b)) == 1
+        agent.lock_all(wanted(2), 20)
+        eventually(lambda: all(len(views[-1].requests) == 2 for views in told))
+        assert [len(views) for views in told] == [2] * 5
+        for views in told[1:]:
+            locks.unwatch(TABLE, [B], watcher=views.append)
+        agent.lock_all(wanted(3), 20)
+        eventually(lambda: len(told[0]) == 3)
+        locks.unwatch(TABLE, [B], watcher=told[0].append)
+    eventually(lambda: readings(b) == [])
+    assert [len(views) for views in told[1:]] == [2] * 4
+    assert b.server.watchers(TABLE) == []
+
+
+def test_who_watches(nodes: Nodes) -> None:
+    """`watchers` names those on other nodes, too."""
+    a, b = nodes.meet(A, B)
+    own: list[locks.View] = []
+    with program_of(a):
+        locks.watch(TABLE, [B], watcher=print)
+    eventually(lambda: readings(b))
+    with program_of(b):
+        locks.watch(TABLE, watcher=own.append)
+        here, there = locks.watchers(TABLE)
+        assert here == own.append
+        assert isinstance(there, Pid)
+        assert there.node == A
+
+
+@pytest.mark.parametrize("items", [1, 3, 100])
+def test_each_view_is_one_that_there_was(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, items: int
+) -> None:
+    """Whatever changes while it is read: locks, releases, surrenders, ends of agents."""
+    print("seed", SEED)
+    rng = random.Random(SEED)
+    monkeypatch.setattr(pages, "MOST_ITEMS", items)
+    a, b, c = nodes.meet(A, B, C)
+    there: set[Any] = set()
+    told: dict[str, list[locks.View]] = {A: [], C: []}
+    with program_of(b):
+        locks.watch(TABLE, watcher=lambda view: there.add(view.requests))
+    for node in (a, c):
+        with program_of(node):
+            locks.watch(TABLE, [B], watcher=told[node.name].append)
+    agents = [b.spawn_agent() for _ in range(4)]
+    for _ in range(150):
+        number = rng.randrange(len(agents))
+        agent = agents[number]
+        lock_id = (*TABLE, *rng.choices(range(12), k=rng.randrange(3)))
+        what = rng.random()
+        if what < 0.6:
+            agent.ask_for([(lock_id, rng.choice(["read", "write"]), (B,), "all")])
+        elif what < 0.9:
+            if agent.asks_for(lock_id):
+                agent.unlock(lock_id)
+        else:
+            agent.end()
+            agents[number] = b.spawn_agent()
+    last = b.view(TABLE).requests
+    for views in told.values():
+        eventually(lambda views=views: views and views[-1].requests == last)  # type: ignore[misc]
+    b.executor.call(lambda: None)  # the own watcher was told, too
+    for name, views in told.items():
+        assert {view.requests for view in views} <= there, f"{name}, seed {SEED}"
+        versions = [view.version for view in views]
+        assert versions == sorted(versions)
+    with program_of(a):
+        assert locks.queue(TABLE, node=B).requests == last
+
+
+@pytest.mark.parametrize("wrong", ["number", "form", "too many"])
+def test_pages_that_are_wrong_end_the_connection(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """A view could not be relied on any more; it is read anew over the next connection."""
+    a, b = nodes.meet(A, B)
+    news = News(a)
+    views: list[locks.View] = []
+    with program_of(a):
+        locks.watch(TABLE, [B], watcher=views.append)
+    eventually(lambda: views)
+    pack_page = pages.pack_page
+
+    def pack_wrong(reading: int, number: int, content: Any) -> Any:
+        monkeypatch.undo()
+        if wrong == "number":
+            return pack_page(reading, number + 1, content)
+        if wrong == "too many":
+            return (*pack_page(reading, number, content)[:4], (1, False, True, [1] * 101, []))
+        return (*pack_page(reading, number, content)[:4], "content")
+
+    monkeypatch.setattr(pages, "pack_page", pack_wrong)
+    agent = b.spawn_agent()
+    agent.lock_all(wanted(1), 20)
+    eventually(lambda: news.reasons())
+    assert "view" in news.reasons()[0]
+    until_connected(a, B)
+    eventually(lambda: len(views[-1].requests) == 1)
+
+
+def test_a_queue_that_is_not_answered(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time runs out, or the node is lost: the call says so, and nothing is left behind."""
+    a, b = nodes.meet(A, B)
+    agent = b.spawn_agent()
+    agent.lock_all(wanted(*range(150)), 20)
+    with monkeypatch.context() as patched:
+        patched.setattr(b.cluster.readers, "flush", lambda: None)  # type: ignore[union-attr]
+        with program_of(a), pytest.raises(locks.LockTimeout):
+            locks.queue(TABLE, node=B, timeout=0.3)
+        eventually(lambda: readings(b) == [])
+        assert a.cluster is not None
+        assert a.cluster.views._once == {}
+        done: list[BaseException] = []
+
+        def ask() -> None:
+            with program_of(a):
+                try:
+                    locks.queue(TABLE, node=B, timeout=60)
+                except locks.LocksError as error:
+                    done.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        eventually(lambda: readings(b))
+        b.disconnect(A)
+        thread.join()
+        assert isinstance(done[0], locks.NodeNotRunning)
+        assert a.cluster.views._once == {}
