@@ -395,7 +395,7 @@ def holders(
 
 
 def queue(lock_id: Sequence[Any], *, node: str | None = None, timeout: float | None = 5) -> View:
-    """All requests on this id, above it and below it, in their order.
+    """All requests on this id, above it and below it, in their order, as they were at one moment.
 
     Args:
         lock_id: The lock id.
@@ -416,6 +416,9 @@ def watch(
     watcher: Watcher | None = None,
 ) -> None:
     """Be told of each change of a lock id: a `View` now, and one after each change.
+
+    Each view is what the lock table was at the view's version. Changes on another node that come faster than
+    they can be sent are told together.
 
     Args:
         lock_id: The lock id.

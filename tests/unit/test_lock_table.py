@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from fractions import Fraction
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from locks.core.server import tree as lock_tree
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner, Slot
 from locks.model import MODES, LockId, Mode
+from locks.ranges import PLACE_BITS
 from tests.lockstep import Lockstep, agent, check_exclusion, key, walk, written
 
 EXPLORE = 20 if os.environ.get("LOCKS_EXPLORE") == "1" else 1
@@ -680,3 +682,18 @@ def test_conflicting_grants_would_be_noticed() -> None:
     second.granted = True
     with pytest.raises(AssertionError, match="both are granted"):
         check_exclusion([first.record("n"), second.record("n")])
+
+
+def test_places_are_bounded() -> None:
+    """Of requests that go ahead of each other without end, the last ones stand last: a place can be sent."""
+    table = LockTable()
+    readers = 400
+    for number in range(1, readers + 1):
+        table.request(agent(number), "c", ("a",), "read")
+    bits = []
+    for number in range(1, readers + 1):
+        (entry,) = table.request(agent(number), "c", ("a",), "write")
+        place = Fraction(entry.place)
+        bits.append(max(place.numerator.bit_length(), place.denominator.bit_length()))
+    assert max(bits) <= PLACE_BITS
+    assert len({entry.place for entry in table.view(("a",))}) == 2 * readers
