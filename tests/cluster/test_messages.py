@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent import futures
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +12,8 @@ import locks
 from locks.core.messages import Release, Request
 from locks.lock_ids import MOST_ELEMENTS
 from locks.model import AgentId
-from tests.cluster.nodes import A, B, C, News, Nodes
-from tests.helpers import eventually
+from tests.cluster.nodes import A, B, C, News, Nodes, Tx
+from tests.helpers import LIMIT, eventually
 
 X = ("x",)
 
@@ -92,3 +94,31 @@ def test_what_a_peer_sends_has_the_same_limits(nodes: Nodes, lock_id: Any) -> No
     probe.ensure_held()
     for each in (probe, holder):
         each.end()
+
+
+def test_a_deadlock_through_two_transactions_of_a_client_over_nodes(nodes: Nodes) -> None:
+    """What stands for a client's wait in another transaction is told to agents of other nodes, too."""
+    a, b = nodes.meet(A, B)
+    clients = [Tx(node, abort_on_deadlock=True) for node in (a, b)]
+    ids = [(("one",), A), (("other",), B)]
+    for client, (lock_id, where) in zip(clients, ids, strict=True):
+        client.lock(lock_id, [where])
+
+    def second(client: Tx, lock_id: Any, where: str) -> str:
+        agent = client.node.spawn_agent(abort_on_deadlock=True)
+        try:
+            locks.lock(agent, lock_id, "write", [where], "all", timeout=LIMIT)
+        except locks.DeadlockAborted:
+            return "aborted"
+        agent.end()
+        return "locked"
+
+    waits = [
+        client.later(partial(second, client, *ids[1 - number]))
+        for number, client in enumerate(clients)
+    ]
+    done, _ = futures.wait(waits, LIMIT, futures.FIRST_COMPLETED)
+    assert [each.result() for each in done][:1] == ["aborted"]
+    for client in clients:
+        client.die()
+    futures.wait(waits, LIMIT)
