@@ -37,7 +37,7 @@ from locks.otp import handshake as steps
 from locks.otp.address_book import News
 from locks.otp.budgets import Pace
 from locks.otp.dialling import Dialling
-from locks.otp.door import Door, Guest, listen, talk, tls_told
+from locks.otp.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.handshake import Challenges, Handshake, Peer
 from locks.otp.link import Link
 from locks.otp.notices import Notices
@@ -328,30 +328,30 @@ class Distribution:
                     self._establish(stream, event, address, None)
                     return
 
-    def _receive(self, guest: Guest) -> None:
+    def _receive(self, stranger: Stranger) -> None:
         """Do the handshake as the side that was connected to."""
-        stream = guest.stream
+        stream = stranger.stream
         self._streams.add(stream)
         try:
             with tls_told():
                 if self._contexts is not None:
                     assert self._door is not None
-                    self._door.begin_tls(guest, self._contexts[1])
-                self._welcome(guest)
+                    self._door.begin_tls(stranger, self._contexts[1])
+                self._welcome(stranger)
         finally:
             self._streams.discard(stream)
 
-    def _welcome(self, guest: Guest) -> None:
+    def _welcome(self, stranger: Stranger) -> None:
         known: Link | None = None  # the link that it is asked about
         replaced: Link | None = None
         shake = self._new_handshake(None)
         events: list[steps.Event] = []
-        for event in talk(guest.stream, shake, events, guest):
+        for event in talk(stranger.stream, shake, events, stranger):
             if isinstance(event, steps.Named):
                 known = self.links.get(event.name)
-                events += self._take_name(guest, shake, event.name)
+                events += self._take_name(stranger, shake, event.name)
             elif isinstance(event, steps.Proven):
-                guest.leave()
+                stranger.leave()
                 try:
                     replaced = self._rivals.judge(event.peer, known)
                 except Settled:
@@ -361,16 +361,16 @@ class Distribution:
                 else:
                     events += shake.admit()
             elif isinstance(event, steps.Established):
-                self._establish(guest.stream, event, guest.address, replaced)
+                self._establish(stranger.stream, event, stranger.address, replaced)
                 return
 
-    def _take_name(self, guest: Guest, shake: Handshake, name: str) -> list[steps.Event]:
+    def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
         """What to say to a node that says who it is, and has proven nothing."""
         if not self._running or name in self._shunned:
             said = f"{self.name} keeps apart from {name}; it was told to disconnect"
             return shake.refuse(said, "not wanted")
         if self.options.tls is not None and self.options.tls.check_hostname:
-            wrong = guest.stream.wrong_host(name.split("@")[1])
+            wrong = stranger.stream.wrong_host(name.split("@")[1])
             if wrong is not None:
                 return shake.refuse(wrong, "certificate")
         return shake.decide("alive" if name in self.links else "ok")

@@ -51,7 +51,7 @@ from locks.otp.options import Address
 from locks.otp.strangers import Refused, Settled, tls_words
 from locks.otp.stream import Stream, abandon, native_socket
 
-__all__ = ["Door", "Guest", "listen", "talk", "tls_told"]
+__all__ = ["Door", "Stranger", "listen", "talk", "tls_told"]
 
 logger = logging.getLogger("locks")
 
@@ -60,6 +60,7 @@ FILES = 8  # the part of the files that the process may open that is for each ro
 HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
 HANDSHAKE_OF_TLS = b"\x16"  # what TLS begins with
 BACKLOG = 1024  # connections that the system keeps until they are accepted
+MANY_TURNS = 8  # with TLS: who needs more speaks in very small pieces, and is served last
 BATCH = 16  # strangers that come in before others have their turn
 FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -86,8 +87,8 @@ def listen(address: Address) -> socket.socket:
     return listener
 
 
-class Guest:
-    """A stranger in the room.
+class Stranger:
+    """Who has connected, and has proven nothing yet.
 
     Attributes:
         stream: Its connection.
@@ -95,10 +96,10 @@ class Guest:
         has_spoken: Whether it has said anything.
         limit: Ends its handshake.
         pushed_out: Whether it had to leave for others.
-        steps: How many steps of TLS it has come.
+        turns: How often it had its turn with TLS.
     """
 
-    __slots__ = ("_door", "address", "has_spoken", "limit", "pushed_out", "steps", "stream")
+    __slots__ = ("_door", "address", "has_spoken", "limit", "pushed_out", "stream", "turns")
 
     def __init__(self, door: Door, stream: Stream, address: tuple[str, int]) -> None:
         self._door = door
@@ -107,7 +108,7 @@ class Guest:
         self.has_spoken = False
         self.limit: Any = None
         self.pushed_out = False
-        self.steps = 0
+        self.turns = 0
 
     @property
     def host(self) -> str:
@@ -137,49 +138,50 @@ class _Room:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.guests: set[Guest] = set()
+        self.strangers: set[Stranger] = set()
         # Those that we wait for, by host; who has kept us waiting the longest comes first.
-        self._slow: dict[str, dict[Guest, None]] = {}
+        self._slow: dict[str, dict[Stranger, None]] = {}
 
     @property
     def is_full(self) -> bool:
-        return len(self.guests) >= self.size
+        return len(self.strangers) >= self.size
 
-    def wait_for(self, guest: Guest) -> None:
-        """From now on a guest keeps us waiting."""
-        self._forget(guest)
-        self.guests.add(guest)
-        self._slow.setdefault(guest.host, {})[guest] = None
+    def wait_for(self, stranger: Stranger) -> None:
+        """From now on a stranger keeps us waiting."""
+        self._forget(stranger)
+        self.strangers.add(stranger)
+        self._slow.setdefault(stranger.host, {})[stranger] = None
 
-    def has_answered(self, guest: Guest) -> None:
-        """A guest waits for us."""
-        self._forget(guest)
-        self.guests.add(guest)
+    def has_answered(self, stranger: Stranger) -> None:
+        """A stranger waits for us."""
+        self._forget(stranger)
+        self.strangers.add(stranger)
 
-    def leave(self, guest: Guest) -> None:
-        """A guest is gone."""
-        self._forget(guest)
-        self.guests.discard(guest)
+    def leave(self, stranger: Stranger) -> None:
+        """A stranger is gone."""
+        self._forget(stranger)
+        self.strangers.discard(stranger)
 
-    def slowest(self) -> Guest | None:
+    def slowest(self) -> Stranger | None:
         """Who has kept us waiting the longest, of the largest crowd."""
         if not self._slow:
             return None
-        crowd: dict[Guest, None] = max(self._slow.values(), key=len)
+        crowd: dict[Stranger, None] = max(self._slow.values(), key=len)
         return next(iter(crowd))
 
-    def _forget(self, guest: Guest) -> None:
-        crowd = self._slow.get(guest.host)
-        if crowd is not None and guest in crowd:
-            del crowd[guest]
+    def _forget(self, stranger: Stranger) -> None:
+        crowd = self._slow.get(stranger.host)
+        if crowd is not None and stranger in crowd:
+            del crowd[stranger]
             if not crowd:
-                del self._slow[guest.host]
+                del self._slow[stranger.host]
 
 
 class _Turnstile:
-    """Lets one at a time through: who has come furthest first, and of those who came last.
+    """Lets one at a time through: by rank, and of one rank who came last.
 
-    So a newcomer need not wait for all those of a crowd that was there before, and who answers is served at once.
+    So a newcomer need not wait for all those of a crowd that was there before, and who has been answered and
+    goes on is served at once.
     """
 
     def __init__(self) -> None:
@@ -188,10 +190,10 @@ class _Turnstile:
         self._waiting: list[tuple[int, int, GreenEvent]] = []  # sorted; the last one is the next
 
     @contextmanager
-    def through(self, steps: int) -> Iterator[None]:
-        """Wait for one's turn; `steps` says how far one has come."""
+    def through(self, rank: int) -> Iterator[None]:
+        """Wait for one's turn."""
         if self._busy:
-            place = (steps, next(self._numbers), GreenEvent())
+            place = (rank, next(self._numbers), GreenEvent())
             insort(self._waiting, place)
             try:
                 place[2].wait()
@@ -220,8 +222,8 @@ class Door:
     Args:
         name: The node's name.
         listener: A gevent socket that listens.
-        receive: Does the handshake with a guest, in a greenlet of its own; raises `OSError` or
-            `LocksError` if it fails. It calls `leave` when the guest has proven itself.
+        receive: Does the handshake with a stranger, in a greenlet of its own; raises `OSError` or
+            `LocksError` if it fails. It calls `leave` when the stranger has proven itself.
         notices: Where refusals are logged.
     """
 
@@ -229,7 +231,7 @@ class Door:
         self,
         name: str,
         listener: Any,
-        receive: Callable[[Guest], object],
+        receive: Callable[[Stranger], object],
         notices: Notices,
     ) -> None:
         self._name = name
@@ -244,7 +246,7 @@ class Door:
     @property
     def strangers(self) -> int:
         """How many there are."""
-        return len(self._hall.guests) + len(self._room.guests)
+        return len(self._hall.strangers) + len(self._room.strangers)
 
     def keep(self) -> None:
         """Accept strangers until the door is closed."""
@@ -252,15 +254,15 @@ class Door:
         while self._open:
             try:
                 sock, address = self._listener.accept()
+                stranger = Stranger(self, Stream(sock), address[:2])
             except OSError as error:
                 if self._open:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            guest = Guest(self, Stream(sock), address[:2])
             self._make_room(self._hall)
-            self._hall.wait_for(guest)
-            gevent.spawn(self._admit, guest)
+            self._hall.wait_for(stranger)
+            gevent.spawn(self._admit, stranger)
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
@@ -276,80 +278,81 @@ class Door:
         self._open = False
         abandon(self._listener)
 
-    # --- Guests ---------------------------------------------------------------------------------
+    # --- Strangers ---------------------------------------------------------------------------------
 
-    def begin_tls(self, guest: Guest, context: Any) -> None:
-        """Do the accepting side of TLS with a guest; one step of one guest at a time."""
+    def begin_tls(self, stranger: Stranger, context: Any) -> None:
+        """Do the accepting side of TLS with a stranger; one step of one stranger at a time."""
 
         def step(act: Callable[[bytes], bool], data: bytes) -> bool:
             if not data:
                 return act(data)  # there is nothing to compute yet
-            guest.answers()
-            guest.steps += 1
-            with self._tls.through(guest.steps):
-                if guest.stream.is_closed():
+            stranger.answers()
+            stranger.turns += 1
+            first, last = stranger.turns == 1, stranger.turns > MANY_TURNS
+            with self._tls.through(0 if first else -1 if last else 1):
+                if stranger.stream.is_closed():
                     raise ConnectionError("it has left while it waited for TLS")
                 done = act(data)
                 gevent.sleep(0)
-            guest.is_asked()
+            stranger.is_asked()
             return done
 
-        first = guest.stream.await_words()  # until then, no memory is spent on TLS
+        first = stranger.stream.await_words()  # until then, no memory is spent on TLS
         if first not in (b"", HANDSHAKE_OF_TLS):
-            guest.stream.send(refusal("TLS is spoken here; give tls= to both, or to neither"))
+            stranger.stream.send(refusal("TLS is spoken here; give tls= to both, or to neither"))
             reason, cause = tls_words("WRONG_VERSION_NUMBER", "")
             raise Refused(reason, cause=cause)
-        guest.stream.begin_tls(context, True, step=step)
+        stranger.stream.begin_tls(context, True, step=step)
 
-    def leave(self, guest: Guest) -> None:
-        """A guest is none any more: it has proven itself, or is gone."""
-        if guest.limit is not None:
-            guest.limit.close()
-        self._hall.leave(guest)
-        self._room.leave(guest)
+    def leave(self, stranger: Stranger) -> None:
+        """A stranger is none any more: it has proven itself, or is gone."""
+        if stranger.limit is not None:
+            stranger.limit.close()
+        self._hall.leave(stranger)
+        self._room.leave(stranger)
 
-    def answered(self, guest: Guest) -> None:
-        """A guest has said something."""
-        if guest.pushed_out:
+    def answered(self, stranger: Stranger) -> None:
+        """A stranger has said something."""
+        if stranger.pushed_out:
             raise Settled("it was pushed out")
-        if not guest.has_spoken:
-            self._hall.leave(guest)
-            guest.has_spoken = True
+        if not stranger.has_spoken:
+            self._hall.leave(stranger)
+            stranger.has_spoken = True
             if not self._make_room(self._room):
                 raise Refused("too many strangers want to prove themselves", cause="crowd")
-        self._room.has_answered(guest)
+        self._room.has_answered(stranger)
 
-    def wait_for(self, guest: Guest) -> None:
-        """A guest has got its answer."""
-        if guest in self._room.guests:
-            self._room.wait_for(guest)
+    def wait_for(self, stranger: Stranger) -> None:
+        """A stranger has got its answer."""
+        if stranger in self._room.strangers:
+            self._room.wait_for(stranger)
 
-    def _admit(self, guest: Guest) -> None:
+    def _admit(self, stranger: Stranger) -> None:
         late = Refused(
             f"it has not proven itself within {HANDSHAKE_TIME:g} s; no node, or a slow one",
             cause="silent",
         )
         try:
-            with gevent.Timeout(HANDSHAKE_TIME, late) as guest.limit:
-                self._receive(guest)
+            with gevent.Timeout(HANDSHAKE_TIME, late) as stranger.limit:
+                self._receive(stranger)
         except (OSError, LocksError) as error:
-            guest.stream.close()
-            if not guest.pushed_out and self._open:
-                self._tell(guest, error)
+            stranger.stream.close()
+            if not stranger.pushed_out and self._open:
+                self._tell(stranger, error)
         except BaseException:
-            guest.stream.close()
+            stranger.stream.close()
             raise
         finally:
-            self.leave(guest)
+            self.leave(stranger)
 
-    def _tell(self, guest: Guest, error: Exception) -> None:
-        host, port = guest.address
+    def _tell(self, stranger: Stranger, error: Exception) -> None:
+        host, port = stranger.address
         text = "%s refused a connection from %s:%s: %s"
         if isinstance(error, (Settled, ConnectionError)):
             logger.debug(text, self._name, host, port, error)
         else:
             cause = error.cause if isinstance(error, Refused) else type(error).__name__
-            self._notices.warn(cause, guest.host, text, self._name, host, port, error)
+            self._notices.warn(cause, stranger.host, text, self._name, host, port, error)
 
     def _make_room(self, room: _Room) -> bool:
         """Push somebody out if a room is full; return whether there is a place."""
@@ -358,17 +361,17 @@ class Door:
             self._push_out(slowest)
         return not room.is_full
 
-    def _push_out(self, guest: Guest) -> None:
-        guest.pushed_out = True
-        guest.stream.close()
-        self.leave(guest)
+    def _push_out(self, stranger: Stranger) -> None:
+        stranger.pushed_out = True
+        stranger.stream.close()
+        self.leave(stranger)
         self._notices.warn(
             "crowd",
-            guest.host,
+            stranger.host,
             "%s has closed a connection from %s, which has not proven itself: others come in, and the "
             "room for strangers is full",
             self._name,
-            guest.address[0],
+            stranger.address[0],
         )
 
     def _cannot_accept(self, error: OSError) -> None:
@@ -382,7 +385,7 @@ class Door:
         )
         if error.errno in FULL:
             for room in (self._hall, self._room):
-                for _ in range(len(room.guests) // 4 + 1):
+                for _ in range(len(room.strangers) // 4 + 1):
                     slowest = room.slowest()
                     if slowest is not None:
                         self._push_out(slowest)
@@ -392,7 +395,7 @@ class Door:
 
 
 def talk(
-    stream: Stream, shake: Handshake, events: list[Event], guest: Guest | None = None
+    stream: Stream, shake: Handshake, events: list[Event], stranger: Stranger | None = None
 ) -> Iterator[Named | Status | Proven | Established]:
     """Do a handshake: send what is to be sent, and yield what the caller has to see to.
 
@@ -400,7 +403,7 @@ def talk(
         stream: The connection.
         shake: The handshake.
         events: What it begins with; what follows from the caller's decisions is added to it.
-        guest: Whose connection it is, if it was accepted.
+        stranger: Whose connection it is, if it was accepted.
 
     Raises:
         OSError: The connection is lost.
@@ -410,16 +413,16 @@ def talk(
         for event in events:  # it gets longer
             if isinstance(event, Send):
                 stream.send(event.data)
-                if guest is not None:
-                    guest.is_asked()
+                if stranger is not None:
+                    stranger.is_asked()
             elif isinstance(event, Failed):
                 kind = Settled if event.cause == "settled" else Refused
                 raise kind(event.reason, cause=event.cause)
             else:
                 yield event
         events[:] = shake.receive(stream.receive())
-        if guest is not None and events:
-            guest.answers()
+        if stranger is not None and events:
+            stranger.answers()
 
 
 @contextmanager

@@ -78,6 +78,7 @@ class Rivals:
         self._links = links
         self._ask = ask
         self._attempts: dict[str, Attempt] = {}
+        self._judged: set[str] = set()  # the nodes of which a connection is being judged
 
     @contextmanager
     def attempt(self, name: str, stream: Stream) -> Iterator[Attempt]:
@@ -106,6 +107,15 @@ class Rivals:
         Raises:
             Refused: It is not.
         """
+        if peer.name in self._judged:
+            raise Settled("another connection of this node is being judged")
+        self._judged.add(peer.name)
+        try:
+            return self._judge(peer, known)
+        finally:
+            self._judged.discard(peer.name)
+
+    def _judge(self, peer: Peer, known: Link | None) -> Link | None:
         for _ in range(ROUNDS):
             link = self._links.get(peer.name)
             attempt = self._attempts.get(peer.name)

@@ -15,7 +15,7 @@ import pytest
 from gevent.event import Event
 
 from locks.otp import door
-from locks.otp.door import Door, Guest
+from locks.otp.door import Door
 from locks.otp.notices import Notices
 from tests.cluster.conftest import Certify
 from tests.cluster.harness import ROOT, World, until_alive
@@ -44,16 +44,13 @@ def crowd(port: int, name: str, *options: str) -> Iterator[None]:
 # --- A real crowd -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("hasty", [(), ("--hasty",)], ids=["patient", "hasty"])
 @pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
-def test_newcomers_get_in(
-    nodes: Nodes, certify: Certify, tls: bool, hasty: tuple[str, ...]
-) -> None:
+def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
     """While 500 sockets idle and a flood of handshakes is left half done, honest nodes get in."""
     given = certify("ours", "127.0.0.1") if tls else None
     a = nodes.start(A, tls=given)
     assert a.address is not None
-    with crowd(a.address[1], A, *(["--tls"] if tls else []), *hasty):
+    with crowd(a.address[1], A, *(["--tls"] if tls else [])):
         for number in range(5):
             newcomer = nodes.start(f"n{number}@127.0.0.1", tls=given, listen=False)
             assert newcomer.connect(peer(a), timeout=60)
@@ -147,41 +144,41 @@ class _Doorway:
         monkeypatch.setattr(door, "ROOM", room)
         self.door = Door(A, None, lambda _: None, Notices(lambda *_: None))
 
-    def comes(self, host: str = "h") -> Guest:
+    def comes(self, host: str = "h") -> door.Stranger:
         """Somebody comes in."""
         stream: Any = _Stream()
-        guest = Guest(self.door, stream, (host, 1))
+        one = door.Stranger(self.door, stream, (host, 1))
         self.door._make_room(self.door._hall)
-        self.door._hall.wait_for(guest)
-        return guest
+        self.door._hall.wait_for(one)
+        return one
 
 
 def test_who_keeps_us_waiting_the_longest_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     """In each of the rooms, and of those who were answered the one who was answered first."""
     way = _Doorway(monkeypatch, 3)
-    guests = [way.comes() for _ in range(3)]
-    for guest in guests:
-        guest.answers()
+    them = [way.comes() for _ in range(3)]
+    for one in them:
+        one.answers()
     silent = [way.comes() for _ in range(3)]
     for number in (1, 0, 2):
-        guests[number].is_asked()
+        them[number].is_asked()
     newest = way.comes()
-    assert [guest.pushed_out for guest in silent] == [True, False, False]
+    assert [one.pushed_out for one in silent] == [True, False, False]
     newest.answers()
-    assert [guest.pushed_out for guest in guests] == [False, True, False]
+    assert [one.pushed_out for one in them] == [False, True, False]
     assert way.door.strangers == 5
 
 
 def test_who_waits_for_us_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     """When all in the room wait for us, the one who has just spoken is sent away."""
     way = _Doorway(monkeypatch, 2)
-    guests = [way.comes() for _ in range(2)]
-    for guest in guests:
-        guest.answers()
+    them = [way.comes() for _ in range(2)]
+    for one in them:
+        one.answers()
     late = way.comes()
     with pytest.raises(door.Refused, match="too many strangers"):
         late.answers()
-    assert not any(guest.pushed_out for guest in guests)
+    assert not any(one.pushed_out for one in them)
 
 
 def test_a_crowd_pushes_out_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,31 +186,31 @@ def test_a_crowd_pushes_out_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     way = _Doorway(monkeypatch, 5)
     others = [way.comes("other"), way.comes("2001:db8:1:1::9")]
     mine = [way.comes(f"2001:db8:0:0::{number:x}") for number in range(20)]
-    assert not any(guest.pushed_out for guest in others)
-    assert [guest.pushed_out for guest in mine] == [True] * 17 + [False] * 3
+    assert not any(one.pushed_out for one in others)
+    assert [one.pushed_out for one in mine] == [True] * 17 + [False] * 3
 
 
 def test_one_step_of_tls_at_a_time() -> None:
-    """Who has come furthest is first, then who came last; who gives up waiting holds nobody up."""
+    """The highest rank is first, then who came last; who gives up waiting holds nobody up."""
     turnstile = door._Turnstile()
     order: list[Any] = []
     inside = Event()
 
-    def go(name: str, steps: int) -> None:
-        with turnstile.through(steps):
+    def go(name: str, rank: int) -> None:
+        with turnstile.through(rank):
             order.append(name)
             if name == "first":
                 inside.wait()
 
     greenlets = [gevent.spawn(go, "first", 0)]
     gevent.sleep(0)
-    for name, steps in (("old", 1), ("far", 2), ("new", 1), ("impatient", 3)):
-        greenlets.append(gevent.spawn(go, name, steps))
+    for name, rank in (("old", 0), ("far", 1), ("new", 0), ("slow", -1), ("impatient", 2)):
+        greenlets.append(gevent.spawn(go, name, rank))
         gevent.sleep(0)
     greenlets[-1].kill()
     inside.set()
     gevent.joinall(greenlets)
-    assert order == ["first", "far", "new", "old"]
+    assert order == ["first", "far", "new", "old", "slow"]
     with turnstile.through(0):
         order.append("free")
 
@@ -225,16 +222,16 @@ def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -
     room = eventually(lambda: a.cluster.distribution._door)  # type: ignore[union-attr]
     assert room is not None
     computed: list[Any] = []
-    begin = Guest.is_asked
+    begin = door.Stranger.is_asked
 
-    def noted(guest: Guest) -> None:
-        computed.append(guest)
-        begin(guest)
+    def noted(one: door.Stranger) -> None:
+        computed.append(one)
+        begin(one)
 
     guard = room._tls.through(0)
     a.executor.call(guard.__enter__)
     try:
-        Guest.is_asked = noted  # type: ignore[assignment,method-assign]
+        door.Stranger.is_asked = noted  # type: ignore[assignment,method-assign]
         stranger = Stranger(a.address)
         stranger.send(b"\x16\x03\x01")
         eventually(lambda: room._tls._waiting)
@@ -242,5 +239,5 @@ def test_a_stranger_that_has_gone_costs_no_tls(nodes: Nodes, certify: Certify) -
         a.executor.call(guard.__exit__, None, None, None)
         eventually(lambda: room.strangers == 0)
     finally:
-        Guest.is_asked = begin  # type: ignore[method-assign]
+        door.Stranger.is_asked = begin  # type: ignore[method-assign]
     assert computed == []

@@ -171,7 +171,7 @@ def test_a_program_that_computes_keeps_its_name(nodes: Nodes, world: World) -> N
     first = world.worker(X, [peer(server)], patched=True, net_ticktime=1)
     until_members(server, X)
     news = News(server)
-    spinning = first.ask("spin", seconds=3)
+    spinning = first.ask("spin", seconds=2)
     second = nodes.start(X, net_ticktime=1)
     assert not second.connect(peer(server), timeout=0)
     eventually(lambda: "another program" in second.refusals.get(S, ""))
@@ -187,7 +187,7 @@ def test_killed_and_started_again(world: World) -> None:
     """A program that was killed has its name back at once; its locks are free."""
     server = world.server(S, net_ticktime=60)
     worker = world.worker(X, [server.peer], net_ticktime=60)
-    for _ in range(3):
+    for _ in range(2):
         until_alive(worker, S)
         assert worker.do("begin", objects=[[["k"], "write", [S]]]) == "have_all_locks"
         worker.kill()
