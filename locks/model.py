@@ -22,6 +22,7 @@ from locks.lock_ids import LockId as LockId
 from locks.lock_ids import check_lock_id as check_lock_id
 from locks.lock_ids import is_held_up_id, shown
 from locks.ranges import (
+    MOST_EDGES,
     MOST_RECORDS,
     Created,
     Name,
@@ -193,7 +194,7 @@ class Deadlock(NamedTuple):
     lock_id: LockId
     node: Name
     action: Literal["surrendered", "aborted"]
-    cycle: Annotated[tuple[Edge, ...], Size(MOST_RECORDS)]
+    cycle: Annotated[tuple[Edge, ...], Size(MOST_EDGES)]
     rule: Text
 
     @property

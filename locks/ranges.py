@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple
 __all__ = [
     "LONGEST_NAME",
     "LONGEST_TEXT",
+    "MOST_EDGES",
     "MOST_RECORDS",
     "NUMBER",
     "PLACE_BITS",
@@ -49,6 +50,7 @@ LONGEST_NAME = 255  # characters, of a node's name: Erlang's limit
 LONGEST_TEXT = 1000
 PLACE_BITS = 4096  # of each of the two numbers of a place in an order
 MOST_RECORDS = 10_000  # more don't fit into a term
+MOST_EDGES = 50  # of a circle, in a report that is sent: all its agents are told all of it
 
 Number = Annotated[int, NUMBER]
 """Of requests, waits, calls: what is counted."""

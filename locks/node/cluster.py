@@ -347,7 +347,10 @@ class Cluster:
     def _find(self, number: int) -> Local | None:
         """The agent with a pid's number."""
         agent = self.node.agents.get(agent_numbered(number, self.node.name))
-        return None if agent is None else Local(partial(self._to_agent, agent), agent)
+        if agent is None:
+            return None
+        owner = agent.client.node if isinstance(agent.client, RemoteRef) else self.node.name
+        return Local(partial(self._to_agent, agent), agent, owner)
 
     def _number_of(self, subject: Client) -> int | None:
         """The number of the pid of an agent: others know its reference already."""

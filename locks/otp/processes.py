@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from locks.errors import assert_never
 from locks.otp import control, etf
@@ -26,6 +26,7 @@ from locks.otp.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budge
 from locks.otp.control import BadMessage, brief, check_ends
 from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.link import Link
+from locks.otp.local import Local
 from locks.otp.reasons import reason_term, reason_value
 from locks.otp.strangers import plain
 from locks.otp.terms import Atom, Pid, Reference
@@ -55,18 +56,6 @@ NOPROC = "noproc"
 NOBODY = Atom("$locks_nobody")
 Target = Pid | str
 OnDown = Callable[[Any], object]
-
-
-class Local(NamedTuple):
-    """A process of this node, as others reach it.
-
-    Attributes:
-        deliver: Takes a message, and the sender's pid if it is known; in the turn.
-        subject: What can be monitored and made to exit; `None` if it lives as long as the node.
-    """
-
-    deliver: Callable[[Any, Pid | None], object]
-    subject: Client | None = None
 
 
 class Processes:
@@ -441,6 +430,7 @@ class Processes:
         if local is None:
             link.send(control.Exit(message.to, message.sender, Atom(NOPROC)).pack())
         elif local.subject is not None:
+            self._check_owner(local)
             check_budget(len(self._links.get(link.peer.name, ())) + 1, MOST_LINKS, "links")
             self._hold(local.subject, message.to, message.sender)
 
@@ -481,9 +471,14 @@ class Processes:
             self._executor.run_soon(exit_client, subject, reason)
 
     def _exit2(self, message: control.Exit2) -> None:
-        subject = self.subject_of(message.to)
-        if subject is not None:
-            self._executor.run_soon(exit_client, subject, reason_value(message.reason))
+        local = self._find(message.to)
+        if local is not None and local.subject is not None:
+            self._check_owner(local)
+            self._executor.run_soon(exit_client, local.subject, reason_value(message.reason))
+
+    def _check_owner(self, local: Local) -> None:
+        if local.owner not in (None, self.speaker):
+            raise BadMessage(f"{local.subject} belongs to a client of {local.owner}")
 
     def _spawn_request(self, link: Link, message: control.SpawnRequest) -> None:
         """Nothing is run here for other nodes; but one known request is granted in effect."""
