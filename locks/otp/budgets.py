@@ -35,7 +35,8 @@ MOST_AGENTS = 20_000  # of its agents that have locks here, or wait for some
 MOST_LOCKS = 1_000_000  # that these have, or wait for
 MOST_WATCHES = 1_000  # lock ids of this node that its processes watch
 
-SLICE = 0.0003  # seconds for the frames of one link, until others are served
+SLICE = 0.0005  # seconds for the frames of one link, until others are served
+ALONE = 0.02  # seconds for those of a link that is alone
 BURST = 20  # slices in a row that follow each other at once
 BREATH = 0.002  # seconds between slices of a link that has more and more
 LONG = 0.005  # seconds of processor time: a message that took longer is followed by a pause
@@ -98,6 +99,11 @@ class Pace:
     def __init__(self) -> None:
         self._last: object = None
         self._changed = -TOGETHER
+
+    def moment(self, link: object) -> float:
+        """For how many seconds a link may be served at once."""
+        alone = self._last is link and time.monotonic() - self._changed > TOGETHER
+        return ALONE if alone else SLICE
 
     def pause(self, link: object, took: float, behind: int, ticktime: float) -> float:
         """How many seconds a link has to wait.

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from locks.otp.budgets import SLICE, Pace
+from locks.otp.budgets import Pace
 from locks.otp.handshake import Peer
 from locks.runtime.waiter import run_in_hub
 
@@ -379,7 +379,7 @@ class Link:
             data = bytes(partial)
             partial.clear()
         at, end = 0, len(data)
-        until = time.perf_counter() + SLICE
+        until = time.perf_counter() + self._pace.moment(self)
         while at + 4 <= end and self.closed is None:
             (length,) = _LENGTH.unpack_from(data, at)
             if length > self._frame_limit:

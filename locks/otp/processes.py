@@ -23,7 +23,7 @@ from locks.errors import assert_never
 from locks.otp import control, etf
 from locks.otp.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
-from locks.otp.control import BadMessage, brief, check_ends
+from locks.otp.control import BadMessage, brief, check_ends, check_speaker
 from locks.otp.frames import Reader, pack_reg_send, pack_send
 from locks.otp.link import Link
 from locks.otp.local import Local
@@ -312,10 +312,12 @@ class Processes:
         link.lose(plain(reason))
 
     def _take(self, link: Link, message: control.Message) -> None:
+        if isinstance(message, control.RegSend):  # the most frequent ones first
+            check_speaker(message.sender, link.peer.name)
+            self._reg_send(message)
+            return
         check_ends(message, link.peer.name, self._distribution.name)
-        match message:  # the most frequent ones first
-            case control.RegSend():
-                self._reg_send(message)
+        match message:
             case control.Send() | control.SendSender():
                 self._send(message)
             case control.MonitorP():

@@ -87,7 +87,10 @@ def test_who_is_alone_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     pace = Pace()
     pace.pause("one", 0.0, 0, 60)
     assert pace.pause("one", 1.0, 0, 60) > 0  # it is not known yet
+    assert pace.moment("one") == budgets.SLICE
     now += budgets.TOGETHER + 0.1
     assert pace.pause("one", 1.0, 1000, 60) == 0
+    assert pace.moment("one") == budgets.ALONE
+    assert pace.moment("other") == budgets.SLICE
     pace.pause("other", 0.0, 0, 60)
     assert pace.pause("one", 1.0, 0, 60) > 0
