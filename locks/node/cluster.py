@@ -23,7 +23,6 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     OUTSIDE,
     AgentMessage,
-    Remove,
     ServerMessage,
     Unwatch,
     ViewChange,
@@ -155,6 +154,7 @@ class Cluster:
     # --- Nodes that come and go, in the turn ----------------------------------------------------
 
     def _connected(self, link: Link) -> None:
+        self.guests.is_back(link.peer.name)
         self._tell(NodeUp(link.peer.name))
         self.greeter.greet(link)
         for act in self.on_connected:
@@ -236,14 +236,10 @@ class Cluster:
         node.tell_agents(AgentMachine.node_down, name)
 
     def _disconnected(self, name: str, reason: str) -> None:
-        node = self.node
         self.greeter.disconnected(name)
         self.left(name)
         self.original_peers.disconnected(name)
         self.processes.lost(name)
-        machine = node.server.machine
-        for agent in [agent for agent in machine.table.owners if agent.node == name]:
-            node.deliver(node.server, Remove(agent))
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import gevent
 
-from locks.core.messages import RaiseVersion, Request, ServerMessage, Unwatch, Watch
-from locks.model import LockId
+from locks.core.messages import RaiseVersion, Remove, Request, ServerMessage, Unwatch, Watch
+from locks.model import AgentId, LockId
 from locks.node.server import Server
 from locks.otp.budgets import (
     MOST_AGENTS,
@@ -27,6 +27,9 @@ from locks.runtime.waiter import run_in_hub
 from locks.wire.versions import seconds_ahead
 
 __all__ = ["Guests"]
+
+SOME = 50  # agents that are taken out in one turn
+BREATH = 0.001  # seconds between such turns
 
 
 class _Guest:
@@ -64,6 +67,7 @@ class Guests:
         self._executor = executor
         self._is_connected = is_connected
         self._known: dict[str, _Guest] = {}
+        self._leaving: dict[str, list[AgentId]] = {}  # of nodes that are gone
 
     def admit(self, name: str, message: ServerMessage) -> bool:
         """Whether a message of another node is for the lock server now; else it will be. In the turn.
@@ -93,8 +97,32 @@ class Guests:
         return True
 
     def lost(self, name: str) -> None:
-        """Forget a node."""
+        """A node is gone, and all that it has at the lock server; of thousands of agents a few at a time."""
+        server = self._server
         self._known.pop(name, None)
+        agents = [agent for agent in server.machine.table.owners if agent.node == name]
+        if agents:
+            self._leaving[name] = agents
+            self._take_some_out(name)
+
+    def is_back(self, name: str) -> None:
+        """A node is connected again: what is left of it from before is taken out at once."""
+        while name in self._leaving:
+            self._take_some_out(name)
+
+    def _take_some_out(self, name: str) -> None:
+        agents = self._leaving.get(name, [])
+        for agent in agents[:SOME]:
+            self._server.node.deliver(self._server, Remove(agent))
+        del agents[:SOME]
+        if agents:
+            run_in_hub(self._executor.hub, self._go_on, name)
+        else:
+            self._leaving.pop(name, None)
+
+    def _go_on(self, name: str) -> None:
+        # Others are served meanwhile.
+        gevent.spawn_later(BREATH, self._server.turn.post, self._take_some_out, name)
 
     def _new(self, name: str) -> _Guest:
         machine = self._server.machine

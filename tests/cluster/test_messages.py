@@ -12,7 +12,7 @@ import locks
 from locks.core.messages import Release, Request
 from locks.lock_ids import MOST_ELEMENTS
 from locks.model import AgentId
-from tests.cluster.nodes import A, B, C, News, Nodes, Tx
+from tests.cluster.nodes import A, B, C, News, Nodes, Tx, peer, until_members
 from tests.helpers import LIMIT, eventually
 
 X = ("x",)
@@ -122,3 +122,20 @@ def test_a_deadlock_through_two_transactions_of_a_client_over_nodes(nodes: Nodes
     for client in clients:
         client.die()
     futures.wait(waits, LIMIT)
+
+
+def test_thousands_of_agents_leave_a_few_at_a_time(nodes: Nodes) -> None:
+    """When their node is lost, others are served meanwhile; a node that is back begins with nothing."""
+    a, b = nodes.meet(A, B)
+    number = 500
+    for each in range(number):
+        b.turn.run(b.cluster.to_server, A, None, Request(AgentId(each << 12, B, 0), "x", X, "read"))  # type: ignore[union-attr]
+    eventually(lambda: len(holders(a)) == number)
+    left: list[int] = []  # when it is back
+    a.cluster.on_connected.append(lambda _: left.append(len(a.server.machine.table.owners)))  # type: ignore[union-attr]
+    assert a.disconnect(B)
+    assert 0 < len(holders(a)) < number
+    assert a.connect(peer(b))
+    until_members(a, A, B)
+    assert left == [0]
+    assert holders(a) == []

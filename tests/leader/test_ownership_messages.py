@@ -30,7 +30,7 @@ SAID = [Report({0: 5, 3: 9}, 4), Report({}, 0), GroupsReleased((0, 1, 3)), Leavi
 TOLD = [
     Welcome(ME),
     Grant(ME, (0, 1), 12),
-    Renew(ME, (2,), 1 << 60),
+    Renew(ME, (2,), 1 << 50),
     Revoke(ME, (0, 1, 2)),
     Closed(ME),
 ]
