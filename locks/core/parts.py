@@ -47,24 +47,20 @@ MOST_REPORTED = 200  # edges of all the reports that a client elsewhere is told 
 
 def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]:
     """A message to an agent of another node, as messages that can be sent."""
+    if len(getattr(message, "records", ())) <= FEW:  # as nearly always
+        return (message,)
     match message:
         case RequestStates(node, records):
-            if len(records) <= FEW:
-                return (message,)
             return _states(node, _in_order(records, receiver))
         case Knowledge(sender, records, forgot):
-            if len(records) <= FEW:
-                return (message,)
             parts = list(pieces(records))
             return [Knowledge(sender, part, forgot and part is parts[0]) for part in parts]
         case Resolved(report, records):
-            if len(records) <= FEW:
-                return (message,)
             first, *rest = pieces(_in_order(records, receiver))
             node = records[0].node
             return [Resolved(report, first), *[RequestStates(node, part) for part in rest]]
         case Surrendered():
-            return (message,) if len(message.records) <= FEW else _surrendered(message)
+            return _surrendered(message)
         case Released() | VersionRaised():
             return (message,)
         case _:

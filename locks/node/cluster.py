@@ -332,7 +332,8 @@ class Cluster:
 
     def flush(self) -> bool:
         """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
-        self.readers.flush()
+        if self.readers.ready:
+            self.readers.flush()
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
@@ -384,10 +385,13 @@ class Cluster:
         message = unpack_to_server(term, sender.node)
         if not self.guests.admit(sender.node, message):
             return
+        watcher: Any  # a pid
         if isinstance(message, Watch):
-            self.readers.begin(*message)  # type: ignore[arg-type]  # a pid
+            watcher, lock_id = message
+            self.readers.begin(watcher, lock_id)
         elif isinstance(message, Unwatch):
-            self.readers.end(*message)  # type: ignore[arg-type]
+            watcher, lock_id = message
+            self.readers.end(watcher, lock_id)
         else:
             self.node.deliver(self.node.server, message)
 

@@ -96,13 +96,16 @@ class ViewSender:
 
     Args:
         cluster: What the node has to do with others.
+
+    Attributes:
+        ready: The readings that have something to be told, and take it in; `flush` is due.
     """
 
     def __init__(self, cluster: _Connections) -> None:
         self._cluster = cluster
         self._readings: dict[int, _Reading] = {}
         self._by_id: dict[LockId, dict[Pid, _Reading]] = {}
-        self._ready: dict[_Reading, None] = {}  # they have something to be told, and take it in
+        self.ready: dict[_Reading, None] = {}
         self._next = 0
         self._terms: dict[int, tuple[Entry, int, Term]] = {}  # with the version that they are of
         self._kept = 0
@@ -129,7 +132,7 @@ class ViewSender:
         reading = there.pop(watcher, None)
         if reading is not None:
             self._readings.pop(reading.id, None)
-            self._ready.pop(reading, None)
+            self.ready.pop(reading, None)
         if not there:
             self._by_id.pop(lock_id, None)
             server = self._cluster.node.server
@@ -170,17 +173,15 @@ class ViewSender:
 
     def _wake(self, reading: _Reading) -> None:
         if reading.may_go_on and (reading.due or reading.anew or reading.greets):
-            self._ready[reading] = None
+            self.ready[reading] = None
 
     # --- At the end of a turn -------------------------------------------------------------------
 
     def flush(self) -> None:
         """Send the next pages; with many of them the rest follows in turns of its own."""
-        if not self._ready:
-            return
         work = 0
         made: dict[tuple[LockId, bool, tuple[int, ...]], tuple[Term, bool]] = {}
-        for count, reading in enumerate(list(self._ready)):
+        for count, reading in enumerate(list(self.ready)):
             if work >= WORK or count >= PAGES:
                 self._go_on_later()
                 return
@@ -239,7 +240,7 @@ class ViewSender:
         for number in numbers:
             del reading.due[number]
         if not (reading.due and reading.may_go_on):
-            self._ready.pop(reading, None)
+            self.ready.pop(reading, None)
         return work
 
     def _term(self, entry: Entry) -> Term | None:

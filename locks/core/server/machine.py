@@ -195,7 +195,7 @@ class ServerMachine:
             if entry is not None and entry not in own:
                 own[entry] = entry.record(self.node)
         effects += self._notify(news)
-        if self._watchers:
+        if self._watchers.watched:
             effects += self._views(changed)
         answer = Surrendered(
             self.node, message, bool(changed), tuple(own.values()), self.table.version
@@ -240,7 +240,7 @@ class ServerMachine:
         if not changed:
             return []
         effects = self._notify(self._notifier.after(changed, new, owner))
-        if self._watchers:
+        if self._watchers.watched:
             effects += self._views(changed)
         return effects
 

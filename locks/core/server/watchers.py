@@ -15,31 +15,32 @@ __all__ = ["Watchers"]
 
 
 class Watchers:
-    """The watchers of lock ids."""
+    """The watchers of lock ids.
 
-    __slots__ = ("_below", "_watchers")
+    Attributes:
+        watched: The ids that are watched, with their watchers.
+    """
+
+    __slots__ = ("_below", "watched")
 
     def __init__(self) -> None:
-        self._watchers: dict[LockId, dict[Hashable, None]] = {}
+        self.watched: dict[LockId, dict[Hashable, None]] = {}
         self._below: dict[LockId, dict[LockId, None]] = {}  # the ids that are watched below an id
-
-    def __bool__(self) -> bool:
-        return bool(self._watchers)
 
     def add(self, lock_id: LockId, watcher: Hashable) -> None:
         """Somebody watches a lock id."""
         for depth in range(len(lock_id)):
             self._below.setdefault(lock_id[:depth], {})[lock_id] = None
-        self._watchers.setdefault(lock_id, {})[watcher] = None
+        self.watched.setdefault(lock_id, {})[watcher] = None
 
     def remove(self, lock_id: LockId, watcher: Hashable) -> None:
         """Somebody watches a lock id no more, or never did."""
-        there = self._watchers.get(lock_id)
+        there = self.watched.get(lock_id)
         if there is None:
             return
         there.pop(watcher, None)
         if not there:
-            del self._watchers[lock_id]
+            del self.watched[lock_id]
             for depth in range(len(lock_id)):
                 below = self._below[lock_id[:depth]]
                 del below[lock_id]
@@ -48,11 +49,11 @@ class Watchers:
 
     def of(self, lock_id: LockId) -> Collection[Hashable]:
         """The watchers of exactly this id."""
-        return self._watchers.get(lock_id, ())
+        return self.watched.get(lock_id, ())
 
     def all(self) -> list[tuple[LockId, tuple[Hashable, ...]]]:
         """All ids that are watched, with their watchers."""
-        return [(lock_id, tuple(there)) for lock_id, there in self._watchers.items()]
+        return [(lock_id, tuple(there)) for lock_id, there in self.watched.items()]
 
     def around(self, changed: Iterable[Entry]) -> dict[LockId, list[Entry]]:
         """For each watched id the entries among these that are related to it."""
@@ -61,7 +62,7 @@ class Watchers:
             lock_id = entry.slot.lock_id
             for depth in range(1, len(lock_id) + 1):
                 above = lock_id[:depth]
-                if above in self._watchers:
+                if above in self.watched:
                     found.setdefault(above, []).append(entry)
             for below in self._below.get(lock_id, ()):
                 found.setdefault(below, []).append(entry)
