@@ -27,6 +27,9 @@ class Watchers:
         self.watched: dict[LockId, dict[Hashable, None]] = {}
         self._below: dict[LockId, dict[LockId, None]] = {}  # the ids that are watched below an id
 
+    def __bool__(self) -> bool:
+        return bool(self.watched)
+
     def add(self, lock_id: LockId, watcher: Hashable) -> None:
         """Somebody watches a lock id."""
         for depth in range(len(lock_id)):
