@@ -39,7 +39,7 @@ from locks.otp.budgets import Pace
 from locks.otp.dialling import Dialling
 from locks.otp.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.handshake import Challenges, Handshake, Peer
-from locks.otp.link import Link
+from locks.otp.link import LOOKS, Link
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
@@ -432,9 +432,9 @@ class Distribution:
             self._nudge.release()
 
     def _interval(self) -> float:
-        """How often something must be sent on each link, in seconds."""
+        """How often is looked whether something was sent, and has arrived, on each link, in seconds."""
         own = self.options.net_ticktime or NET_TICKTIME
-        return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS
+        return min([own, *(link.wanted for link in list(self.links.values()))]) / CHECKS / LOOKS
 
     def _keep_ticking(self) -> None:
         """In a thread of its own: keep other nodes from thinking that this one is dead."""

@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from locks.otp.options import Address
     from locks.runtime.inline import Turn
 
-__all__ = ["Link", "Tls"]
+__all__ = ["LOOKS", "Link", "Tls"]
 
 _LENGTH = struct.Struct(">I")
 _READ = 65536
 _CIPHERTEXT = 16384  # the most that one TLS record holds
 LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the peer has sent
 TICK = bytes(4)
+LOOKS = 4  # after how many calls of `tick` that find nothing sent one is sent
 BYTES = "bytes"
 _BYTES = (BYTES,)
 
@@ -131,7 +132,7 @@ class Link:
         wanted: How long this node may be silent, as the peer demands.
         tick_due: When it is to tick next.
         silent: How many checks in a row have found that nothing had arrived.
-        quiet: Whether nothing was sent since the last tick was due.
+        quiet: How many calls of `tick` have found that nothing had been sent.
     """
 
     __slots__ = (
@@ -193,7 +194,7 @@ class Link:
         self.wanted = ticktime
         self.tick_due = 0.0
         self.silent = 0
-        self.quiet = True
+        self.quiet = 0
         self._socket = sock
         self._hub = hub
         self._turn = turn
@@ -226,17 +227,18 @@ class Link:
         """Send a frame when the turn ends."""
         if self.closed is None:
             self._out.extend(_LENGTH.pack(len(body)) + body)  # a whole frame, or nothing
-            self.quiet = False
+            self.quiet = 0
             if not self._waits_to_flush:
                 self._waits_to_flush = True
                 self._unsent.append(self)
 
     def tick(self) -> None:
-        """Send an empty frame, if nothing was sent since this was called last."""
-        if self.quiet and not self._blocked and self.closed is None:
+        """Send an empty frame, if nothing was sent since the call `LOOKS` calls ago."""
+        self.quiet += 1
+        if self.quiet >= LOOKS and not self._blocked and self.closed is None:
             self._out.extend(TICK)
             self.flush()
-        self.quiet = True
+            self.quiet = 0
 
     def flush(self) -> None:
         """Write what is to be sent, as much as the socket takes."""

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import locks
-from locks.otp import rivals
-from locks.otp.handshake import Handshake, Send
+from locks.otp import distribution, rivals
+from locks.otp.handshake import Handshake, Peer, Send
+from locks.otp.link import LOOKS, Link
+from locks.otp.options import NET_TICKTIME
 from tests.cluster.harness import World, until_alive
 from tests.cluster.nodes import (
     A,
@@ -165,14 +167,54 @@ def test_two_programs_for_ten_seconds(world: World) -> None:
         first.do("end")
 
 
+def test_heartbeats_leave_no_long_gap() -> None:
+    """Whenever something was sent last: when there are `LOOKS` looks after it, something is sent again."""
+    sent: list[bytes] = []
+
+    class Socket:
+        def send(self, data: bytearray) -> int:
+            sent.append(bytes(data))
+            return len(data)
+
+    socket: Any = Socket()
+    anything: Any = None
+    made = Link(
+        Peer(X, 0, 1),
+        socket,
+        address=("127.0.0.1", 1),
+        hub=anything,
+        turn=anything,
+        tls=None,
+        ticktime=15,
+        frame_limit=100,
+        send_limit=100,
+        on_frame=anything,
+        on_lost=anything,
+        unsent=[],
+    )
+    for before in range(LOOKS):
+        for _ in range(before):
+            made.tick()
+        made.send(b"x")
+        made.flush()
+        sent.clear()
+        for _ in range(LOOKS):
+            assert not sent
+            made.tick()
+        assert sent == [bytes(4)]
+    # What a program that computes still sends is enough for who asks whether it lives.
+    assert rivals.SIGNS[1] > NET_TICKTIME / distribution.CHECKS
+
+
+@pytest.mark.explore
 def test_a_program_that_computes_keeps_its_name(nodes: Nodes, world: World) -> None:
     """A program that gives way to nobody still ticks: it is not taken for dead."""
-    server = nodes.start(S, net_ticktime=1)
-    first = world.worker(X, [peer(server)], patched=True, net_ticktime=1)
+    server = nodes.start(S, net_ticktime=10)
+    first = world.worker(X, [peer(server)], patched=True, net_ticktime=10)
     until_members(server, X)
     news = News(server)
-    spinning = first.ask("spin", seconds=2)
-    second = nodes.start(X, net_ticktime=1)
+    spinning = first.ask("spin", seconds=5)
+    second = nodes.start(X, net_ticktime=10)
     assert not second.connect(peer(server), timeout=0)
     eventually(lambda: "another program" in second.refusals.get(S, ""))
     assert news.told == []
