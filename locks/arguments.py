@@ -12,6 +12,7 @@ from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.model import check_lock_id, check_mode, check_nodes, check_require
 from locks.node.agent import Agent
 from locks.node.ports import NodePort
+from locks.node.refusals import reasons
 from locks.node.remote_clients import RemoteAgent
 from locks.node.server import Watcher
 from locks.otp.remote import RemoteRef
@@ -64,7 +65,9 @@ def checked_nodes(
     names = check_nodes(nodes)
     down = [name for name in names if name not in node.alive]
     if down and must_run:
-        raise NodeNotRunning(f"{', '.join(down)} can't be reached from {node.name}", nodes=down)
+        why = reasons(down, node.refusals)
+        text = f"{', '.join(down)} can't be reached from {node.name}{why}"
+        raise NodeNotRunning(text, nodes=down)
     return names
 
 

@@ -5,7 +5,7 @@ Whoever refuses a call raises the error in its own place, for that says where it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from locks.errors import (
     AgentEnded,
@@ -30,6 +30,7 @@ __all__ = [
     "not_client",
     "not_held",
     "not_to_be_told",
+    "reasons",
     "stopped",
     "timed_out",
     "token_timed_out",
@@ -48,14 +49,18 @@ def not_client(agent: OwnAgent, caller: Client) -> NotClient:
 
 def explained(error: CannotServe, refusals: Mapping[str, str]) -> CannotServe:
     """Of nodes that do not serve; of those that run and can't be connected it is known why."""
-    reasons = [f"{name}: {refusals[name]}" for name in error.nodes if name in refusals]
-    if not reasons:
+    why = reasons(error.nodes, refusals)
+    if not why:
         return error
     return CannotServe(
-        f"can't lock {show(error.lock_id)}: no connection with {', '.join(error.nodes)}. "
-        f"{'. '.join(reasons)}",
+        f"can't lock {show(error.lock_id)}: no connection with {', '.join(error.nodes)}{why}",
         **error.about,
     )
+
+
+def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
+    """Why nodes that run can't be connected, as the end of a sentence; empty if they don't run."""
+    return "".join(f". {name}: {refusals[name]}" for name in nodes if name in refusals)
 
 
 def not_held(lock_id: LockId) -> NotHeld:

@@ -18,6 +18,7 @@ from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
 from locks.model import LockId, View, show
 from locks.node.original_peers import LocalNode
+from locks.node.refusals import reasons
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.distribution import Distribution
@@ -129,13 +130,11 @@ class ViewReader:
         """Raise `NodeNotRunning` unless the views of a node can be read."""
         members = self._cluster.members
         if members.get(name) is not False:
-            why = self._cluster.node.refusals.get(name)
             what = "runs the original" if name in members else "can't be reached"
-            what += f" ({why})" if why else ""
-            raise NodeNotRunning(
-                f"{name} {what}: {self._cluster.node.name} can't see what is locked there",
-                nodes=[name],
-            )
+            node = self._cluster.node
+            why = reasons([name], node.refusals)
+            text = f"{name} {what}: {node.name} can't see what is locked there{why}"
+            raise NodeNotRunning(text, nodes=[name])
 
     def watch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
         """Tell a watcher the views of a lock id of another node; again when that node comes back."""

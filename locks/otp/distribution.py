@@ -33,6 +33,7 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
+from locks.errors import assert_never
 from locks.otp import handshake as steps
 from locks.otp.address_book import News
 from locks.otp.budgets import Pace
@@ -55,7 +56,7 @@ __all__ = ["Distribution"]
 logger = logging.getLogger("locks")
 
 CONNECT_TIME = 5.0  # seconds, for TCP
-HANDSHAKE_TIME = 5.0  # seconds, for all that follows at the side that has connected
+HANDSHAKE_TIME = 7.0  # seconds, for all that follows at the side that has connected
 FRAME_LIMIT = 16 * 2**20  # bytes
 SEND_LIMIT = 16 * 2**20  # bytes
 FORGET = 600.0  # seconds until a node that nobody has asked for or seen is forgotten
@@ -321,12 +322,17 @@ class Distribution:
         with self._rivals.attempt(name, stream):
             events = shake.start()
             for event in talk(stream, shake, events):
-                if isinstance(event, steps.Status):
-                    if event.status == "alive":
-                        events += shake.answer_alive(name not in self.links)
-                elif isinstance(event, steps.Established):
-                    self._establish(stream, event, address, None)
-                    return
+                match event:
+                    case steps.Status():
+                        if event.status == "alive":
+                            events += shake.answer_alive(name not in self.links)
+                    case steps.Established():
+                        self._establish(stream, event, address, None)
+                        return
+                    case steps.Named() | steps.Proven():
+                        pass  # of the side that accepts
+                    case _:
+                        assert_never(event)
 
     def _receive(self, stranger: Stranger) -> None:
         """Do the handshake as the side that was connected to."""
@@ -347,22 +353,26 @@ class Distribution:
         shake = self._new_handshake(None)
         events: list[steps.Event] = []
         for event in talk(stranger.stream, shake, events, stranger):
-            if isinstance(event, steps.Named):
-                known = self.links.get(event.name)
-                events += self._take_name(stranger, shake, event.name)
-            elif isinstance(event, steps.Proven):
-                stranger.leave()
-                try:
-                    replaced = self._rivals.judge(event.peer, known)
-                except Settled:
-                    raise
-                except Refused as error:
-                    events += shake.refuse(str(error), error.cause)
-                else:
-                    events += shake.admit()
-            elif isinstance(event, steps.Established):
-                self._establish(stranger.stream, event, stranger.address, replaced)
-                return
+            match event:
+                case steps.Named():
+                    known = self.links.get(event.name)
+                    events += self._take_name(stranger, shake, event.name)
+                case steps.Proven():
+                    stranger.leave()
+                    try:
+                        replaced = self._rivals.judge(event.peer, known)
+                        events += shake.admit()
+                    except Settled:
+                        raise
+                    except Refused as error:
+                        events += shake.refuse(str(error), error.cause)
+                case steps.Established():
+                    self._establish(stranger.stream, event, stranger.address, replaced)
+                    return
+                case steps.Status():
+                    pass  # of the side that connects
+                case _:
+                    assert_never(event)
 
     def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
         """What to say to a node that says who it is, and has proven nothing."""

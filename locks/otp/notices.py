@@ -79,8 +79,8 @@ class Notices:
         line = plain(text % tuple(map(_short, args)))
         if kind is not None and kind.left_out:
             line += f" ({kind.left_out} more like this before)"
+        self._log(level, line, error)  # first: if the turn is torn, rather twice than never
         self._kinds[cause, about] = _Kind(now)
-        self._log(level, line, error)
 
     def _forget(self, now: float) -> None:
         for key, kind in list(self._kinds.items()):

@@ -34,7 +34,8 @@ from locks.runtime.inline import Turn
 __all__ = ["Attempt", "Rivals"]
 
 PATIENCE = 1.0  # seconds that a proven connection waits for our own attempt
-SIGNS = (1.0, 3.0)  # seconds that a sign of life is waited for, at least and at most
+SIGNS = (1.0, 4.0)  # seconds that a sign of life is waited for, at least and at most
+PART = 4  # and in between this part of net_ticktime: one in so many
 LOOK = 0.05  # seconds between two looks whether one has come
 ROUNDS = 10  # changes of who has the name, while one connection is judged
 
@@ -140,7 +141,7 @@ class Rivals:
         self._turn.run(self._doubt, link)
         shortest, longest = SIGNS
         # Looks are counted: a program that was held up itself has read in each what has arrived.
-        for _ in range(round(min(longest, max(shortest, link.ticktime / 5)) / LOOK)):
+        for _ in range(round(min(longest, max(shortest, link.ticktime / PART)) / LOOK)):
             gevent.sleep(LOOK)
             if link.closed is not None or not link.silent:
                 break
