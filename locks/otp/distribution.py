@@ -458,7 +458,7 @@ class Distribution:
         now = time.monotonic()
         for link in list(self.links.values()):
             if now >= link.tick_due:
-                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS
+                link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
                 link.tick()
 
     def _keep_judging(self) -> None:
