@@ -45,6 +45,7 @@ from typing import Any, NamedTuple
 import gevent
 
 import locks
+from tests.helpers import eventually
 from tests.torture.cases import CASES, Case
 from tests.torture.stage import Stage, name_id
 from tests.torture.tracing import Strike, Tracer, trace
@@ -191,11 +192,20 @@ def _releasing(case: Case, stage: Stage, at: int) -> Disturbed:
     locks.lock(agent, name_id("elsewhere"), timeout=1)
     done = _at_instruction(case, stage, at, lambda: locks.end_transaction(agent))
     problems = _unexpected(case, done)
-    if done.struck and agent.is_alive():
+    # Another client's thread may have the turn: then it does it, a moment later.
+    if done.struck and not _within_a_second(lambda: not agent.is_alive()):
         problems.append("a release within the call was not done when it had returned")
     if agent.is_alive():
         agent.end()
     return done._replace(problems=problems)
+
+
+def _within_a_second(condition: Callable[[], bool]) -> bool:
+    try:
+        eventually(condition, 1.0)
+    except AssertionError:
+        return False
+    return True
 
 
 def _without_memory(case: Case, stage: Stage, at: int) -> Disturbed:
