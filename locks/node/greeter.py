@@ -10,7 +10,6 @@ A greeting that is wrong changes nothing, and ends the connection.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from locks.runtime import Executor
 
 __all__ = ["Greeter"]
-
-logger = logging.getLogger("locks")
 
 AGAIN = 1.0  # seconds until a node without a lock server is greeted again
 MOMENT = 0.1  # seconds in which newcomers are gathered before others are told of them

@@ -99,7 +99,7 @@ class Guests:
     def lost(self, name: str) -> None:
         """A node is gone, and all that it has at the lock server; of thousands of agents a few at a time."""
         server = self._server
-        self._known.pop(name, None)
+        self._known.pop(name, None)  # what it watches, `locks.node.view_sender` knows
         agents = [agent for agent in server.machine.table.owners if agent.node == name]
         if agents:
             self._leaving[name] = agents
