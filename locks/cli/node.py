@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import resource
 import signal
 import stat
 import sys
@@ -23,6 +24,7 @@ from locks.runtime import Event
 
 __all__ = ["add_command"]
 
+MOST_FILES = 65536
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
   python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
@@ -106,7 +108,16 @@ def read_cookie(path: Path) -> str:
     )
 
 
+def _open_many_files() -> None:
+    """Allow this process as many files as it may have: each client is one, and each stranger at the door."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 def _run(options: argparse.Namespace) -> int:
+    _open_many_files()
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(message)s",

@@ -56,7 +56,7 @@ __all__ = ["Door", "Stranger", "listen", "talk", "tls_told"]
 logger = logging.getLogger("locks")
 
 ROOM = 512  # strangers at one time in each of the two rooms
-FILES = 8  # the part of the files that the process may open that is for each room: one in so many
+FILES = 4  # the part of the files that the process may open that is for each room: one in so many
 HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
 HANDSHAKE_OF_TLS = b"\x16"  # what TLS begins with
 BACKLOG = 1024  # connections that the system keeps until they are accepted
