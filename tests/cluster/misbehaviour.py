@@ -24,7 +24,7 @@ from locks.wire import LOCK_SERVER, OURS, pack
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import Stranger
 
-NAME = "bad@127.0.0.1"
+NAME = "bad@127.0.0.1"  # `main` gives it another one for each thing that it does: logs are limited by names
 CREATION = 77
 HOT = ("hot",)  # what the honest program locks, again and again
 MODULUS = (1 << 61) - 1  # of Python's hashes of integers
@@ -361,6 +361,7 @@ UNREAD = ("watches_unread", "small_frames", "ticks")
 
 def main() -> None:
     """Do it for a while."""
+    global NAME
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=BEHAVIOURS)
     parser.add_argument("--node", required=True)
@@ -368,6 +369,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--cookie", default=COOKIE)
     given = parser.parse_args()
+    NAME = f"{given.what}@127.0.0.1"
     times = 0
 
     def go_on() -> None:
