@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.fuzz import ANSWERED, KINDS, Maker, Rig, wrong
 from tests.cluster.nodes import Nodes
 
-TIMES = 1_000_000 // len(KINDS) if os.environ.get("LOCKS_EXPLORE") else 120
+TIMES = 1_000_000 // len(KINDS) if os.environ.get("LOCKS_EXPLORE") == "1" else 120
 
 
 @pytest.fixture
