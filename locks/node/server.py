@@ -213,12 +213,11 @@ class Server(Door):
     def watchers(self, lock_id: LockId) -> list[Any]:
         """The watchers of exactly this lock id."""
         found = self.turn.ask(self.machine.watchers, lock_id)
-        here = [each.target if isinstance(each, Listener) else each for each in found]
-        if OUTSIDE not in here:
-            return here
-        return [each for each in here if each is not OUTSIDE] + self.node.watchers_elsewhere(
-            lock_id
-        )
+        here = [each.target for each in found if isinstance(each, Listener)]
+        others = [each for each in found if not (isinstance(each, Listener) or each is OUTSIDE)]
+        if len(here) + len(others) < len(found):
+            others += self.node.watchers_elsewhere(lock_id)
+        return here + others
 
     def _watcher_down(self, watcher: Listener, _: Down) -> None:
         self._monitors.pop(watcher, None)
