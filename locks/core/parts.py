@@ -35,13 +35,13 @@ from locks.core.messages import (
 from locks.errors import assert_never
 from locks.lock_ids import size_of
 from locks.model import AgentId, Deadlock, Edge, RequestRecord
+from locks.ranges import MOST_EDGES
 
 __all__ = ["FEW", "MOST_RECORDS", "in_parts", "newest", "pieces", "shown_cycle"]
 
 FEW = 16  # records that fit into a message, whatever ids they have
 MOST_RECORDS = 100  # in one part
 LARGEST_PART = 64 * 1024  # by the size of lock ids
-MOST_EDGES = 50  # in one report
 MOST_REPORTED = 200  # edges of all the reports that a client elsewhere is told at once
 
 
