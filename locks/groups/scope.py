@@ -206,7 +206,7 @@ class Scope:
             peer, said = wire.unpack(message)
         except StrangeMessage as error:
             text = "scope %s of %s ignores a message: %s"
-            self._cluster.ignored(sender, text, self.name, self.node.name, error)
+            self._cluster.ignored(text, self.name, self.node.name, error)
             return
         check_speaker(peer, self._cluster.processes.speaker)
         self._perform(self._table.handle(peer, said))

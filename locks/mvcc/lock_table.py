@@ -400,6 +400,7 @@ class LockTable(InlineActor):
     def abandon(self) -> None:
         """In a forked child: the table, and those whose locks are in it, live in the parent."""
         self.turn.reset()
+        self._journal.torn = False  # the turn that another thread had is not gone on with
         if not self._stopped:
             self._why = "lives in the parent process; make another one in a forked child"
             if self._unshield is not None:

@@ -371,11 +371,11 @@ class Cluster:
                 check_speaker(caller, sender.node)
                 self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
-            self.ignored(sender, "%s sent a message that is ignored: %s", sender.node, error)
+            self.ignored("%s sent a message that is ignored: %s", sender.node, error)
 
-    def ignored(self, sender: Pid | None, text: str, *args: object) -> None:
-        """Log that a message of another node was not taken in."""
-        self.node.notices.warn("ignored", "" if sender is None else sender.node, text, *args)
+    def ignored(self, text: str, *args: object) -> None:
+        """Log that the message at hand, of another node, was not taken in."""
+        self.node.notices.warn("ignored", self.processes.speaker, text, *args)
 
     def _take_ours(self, term: tuple[Any, ...], sender: Pid) -> None:
         """A node of ours says something to our lock server."""
@@ -422,7 +422,7 @@ class Cluster:
             else:
                 self.original_peers.to_ours(agent, message, sender)
         except StrangeMessage as error:
-            self.ignored(sender, "a message to %s is ignored: %s", agent, error)
+            self.ignored("a message to %s is ignored: %s", agent, error)
 
     def _spawn(self, request: SpawnRequest) -> Callable[[], object] | None:
         return self.original_peers.watcher_request(request)
