@@ -52,8 +52,15 @@ class Place:
 KEYS: dict[str, Callable[[int], Any]] = {"int": int, "atom": lambda row: locks.Atom(f"row{row}")}
 
 
-@pytest.mark.parametrize("first", [False, True], ids=["watch later", "watch first"])
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        pytest.param("int", False, marks=pytest.mark.explore),
+        ("int", True),
+        ("atom", False),
+        pytest.param("atom", True, marks=pytest.mark.explore),
+    ],
+)
 def test_a_watch_of_a_table_with_12000_rows(
     world: World, nodes: Nodes, kind: str, first: bool
 ) -> None:
@@ -85,6 +92,7 @@ def test_a_watch_of_a_table_with_12000_rows(
     assert place.news.told == []
 
 
+@pytest.mark.explore
 def test_a_queue_of_20000_rows(world: World, nodes: Nodes) -> None:
     """It is read by pages, and is what the table was at one moment."""
     place = Place(world, nodes)
@@ -111,6 +119,7 @@ def test_a_table_lock_over_12000_rows_of_another_program(world: World, nodes: No
     assert place.news.told == []
 
 
+@pytest.mark.explore
 def test_12000_rows_that_are_granted_at_once(world: World, nodes: Nodes) -> None:
     """They waited for the table lock of another program; they are told in parts."""
     place = Place(world, nodes)
@@ -124,6 +133,7 @@ def test_12000_rows_that_are_granted_at_once(world: World, nodes: Nodes) -> None
     assert place.news.told == []
 
 
+@pytest.mark.explore
 def test_a_deadlock_between_a_table_and_its_12000_rows(world: World, nodes: Nodes) -> None:
     """Each agent waits for the other one, over thousands of edges; one of them yields."""
     place = Place(world, nodes)

@@ -19,8 +19,11 @@ from tests.helpers import LIMIT, eventually
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 ME = "me@127.0.0.1"
-SECONDS = 1.0  # of behaviours that go on for ever
+SECONDS = 0.3  # of behaviours that go on for ever
 ROUNDS = 3  # of transactions beside it, at least
+
+# Those that take seconds, because there is so much of something.
+LARGE = {"agents", "agents_in_a_queue", "monitors", "monitors_that_end", "watches_of_all"}
 
 # What the server says of it, and with that the connection is closed.
 REFUSED = {
@@ -78,7 +81,10 @@ def place() -> Iterator[Place]:
         nodes.stop()
 
 
-@pytest.mark.parametrize("what", BEHAVIOURS)
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(what, marks=pytest.mark.explore if what in LARGE else ()) for what in BEHAVIOURS],
+)
 def test_others_go_on(place: Place, what: str) -> None:
     """The server lives, others lock meanwhile and keep what they have; what is too much is named."""
     said = REFUSED.get(what)

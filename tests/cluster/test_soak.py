@@ -89,12 +89,6 @@ def test_the_faults_of_a_seed() -> None:
     assert drawn(3) == drawn(3) != drawn(4)
 
 
-def test_a_soak(capsys: pytest.CaptureFixture[str]) -> None:
-    """A few seconds of everything: nothing is wrong."""
-    assert soak.main(["--minutes", "0.12", "--servers", "3", "--strangers", "30"]) == 0
-    assert "0 violations" in capsys.readouterr().out
-
-
 @pytest.mark.explore
 def test_a_longer_soak(capsys: pytest.CaptureFixture[str]) -> None:
     """Half a minute of everything, with three servers and with five."""
