@@ -104,6 +104,7 @@ def test_a_queue_of_20000_rows(world: World, nodes: Nodes) -> None:
     place.check()
 
 
+@pytest.mark.explore
 def test_a_table_lock_over_12000_rows_of_another_program(world: World, nodes: Nodes) -> None:
     """It waits, and is granted when the rows are released; the holder may have the table, too."""
     place = Place(world, nodes)
