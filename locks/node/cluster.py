@@ -333,7 +333,7 @@ class Cluster:
     def flush(self) -> bool:
         """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
         if self.readers.ready:
-            self.readers.flush()
+            self.distribution.pace.for_others(self.readers.flush)
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
@@ -443,7 +443,7 @@ class Cluster:
         """Tell a watcher of another node, or all of them."""
         if watcher is OUTSIDE:
             assert isinstance(news, ViewChange)
-            self.readers.changed(news)
+            self.distribution.pace.for_others(self.readers.changed, news)
         else:
             self.original_peers.tell_watcher(watcher, news)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from locks.errors import OperatingError
 
@@ -92,13 +93,27 @@ class Pace:
     too, a link that goes on and on has to wait between its moments, and one whose message took long, many times
     as long as that. So a flood takes a part of this node's time, and messages that are hard to take in a
     hundredth. A link that is alone never waits.
+
+    What is done in its turn for others, telling those who watch, is not a link's own fault (`for_others`).
+
+    Attributes:
+        for_others_took: The processor time of all that, in seconds.
     """
 
-    __slots__ = ("_changed", "_last")
+    __slots__ = ("_changed", "_last", "for_others_took")
 
     def __init__(self) -> None:
+        self.for_others_took = 0.0
         self._last: object = None
         self._changed = -TOGETHER
+
+    def for_others(self, act: Callable[..., object], *args: Any) -> None:
+        """Do something that whoever has the turn is not to pay for."""
+        begin = time.thread_time()
+        try:
+            act(*args)
+        finally:
+            self.for_others_took += time.thread_time() - begin
 
     def moment(self, link: object) -> float:
         """For how many seconds a link may be served at once."""
@@ -110,7 +125,7 @@ class Pace:
 
         Args:
             link: The link, which has brought something.
-            took: The processor time that it took, in seconds.
+            took: The processor time that it took, in seconds, without what was done for others.
             behind: How many slices in a row have left something waiting.
             ticktime: How long the link may be silent.
         """

@@ -76,6 +76,7 @@ class Distribution:
         on_frame: Called with the link and the body of each frame, in the turn.
         on_doubt: Called with a link that is to be asked for a sign of life, in the turn.
         refusals: Where it says why nodes that run can't be connected, by their names.
+        pace: How its links take turns.
         notices: Logs warnings about others.
 
     Attributes:
@@ -108,7 +109,7 @@ class Distribution:
         self.refusals = refusals
         self.unsent: list[Link] = []
         self.notices = notices
-        self._pace = Pace()
+        self.pace = Pace()
         self._turn = turn
         self._executor = executor
         self._on_up = on_up
@@ -419,7 +420,7 @@ class Distribution:
             on_frame=self._on_frame,
             on_lost=self._lost,
             unsent=self.unsent,
-            pace=self._pace,
+            pace=self.pace,
         )
         self.links[peer.name] = link
         self.book.connected(peer.name, time.monotonic())

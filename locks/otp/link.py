@@ -320,7 +320,8 @@ class Link:
 
     def _serve(self, take: Callable[..., object], *data: bytes) -> None:
         """Take in some of what has come; if there is more, or it took long, the rest has to wait."""
-        begin = time.thread_time()
+        pace = self._pace
+        begin = time.thread_time() - pace.for_others_took
         try:
             self._turn.run(take, *data)
         except BaseException as error:
@@ -328,8 +329,8 @@ class Link:
             self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
             raise
         self._behind = self._behind + 1 if self._waiting else 0
-        took = time.thread_time() - begin
-        pause = self._pace.pause(self, took, self._behind, self.ticktime)
+        took = time.thread_time() - pace.for_others_took - begin
+        pause = pace.pause(self, took, self._behind, self.ticktime)
         if (pause or self._waiting) and self.closed is None:
             if self._reader is not None:
                 self._reader.stop()

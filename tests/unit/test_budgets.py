@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from locks.otp import budgets
@@ -94,3 +96,18 @@ def test_who_is_alone_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pace.moment("other") == budgets.SLICE
     pace.pause("other", 0.0, 0, 60)
     assert pace.pause("one", 1.0, 0, 60) > 0
+
+
+def test_what_is_done_for_others_is_told_apart() -> None:
+    """Whoever happens to have the turn does not pay for telling those who watch, not even if that fails."""
+    pace = Pace()
+
+    def work() -> None:
+        until = time.thread_time() + LONG
+        while time.thread_time() < until:
+            pass
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        pace.for_others(work)
+    assert pace.for_others_took >= LONG
