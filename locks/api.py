@@ -135,6 +135,8 @@ def spawn_agent(
     Raises:
         InvalidOption: An option has a wrong value.
     """
+    # Here and in `begin_transaction`, and not in a function that both call: an exception may come up at the last
+    # instruction of each one, and in the outermost alone nothing can be done about it.
     kept: list[Agent] = []
     try:
         return _spawn_agent(

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption
 from locks.otp import distribution
 from locks.otp.address_book import NAMES, News
+from locks.otp.control import brief
 from locks.otp.options import check_node_name
 from locks.otp.terms import Atom
 from locks.wire import OURS, BadMessage
@@ -72,17 +73,17 @@ def unpack_greeting(term: Any) -> Greeting:
     _, _, protocol, version, ticktime, known = term
     if type(protocol) is not int or protocol != PROTOCOL:
         raise BadMessage(
-            f"it speaks protocol {_cut(protocol)}, this node speaks {PROTOCOL}; let both have the same "
+            f"it speaks protocol {brief(protocol)}, this node speaks {PROTOCOL}; let both have the same "
             "version of locks"
         )
     check_version(version)
     shortest, longest = TICKTIMES
     if type(ticktime) is not float or not shortest <= ticktime <= longest:
         raise BadMessage(
-            f"ticktime {_cut(ticktime)} is not a float from {shortest} to {longest} seconds"
+            f"ticktime {brief(ticktime)} is not a float from {shortest} to {longest} seconds"
         )
     if type(known) is not list:
-        raise BadMessage(f"{_cut(known)} should be a list of nodes")
+        raise BadMessage(f"{brief(known)} should be a list of nodes")
     if len(known) > NAMES:
         raise BadMessage(f"it names {len(known)} nodes; a greeting may name {NAMES}")
     return Greeting(version, ticktime, [_news(entry) for entry in known])
@@ -91,30 +92,22 @@ def unpack_greeting(term: Any) -> Greeting:
 def _news(entry: Any) -> News:
     """One node that is named."""
     if type(entry) is not tuple or not 3 <= len(entry) <= 4:
-        raise BadMessage(f"{_cut(entry)} does not say where a node is: name, host, port, age")
+        raise BadMessage(f"{brief(entry)} does not say where a node is: name, host, port, age")
     name, host, port, age = entry if len(entry) == 4 else (*entry, 0.0)
     try:
         if type(name) is not str:
             raise InvalidOption("a node's name is text")
         check_node_name(name)
     except InvalidOption as error:
-        raise BadMessage(f"{_cut(name)} is not the name of a node") from error
+        raise BadMessage(f"{brief(name)} is not the name of a node") from error
     if type(host) is not str or not 0 < len(host) <= LONGEST_HOST or not _is_plain(host):
-        raise BadMessage(f"{_cut(host)} is not a host: text of at most {LONGEST_HOST} characters")
+        raise BadMessage(f"{brief(host)} is not a host: text of at most {LONGEST_HOST} characters")
     if type(port) is not int or port not in PORTS:
-        raise BadMessage(f"{_cut(port)} is not a port: 1 to 65535")
+        raise BadMessage(f"{brief(port)} is not a port: 1 to 65535")
     if type(age) not in (int, float) or not 0 <= age <= distribution.FORGET:
-        raise BadMessage(f"age {_cut(age)} is not 0 to {distribution.FORGET:g} seconds")
+        raise BadMessage(f"age {brief(age)} is not 0 to {distribution.FORGET:g} seconds")
     return News(name, (host, port), age)
 
 
 def _is_plain(host: str) -> bool:
     return host.isprintable() and not any(character.isspace() for character in host)
-
-
-def _cut(value: Any) -> str:
-    """What is wrong, for a report: not all of it, it may be large."""
-    if type(value) is int and value.bit_length() > 64:
-        return f"an integer of {value.bit_length()} bits"
-    text = repr(value) if type(value) in (str, int, float, bool) else type(value).__name__
-    return text if len(text) <= 80 else f"{text[:80]}..."

@@ -23,7 +23,6 @@ Source: "Distribution Protocol" and "Distributed Erlang" in the documentation of
 from __future__ import annotations
 
 import errno
-import logging
 import secrets
 import socket
 import time
@@ -52,8 +51,6 @@ from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
 
 __all__ = ["Distribution"]
-
-logger = logging.getLogger("locks")
 
 CONNECT_TIME = 5.0  # seconds, for TCP
 HANDSHAKE_TIME = 7.0  # seconds, for all that follows at the side that has connected

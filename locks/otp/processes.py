@@ -49,8 +49,6 @@ __all__ = [
     "parse_cast",
 ]
 
-logger = logging.getLogger("locks")
-
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
 NOBODY = Atom("$locks_nobody")
