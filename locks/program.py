@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from locks.errors import MisuseError
 from locks.node.node import Node, Trace
-from locks.otp.options import TLS, Address, Options, check_node_name
+from locks.otp.options import TLS, Address, Options, check_node_name, client_name
 from locks.otp.secret import Cookie
 from locks.runtime.native import native_lock
 
@@ -39,11 +39,13 @@ def start(
     thread, in that thread's hub.
 
     Args:
-        name: The node's name, `name@host`; `node@localhost` by default.
+        name: The node's name, `name@host`; `node@localhost` by default, and one that no other node has
+            for a client node.
         cookie: The secret that the nodes of a cluster share. With it, the node can be connected
             with others; without, it is alone. 16 to 255 characters of Latin-1, none of them white space.
         listen: Where it waits for connections: `"host:port"`, `(host, port)`, or a port on
-            loopback; a free port on loopback by default. `False`: it does not listen.
+            loopback; a free port on loopback by default. `False`: it does not listen; that is the
+            default without mesh.
         peers: The nodes to connect to, each `name@host:port`. It goes on trying while one is not
             running, and connects again when one was lost.
         tls: Certificates. Addresses other than loopback demand it.
@@ -51,7 +53,9 @@ def start(
             without one.
         net_ticktime: After how many seconds of silence a node counts as down; 15 by default, and
             60 for Erlang nodes, which is their default.
-        mesh: Whether nodes tell each other which nodes they know, so that all are connected.
+        mesh: Whether nodes tell each other which nodes they know, so that all are connected. A node
+            without mesh that does not listen is a *client node*: it is connected with its peers alone,
+            and uses their lock servers; nobody else is told of it, and nobody asks it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
         allow_short_cookie: Allow a cookie of less than 16 characters.
         trace: For debugging: called with sender, receiver and message for each message between
@@ -79,7 +83,10 @@ def start(
             return _default
         if _default is not None:
             _default.stop()  # its lock server has crashed
-        name = "node@localhost" if name is None else check_node_name(name)
+        is_client = secret is not None and not mesh and listen in (None, False)
+        if name is None:
+            name = client_name() if is_client else "node@localhost"
+        name = check_node_name(name)
         options = Options.check(
             name,
             cookie=secret,

@@ -73,7 +73,9 @@ def add_command(commands: Any) -> None:
         help="after how much silence a node counts as down (default: 15; Erlang nodes 60)",
     )
     parser.add_argument(
-        "--no-mesh", action="store_true", help="connect to the given peers and no others"
+        "--no-mesh",
+        action="store_true",
+        help="connect to the given peers and no others, and tell nobody of nodes",
     )
     parser.add_argument(
         "--allow-plaintext",

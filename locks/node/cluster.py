@@ -155,7 +155,7 @@ class Cluster:
 
     def _connected(self, link: Link) -> None:
         self.guests.is_back(link.peer.name)
-        self._tell(NodeUp(link.peer.name))
+        self._tell(NodeUp(link.peer.name), link)
         self.greeter.greet(link)
         for act in self.on_connected:
             act(link.peer.name)
@@ -175,9 +175,15 @@ class Cluster:
         """Greet a lock server that is not there, in a while."""
         self.greeter.greet_again(link)
 
-    def _has_greeted(self, name: str) -> None:
-        """Another node of ours has said who it is."""
-        if name not in self.members:
+    def _has_greeted(self, link: Link) -> None:
+        """Another node of ours has said who it is: a client node has no lock server for others."""
+        name = link.peer.name
+        if link.peer.hidden:
+            self.node.refusals[name] = (
+                "it is a client node (mesh=False), and grants no locks to others"
+            )
+            self._arrived(name, has_server=False)
+        elif name not in self.members:
             self.joined(name)
 
     def joined(self, name: str, original: bool = False) -> None:
@@ -235,7 +241,8 @@ class Cluster:
         node.alive -= {name}
         node.tell_agents(AgentMachine.node_down, name)
 
-    def _disconnected(self, name: str, reason: str) -> None:
+    def _disconnected(self, link: Link, reason: str) -> None:
+        name = link.peer.name
         self.greeter.disconnected(name)
         self.left(name)
         self.original_peers.disconnected(name)
@@ -244,7 +251,9 @@ class Cluster:
         self.readers.lost(name)
         self.views.lost(name)
         self.clients.lost(name)
-        self._tell(NodeDown(name, reason))
+        if link.peer.hidden:
+            self.node.refusals.pop(name, None)
+        self._tell(NodeDown(name, reason), link)
 
     def monitor_nodes(self, watcher: Listener, on: bool) -> None:
         """Tell a watcher of nodes that come and go, or stop telling it."""
@@ -253,9 +262,9 @@ class Cluster:
         else:
             self._monitors.pop(watcher, None)
 
-    def _tell(self, news: NodeUp | NodeDown) -> None:
+    def _tell(self, news: NodeUp | NodeDown, link: Link) -> None:
         self.executor.run_soon(logger.info, "%s: %s", self.node.name, news)
-        for watcher in self._monitors:
+        for watcher in () if link.peer.hidden else self._monitors:
             self.executor.run_soon(self._tell_one, watcher, news)
 
     def _tell_one(self, watcher: Listener, news: NodeUp | NodeDown) -> None:

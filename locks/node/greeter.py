@@ -4,6 +4,7 @@ On each new connection the other lock server is greeted, and told of all nodes t
 with itself, as far as they can be dialled. Later it is told of newcomers alone: of each once, when that
 has greeted. So a newcomer costs each node one short message to each other one, and several that come
 within a moment go into one. Who has not answered yet is told later: one greeting at a time is on its way.
+A client node (`mesh=False`) dials nobody but those that its program names: it is told of nobody.
 
 A greeting that is wrong changes nothing, and ends the connection.
 """
@@ -48,7 +49,7 @@ class Greeter:
         distribution: Its connections.
         processes: Who can be reached over them.
         is_ours: Whether a node is known to be one of ours.
-        on_greeted: Called with the name of a node that has greeted.
+        on_greeted: Called with the connection of a node that has greeted.
         on_answered: Called with a connection, whether the greeting on it was answered, and the answer or
             why there is none.
     """
@@ -61,7 +62,7 @@ class Greeter:
         processes: Processes,
         *,
         is_ours: Callable[[str], bool],
-        on_greeted: Callable[[str], object],
+        on_greeted: Callable[[Link], object],
         on_answered: Callable[[Link, bool, Any], object],
     ) -> None:
         self._node = node
@@ -79,7 +80,9 @@ class Greeter:
 
     def greet(self, link: Link) -> None:
         """Greet the lock server at the other end, if there is one."""
-        if link.closed is None:
+        if link.closed is None and link.peer.hidden:
+            self._send(link, [])
+        elif link.closed is None:
             name = link.peer.name
             known = self._distribution.book.tell(time.monotonic(), name)
             own = self._own_address()
@@ -162,7 +165,7 @@ class Greeter:
             if any(news.name == name for news in greeting.known):
                 self._came(name)
         self._node.server.raise_to(taken_over(greeting.version))
-        self._on_greeted(name)
+        self._on_greeted(link)
 
     def _hear(self, source: str, known: list[News]) -> None:
         """Another node names nodes."""

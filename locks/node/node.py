@@ -387,11 +387,12 @@ class Node:
     @property
     def address(self) -> Address | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
-        return self.cluster.distribution.address if self.cluster is not None else None
+        return None if self.cluster is None else self.cluster.distribution.address
 
-    def nodes(self) -> list[str]:
-        """The nodes that it is connected with."""
-        return sorted(self.cluster.distribution.links) if self.cluster is not None else []
+    def nodes(self, *, hidden: bool = False) -> list[str]:
+        """The nodes that it is connected with; either client nodes and hidden ones of Erlang, or the others."""
+        links = [] if self.cluster is None else list(self.cluster.distribution.links.values())
+        return sorted(link.peer.name for link in links if link.peer.hidden is bool(hidden))
 
     def runs_original(self, name: str) -> bool:
         """Whether the lock server of another node, which is connected, is the original's."""
@@ -405,7 +406,7 @@ class Node:
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
-            Whether it is connected, and its lock server can be asked if it has one.
+            Whether it is connected, and its lock server can be asked if it has one for others.
 
         Raises:
             InvalidOption: That is not a peer, or its address is not allowed (see `start`).
@@ -423,7 +424,7 @@ class Node:
         return cluster.await_node(name, timeout, server=False)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:
-        """Wait until the lock servers of other nodes can be asked.
+        """Wait until the lock servers of other nodes can be asked; those of client nodes never can.
 
         Args:
             names: The nodes; the own one is there already.
@@ -452,7 +453,7 @@ class Node:
     def monitor_nodes(
         self, watcher: pykka.ActorRef[Any] | Callable[[NodeUp | NodeDown], object], on: bool = True
     ) -> None:
-        """Tell a watcher of nodes that are connected, and of those that are lost.
+        """Tell a watcher of nodes that are connected, and of those that are lost; not of client nodes.
 
         Args:
             watcher: An actor's reference, which gets `NodeUp` and `NodeDown` as messages, or a

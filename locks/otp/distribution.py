@@ -38,7 +38,7 @@ from locks.otp.address_book import News
 from locks.otp.budgets import Pace
 from locks.otp.dialling import Dialling
 from locks.otp.door import Door, Stranger, listen, talk, tls_told
-from locks.otp.handshake import Challenges, Handshake, Peer
+from locks.otp.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
 from locks.otp.link import LOOKS, Link
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
@@ -69,7 +69,7 @@ class Distribution:
         turn: Its turn.
         executor: Where its greenlets live.
         on_up: Called with each new link, in the turn.
-        on_down: Called with the name of a node and the reason when its link is gone, in the turn.
+        on_down: Called with a link that is gone and the reason, in the turn.
         on_frame: Called with the link and the body of each frame, in the turn.
         on_doubt: Called with a link that is to be asked for a sign of life, in the turn.
         refusals: Where it says why nodes that run can't be connected, by their names.
@@ -92,7 +92,7 @@ class Distribution:
         executor: Executor,
         *,
         on_up: Callable[[Link], object],
-        on_down: Callable[[str, str], object],
+        on_down: Callable[[Link, str], object],
         on_frame: Callable[[Link, bytes], object],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
@@ -307,6 +307,7 @@ class Distribution:
             cookie=self.options.cookie,
             challenge=self._challenges.next(),
             peer=name,
+            flags=FLAGS_HIDDEN if self.options.hidden else FLAGS,
             issued=self._challenges.issued,
             asks=True,
             length_size=2 if self._contexts is None else 4,
@@ -428,7 +429,7 @@ class Distribution:
         name = link.peer.name
         del self.links[name]
         self.book.lost(name, time.monotonic())
-        self._on_down(name, reason)
+        self._on_down(link, reason)
         if self._running:
             self._dialling.look_soon()
 

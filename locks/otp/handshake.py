@@ -47,6 +47,7 @@ from locks.errors import InvalidOption, MisuseError
 from locks.otp.challenges import Challenges
 from locks.otp.introductions import (
     FLAGS,
+    FLAGS_HIDDEN,
     MANDATORY,
     MANDATORY_25,
     Established,
@@ -64,6 +65,7 @@ from locks.otp.strangers import Cause, first_words, plain, words
 
 __all__ = [
     "FLAGS",
+    "FLAGS_HIDDEN",
     "MANDATORY",
     "Challenges",
     "Established",

@@ -13,6 +13,7 @@ from locks.otp.strangers import Cause
 
 __all__ = [
     "FLAGS",
+    "FLAGS_HIDDEN",
     "MANDATORY",
     "MANDATORY_25",
     "Established",
@@ -69,7 +70,8 @@ MANDATORY_25 = (
 )
 # The flags that we demand, as OTP 26 does.
 MANDATORY = int(MANDATORY_25 | Flag.V4_NC | Flag.UNLINK_ID)
-# What we offer: all of those, and monitors, visible names, spawn requests, and messages with senders.
+# What we offer: all of those, and monitors, visible names, spawn requests, and messages with senders. A
+# client node offers the same, and no visible name.
 FLAGS = int(
     MANDATORY
     | Flag.MANDATORY_25_DIGEST
@@ -80,6 +82,7 @@ FLAGS = int(
     | Flag.SEND_SENDER
     | Flag.SPAWN
 )
+FLAGS_HIDDEN = FLAGS & ~Flag.PUBLISHED
 
 # --- Events -------------------------------------------------------------------------------------
 
@@ -96,6 +99,11 @@ class Peer(NamedTuple):
     name: str
     flags: int
     creation: int
+
+    @property
+    def hidden(self) -> bool:
+        """Whether it is not to be told of, as client nodes are."""
+        return not self.flags & Flag.PUBLISHED
 
 
 class Send(NamedTuple):

@@ -7,6 +7,9 @@ address demands TLS, or `allow_plaintext=True`.
 from __future__ import annotations
 
 import ipaddress
+import os
+import secrets
+import socket
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +20,7 @@ from locks.lock_ids import shown
 from locks.model import is_seconds, plain_text
 from locks.otp.secret import SHORTEST, Cookie
 
-__all__ = ["TLS", "Address", "Options", "check_node_name", "parse_peer"]
+__all__ = ["TLS", "Address", "Options", "check_node_name", "client_name", "parse_peer"]
 
 Address = tuple[str, int]
 
@@ -89,6 +92,11 @@ class Options(NamedTuple):
     mesh: bool
     plaintext: bool
 
+    @property
+    def hidden(self) -> bool:
+        """Whether it is a client node, of which nobody is told: without mesh, and it listens nowhere."""
+        return not self.mesh and self.listen is None
+
     @classmethod
     def check(
         cls,
@@ -132,7 +140,7 @@ class Options(NamedTuple):
             raise InvalidOption(f"tls={tls!r} is no locks.TLS(certificate, key, ca)", tls=repr(tls))
         options = cls(
             cookie,
-            _listen_address(listen),
+            _listen_address(False if listen is None and not mesh else listen),
             dict(parse_peer(peer, epmd) for peer in peers),
             tls,
             bool(epmd),
@@ -183,6 +191,15 @@ def check_node_name(given: Any) -> str:
         text = shown(given)
         raise InvalidOption(f'node name {text} is not of the form "name@host"', name=text)
     return name
+
+
+def client_name() -> str:
+    """A name for a client node, which no other node has: it says which process of which machine it is."""
+    host = "".join(socket.gethostname().split())
+    try:
+        return check_node_name(f"client-{os.getpid()}-{secrets.token_hex(6)}@{host}")
+    except InvalidOption:  # a host with a strange name
+        return f"client-{os.getpid()}-{secrets.token_hex(6)}@localhost"
 
 
 def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:

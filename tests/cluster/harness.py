@@ -178,6 +178,7 @@ class Worker(Process):
         super().__init__(name, [self.program, *(["--patched"] if patched else [])], skew)
         self._numbers = itertools.count(1)
         self._answers: dict[int, Answer] = {}
+        options.setdefault("listen", True)  # without it, and without mesh, it is a client node
         self._started = self.ask("start", name=name, cookie=COOKIE, **options)
         threading.Thread(target=self._read, daemon=True).start()
 

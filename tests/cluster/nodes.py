@@ -15,7 +15,7 @@ import locks
 from locks.otp import control
 from locks.otp.handshake import Established, Failed, Handshake, Named, Send
 from locks.otp.link import Link
-from locks.otp.options import Options
+from locks.otp.options import Options, client_name
 from tests.cluster.harness import COOKIE, Address, Proxy
 from tests.helpers import LIMIT, eventually
 
@@ -42,10 +42,24 @@ class Nodes:
             "mesh": True,
             "allow_plaintext": False,
         }
+        if given.get("listen") is None:
+            given["listen"] = True  # without it, and without mesh, it would be a client node
         options = Options.check(name, **{**defaults, **given})
         node = locks.Node(name, None, options)
         self.started.append(node)
         return node
+
+    def client(self, *servers: locks.Node, name: str = "", **given: Any) -> locks.Node:
+        """Start a client node, and wait until it can ask its servers."""
+        made = self.start(
+            name or client_name(),
+            mesh=False,
+            listen=False,
+            peers=[peer(server) for server in servers],
+            **given,
+        )
+        until_members(made, *(server.name for server in servers))
+        return made
 
     def meet(self, *names: str, **given: Any) -> list[locks.Node]:
         """Start nodes that are connected, each with all others."""

@@ -403,7 +403,7 @@ def test_the_command(world: World) -> None:
 FORK = """
 import os, sys, socket, time, locks
 other = sys.argv[1]
-node = locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", peers=[other], mesh=False)
+node = locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", peers=[other], mesh=False, listen=True)
 while len(node.alive) < 2:
     time.sleep(0.001)
 # Somebody in the middle of a handshake, too.

@@ -105,7 +105,7 @@ def start(name: str) -> locks.Node:
     options = Options.check(
         name,
         cookie=COOKIE,
-        listen=None,
+        listen=True,
         peers=(),
         tls=None,
         epmd=True,
