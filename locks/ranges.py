@@ -15,6 +15,7 @@ __all__ = [
     "LONGEST_TEXT",
     "MOST_EDGES",
     "MOST_RECORDS",
+    "MOST_WAYS",
     "NUMBER",
     "PLACE_BITS",
     "Created",
@@ -26,6 +27,7 @@ __all__ = [
     "Text",
     "Version",
     "Versions",
+    "Ways",
 ]
 
 
@@ -50,6 +52,7 @@ LONGEST_NAME = 255  # characters, of a node's name: Erlang's limit
 LONGEST_TEXT = 1000
 PLACE_BITS = 4096  # of each of the two numbers of a place in an order
 MOST_RECORDS = 10_000  # more don't fit into a term
+MOST_WAYS = 16  # lock servers over which an agent may be reached, in a message
 MOST_EDGES = 50  # of a circle, in a report that is sent: all its agents are told all of it
 
 Number = Annotated[int, NUMBER]
@@ -62,6 +65,8 @@ Created = Annotated[int, Range(0, (1 << 64) - 1)]
 Name = Annotated[str, Size(LONGEST_NAME)]
 """Of a node."""
 Names = Annotated[tuple[Name, ...], Size(MOST_RECORDS)]
+Ways = Annotated[tuple[Name, ...], Size(MOST_WAYS)]
+"""The nodes of lock servers over which an agent may be reached."""
 Versions = Annotated[tuple[Version, ...], Size(MOST_RECORDS)]
 Text = Annotated[str, Size(LONGEST_TEXT)]
 """What a person reads: names of clients, rules."""

@@ -21,11 +21,43 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.ranges import MOST_RECORDS, Name, Number, Size, Text, Version
+from locks.ranges import MOST_RECORDS, Name, Number, Size, Text, Version, Ways
 
 Records = Annotated[tuple[RequestRecord, ...], Size(MOST_RECORDS)]
 End = tuple[Number, Version]
 """Of an edge: a request's number, and its `since`."""
+
+# --- What agents tell each other ----------------------------------------------------------------
+
+
+class Knowledge(NamedTuple):
+    """An agent passes on what it knows.
+
+    Attributes:
+        sender: The agent that passes it on.
+        records: Request records, each new to the receiver as far as the sender knows.
+        forgot: The sender has forgotten what it was told before, because it did not wait for a
+            while; it must be told again.
+    """
+
+    sender: AgentId
+    records: Records
+    forgot: bool = False
+
+
+class Undelivered(NamedTuple):
+    """What an agent has told another one did not get there, or it is not known whether it did.
+
+    Attributes:
+        node: The lock server that could not pass it on; empty if there was no way at all.
+        receiver: Whom it was for.
+        again: Whether that way can be used (again) from now on.
+    """
+
+    node: Name
+    receiver: AgentId
+    again: bool = False
+
 
 # --- Messages to a lock server ------------------------------------------------------------------
 
@@ -113,6 +145,27 @@ class RaiseVersion(NamedTuple):
     version: Version
 
 
+Relayed = Knowledge | Undelivered
+
+
+class Relay(NamedTuple):
+    """Pass on what an agent tells another one, if that has requests here (`locks.core.server.relays`).
+
+    Attributes:
+        agent: Who says it; of an `Undelivered`, who is told.
+        to: Who is told.
+        over: Other lock servers where the receiver has requests, as far as the sender knows.
+        message: What is said.
+        via: The node whose lock server has sent it on; empty if it comes from the sender's node.
+    """
+
+    agent: AgentId
+    to: AgentId
+    over: Ways
+    message: Relayed
+    via: Name = ""
+
+
 class _Outside:
     """There is one of it: `OUTSIDE`."""
 
@@ -148,6 +201,7 @@ ServerMessage = (
     | StandingElsewhere
     | Inquire
     | RaiseVersion
+    | Relay
     | Watch
     | Unwatch
 )
@@ -232,22 +286,9 @@ class Resolved(NamedTuple):
     records: Records
 
 
-class Knowledge(NamedTuple):
-    """An agent passes on what it knows.
-
-    Attributes:
-        sender: The agent that passes it on.
-        records: Request records, each new to the receiver as far as the sender knows.
-        forgot: The sender has forgotten what it was told before, because it did not wait for a
-            while; it must be told again.
-    """
-
-    sender: AgentId
-    records: Records
-    forgot: bool = False
-
-
-AgentMessage = RequestStates | Released | VersionRaised | Surrendered | Resolved | Knowledge
+AgentMessage = (
+    RequestStates | Released | VersionRaised | Surrendered | Resolved | Knowledge | Undelivered
+)
 
 # --- What the machines want done ----------------------------------------------------------------
 
@@ -260,10 +301,20 @@ class ToServer(NamedTuple):
 
 
 class ToAgent(NamedTuple):
-    """Send a message to an agent."""
+    """Send a message to an agent.
+
+    Attributes:
+        agent: The agent.
+        message: The message.
+        over: From agent to agent: where the receiver has requests. If the two nodes are not connected, it
+            goes over one of these (`locks.core.paths`).
+        own: Likewise, where the sender has some.
+    """
 
     agent: AgentId
     message: AgentMessage
+    over: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
 
 
 class ViewChange(NamedTuple):
@@ -322,5 +373,5 @@ class Ended(NamedTuple):
     reason: Exception | None
 
 
-ServerEffect = ToAgent | ToWatcher
+ServerEffect = ToAgent | ToServer | ToWatcher
 AgentEffect = ToServer | ToAgent | AnswerWait | Lost | Notify | Ended

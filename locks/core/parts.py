@@ -30,6 +30,7 @@ from locks.core.messages import (
     RequestStates,
     Resolved,
     Surrendered,
+    Undelivered,
     VersionRaised,
 )
 from locks.errors import assert_never
@@ -61,7 +62,7 @@ def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]
             return [Resolved(report, first), *[RequestStates(node, part) for part in rest]]
         case Surrendered():
             return _surrendered(message)
-        case Released() | VersionRaised():
+        case Released() | VersionRaised() | Undelivered():
             return (message,)
         case _:
             return assert_never(message)

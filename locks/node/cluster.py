@@ -23,6 +23,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     OUTSIDE,
     AgentMessage,
+    Relay,
     ServerMessage,
     Unwatch,
     ViewChange,
@@ -37,6 +38,7 @@ from locks.node.greeter import Greeter
 from locks.node.greeting import GREETING
 from locks.node.guests import Guests
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
+from locks.node.relaying import Relaying
 from locks.node.remote_clients import RemoteClients
 from locks.node.view_reader import ViewReader
 from locks.node.view_sender import ViewSender
@@ -142,6 +144,7 @@ class Cluster:
         )
         self.original_peers = OriginalPeers(self)
         self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
+        self.relaying = Relaying(node, executor, self.distribution, self.members)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
         self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
         self.views = ViewReader(self)
@@ -155,6 +158,8 @@ class Cluster:
 
     def _connected(self, link: Link) -> None:
         self.guests.is_back(link.peer.name)
+        self.node.server.peer_up(link.peer.name, relays=False)  # not before it has greeted
+        self.node.tell_agents(AgentMachine.peer_up, link.peer.name)
         self._tell(NodeUp(link.peer.name), link)
         self.greeter.greet(link)
         for act in self.on_connected:
@@ -191,6 +196,8 @@ class Cluster:
         node = self.node
         self.members[name] = original
         node.alive |= {name}
+        if not original:
+            node.server.peer_up(name, relays=True)
         node.tell_agents(AgentMachine.node_up, name)
         self._arrived(name)
         self.views.joined(name)
@@ -244,9 +251,13 @@ class Cluster:
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
         self.greeter.disconnected(name)
+        if name not in self.members:
+            self.node.tell_agents(AgentMachine.peer_down, name)
         self.left(name)
         self.original_peers.disconnected(name)
         self.processes.lost(name)
+        self.node.server.peer_down(name)
+        self.relaying.lost(name)
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
@@ -295,7 +306,7 @@ class Cluster:
     # --- Messages to others, in the turn --------------------------------------------------------
 
     def to_server(self, name: str, agent: AgentId, message: ServerMessage) -> None:
-        """An agent sends a message to the lock server of another node."""
+        """An agent, or the lock server as a relay, sends a message to the lock server of another node."""
         original = self.members.get(name)
         if original:
             self.original_peers.to_server(name, agent, message)
@@ -392,6 +403,8 @@ class Cluster:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
         message = unpack_to_server(term, sender.node)
+        if isinstance(message, Relay):
+            self.relaying.check(sender.node, message)
         if not self.guests.admit(sender.node, message):
             return
         watcher: Any  # a pid
@@ -419,7 +432,8 @@ class Cluster:
         try:
             if is_ours(message):
                 speaker = self.processes.speaker
-                told = unpack_to_agent(message, agent.id, agent.machine.client, speaker)
+                relays = self.members.get(speaker) is False
+                told = unpack_to_agent(message, agent.id, agent.machine.client, speaker, relays)
                 self.node.deliver(agent, told)
                 return
             call = parse_call(message)

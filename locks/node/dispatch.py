@@ -194,11 +194,19 @@ class Dispatch:
         """Send a message to a lock server, or an agent, of another node."""
         if self.cluster is None:
             return  # an agent that has never been here: the simulator's
-        if isinstance(effect, ToAgent):
-            self.cluster.to_agent(effect.agent, effect.message)
-        else:
-            assert isinstance(sender, Agent)
-            self.cluster.to_server(effect.node, sender.id, effect.message)
+        cluster = self.cluster
+        steps: list[ToServer | ToAgent] = [effect]
+        if isinstance(sender, Server):
+            steps = steps if cluster.relaying.next_step(effect) else []
+        elif isinstance(effect, ToAgent):
+            steps = cluster.relaying.first_steps(sender, effect)
+        for step in steps:
+            if isinstance(step, ToAgent):
+                cluster.to_agent(step.agent, step.message)
+            else:
+                message: Any = step.message
+                speaker = sender.id if isinstance(sender, Agent) else message.agent
+                cluster.to_server(step.node, speaker, step.message)
 
     # --- The end of a turn ----------------------------------------------------------------------
 

@@ -17,9 +17,11 @@ from locks.core.messages import (
     OUTSIDE,
     Inquire,
     RaiseVersion,
+    Relay,
     Release,
     Remove,
     Request,
+    ServerEffect,
     ServerMessage,
     StandingElsewhere,
     Surrender,
@@ -28,6 +30,7 @@ from locks.core.messages import (
     Watch,
 )
 from locks.core.server.machine import ServerMachine
+from locks.core.server.relays import Pair
 from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.lock_ids import shown
@@ -121,7 +124,7 @@ class Server(Door):
                 taken = any(related(i.lock_id, message.lock_id) for i in machine.lock_info())
             case Surrender() | Remove() | StandingElsewhere():
                 taken = not machine.empty
-            case Request() | Inquire() | RaiseVersion():
+            case Request() | Inquire() | RaiseVersion() | Relay():
                 taken = False
             case _:
                 assert_never(message)
@@ -161,6 +164,25 @@ class Server(Door):
         self.node.touched.append((self, step))
         self.history.append(step)
         self.machine.raise_to(version)
+
+    def peer_up(self, node: str, relays: bool) -> None:
+        """A node is connected; whether its lock server relays. In a turn."""
+        self._event(self.machine.peer_up, node, relays)
+
+    def peer_down(self, node: str) -> None:
+        """The connection with a node is lost; before its agents are taken out. In a turn."""
+        self._event(self.machine.peer_down, node)
+
+    def relay_again(self, pairs: tuple[Pair, ...]) -> None:
+        """A way is free over which agents have told each other something; in a turn."""
+        self._event(self.machine.relay_again, pairs)
+
+    def _event(self, event: Callable[..., list[ServerEffect]], *args: Any) -> None:
+        if not self._fenced:
+            step = (event, args)
+            self._touched.append((self, step))
+            self.history.append(step)
+            self.node.perform(self, event(*args))
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it; the lock table is as it was."""
@@ -227,7 +249,9 @@ class Server(Door):
         self.turn.post(self.node.watcher_down, watcher)
 
 
-_OfAgent = Request | Release | Surrender | Remove | StandingElsewhere | Inquire | RaiseVersion
+_OfAgent = (
+    Request | Release | Surrender | Remove | StandingElsewhere | Inquire | RaiseVersion | Relay
+)
 
 
 def listener(watcher: Any) -> Listener:

@@ -45,6 +45,7 @@ LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the
 TICK = bytes(4)
 LOOKS = 4  # after how many calls of `tick` that find nothing sent one is sent
 BYTES = "bytes"
+LITTLE = 65536  # bytes that wait to be sent: hardly anything
 _BYTES = (BYTES,)
 
 
@@ -133,6 +134,7 @@ class Link:
         tick_due: When it is to tick next.
         silent: How many checks in a row have found that nothing had arrived.
         quiet: How many calls of `tick` have found that nothing had been sent.
+        on_drained: Called once, in a turn of its own, when hardly anything waits to be sent any more.
     """
 
     __slots__ = (
@@ -160,6 +162,7 @@ class Link:
         "_writer",
         "address",
         "closed",
+        "on_drained",
         "peer",
         "quiet",
         "silent",
@@ -195,6 +198,7 @@ class Link:
         self.tick_due = 0.0
         self.silent = 0
         self.quiet = 0
+        self.on_drained: Callable[[], object] | None = None
         self._socket = sock
         self._hub = hub
         self._turn = turn
@@ -232,6 +236,11 @@ class Link:
                 self._waits_to_flush = True
                 self._unsent.append(self)
 
+    @property
+    def waiting(self) -> int:
+        """How many bytes wait to be sent."""
+        return len(self._out) + len(self._raw)
+
     def tick(self) -> None:
         """Send an empty frame, if nothing was sent since the call `LOOKS` calls ago."""
         self.quiet += 1
@@ -261,6 +270,9 @@ class Link:
             elif waiting and not self._blocked:
                 self._blocked = True
                 run_in_hub(self._hub, self._await_writable)
+            if self.on_drained is not None and len(waiting) <= LITTLE:
+                self._turn.post(self.on_drained)
+                self.on_drained = None
         self._waits_to_flush = False
 
     def _cut_sent(self, waiting: bytearray) -> None:

@@ -29,7 +29,14 @@ from typing import Any
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from locks.core.agent.machine import AgentMachine
-from locks.core.messages import AgentEffect, AgentMessage, ServerMessage, ToAgent, ToWatcher
+from locks.core.messages import (
+    AgentEffect,
+    AgentMessage,
+    ServerMessage,
+    ToAgent,
+    ToServer,
+    ToWatcher,
+)
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError, assert_never
 from locks.model import AgentId, Deadlock, show
@@ -373,8 +380,9 @@ class Application:
                 self._plan(link)
 
     def _send_out(self, host: Host) -> None:
-        for mail in host.out:
-            self.send(*mail)
+        for sender, receiver, message in host.out:
+            assert not isinstance(message, ToAgent)  # there is one node
+            self.send(sender, receiver, message)
         host.out.clear()
 
     def _plan(self, link: Link) -> None:
@@ -433,6 +441,8 @@ class Application:
             match effect:
                 case ToAgent():
                     self.send(server.node, effect.agent, effect.message)
+                case ToServer():
+                    raise Violation(f"there is one node: {effect}")
                 case ToWatcher():
                     self._view(effect)
                 case _:

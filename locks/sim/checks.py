@@ -7,7 +7,7 @@ just these, so that the explorer can remember what it has checked.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from locks.core.messages import (
     AgentMessage,
@@ -19,6 +19,7 @@ from locks.core.messages import (
     Surrender,
     Surrendered,
     ToAgent,
+    ToServer,
     ToWatcher,
     Unwatch,
     Watch,
@@ -57,10 +58,10 @@ __all__ = [
     "granted",
     "is_deadlock",
     "keys",
+    "mail_of",
     "reached",
     "requester",
     "serve",
-    "to_agents",
 ]
 
 Granted = dict[tuple[int, int], Entry]
@@ -172,13 +173,15 @@ def requester(message: ServerMessage) -> AgentId | None:
     return None if isinstance(message, (Watch, Unwatch)) else message.agent
 
 
-def to_agents(effects: Iterable[ServerEffect]) -> list[ToAgent]:
-    """What a lock server wants done that nobody watches: it sends messages to agents."""
-    found = []
+def mail_of(node: str, effects: Iterable[ServerEffect]) -> list[tuple[str, str | AgentId, Any]]:
+    """What a lock server that nobody watches wants sent: from whom, to whom, and what."""
+    found: list[tuple[str, str | AgentId, Any]] = []
     for effect in effects:
         match effect:
             case ToAgent():
-                found.append(effect)
+                found.append((node, effect.agent, effect.message))
+            case ToServer():
+                found.append((node, effect.node, effect.message))
             case ToWatcher():
                 raise Violation(f"nobody watches: {effect}")
             case _:

@@ -5,7 +5,7 @@ A `ScriptedClient` knows nothing of the world around it: what is to be sent is p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Literal, NamedTuple
 
 from locks.core.agent.machine import AgentMachine
@@ -68,6 +68,7 @@ class ScriptedClient:
         clock: Says the creation time of its next agent; without it, agents of the same generation
             are in the order of their clients.
         rule: Which machine its agents are.
+        unlinked: The nodes with which its own is never connected.
         options: For its agents.
 
     Attributes:
@@ -89,13 +90,14 @@ class ScriptedClient:
         home: str | None = None,
         clock: Callable[[], int] | None = None,
         rule: Rule = OURS,
+        unlinked: Collection[str] = (),
         **options: Any,
     ) -> None:
         self.number = number
         self.script = script
         self.nodes = tuple(nodes)
         self.home = home or self.nodes[0]
-        self.alive = set(self.nodes)  # as its node sees them
+        self.alive = {node for node in self.nodes if node not in unlinked}  # as its node sees them
         self.clock = clock
         self.rule = rule
         self.options = options
@@ -174,6 +176,11 @@ class ScriptedClient:
         if not self.finished:
             self.host.node_up(node)
 
+    def peer(self, node: str, there: bool) -> None:
+        """Its node sees another one that has no lock server, or has lost it."""
+        if not self.finished:
+            (self.host.peer_up if there else self.host.peer_down)(node)
+
     def node_down(self, node: str) -> None:
         """Its node has lost another one."""
         self.alive.discard(node)
@@ -226,7 +233,7 @@ class ScriptedClient:
                 assert_never(step.kind)
 
     def _ask(self, step: Step, wait: int | None = None) -> None:
-        nodes = step.nodes or (self.home,)
+        nodes = step.nodes or (self.home if self.home in self.nodes else self.nodes[0],)
         self.host.perform(self.agent.ask(step.lock_id, step.mode, nodes, step.require, wait))
 
     def _await(self) -> None:

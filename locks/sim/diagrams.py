@@ -22,11 +22,12 @@ from locks.model import AgentId, Edge, show
 from locks.sim.checks import reached
 from locks.sim.client import SERIALS
 from locks.sim.events import Event
-from locks.sim.formatter import Formatter, listed, name_of
+from locks.sim.formatter import Formatter, name_of
 from locks.sim.host import Mail
 from locks.sim.network import Party
 from locks.sim.story import teller_for
 from locks.sim.trace import Post, agents_of, neighbours, nodes_of
+from locks.sim.words import listed
 
 __all__ = ["escape", "sequence_diagram", "wait_for_graph"]
 

@@ -15,6 +15,7 @@ from locks.core.messages import (
     Inquire,
     Knowledge,
     RaiseVersion,
+    Relay,
     Release,
     Released,
     Remove,
@@ -24,6 +25,7 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
     Surrendered,
+    Undelivered,
     Unwatch,
     VersionRaised,
     Watch,
@@ -44,8 +46,9 @@ from locks.model import (
 from locks.sim.client import SERIALS
 from locks.sim.host import Mail, Message
 from locks.sim.network import Party, home_of
+from locks.sim.words import capital, listed, ordinal, verb_for
 
-__all__ = ["Formatter", "News", "capital", "listed", "name_of"]
+__all__ = ["Formatter", "News", "name_of"]
 
 News = tuple[RequestRecord, RequestRecord | None]
 
@@ -162,18 +165,20 @@ class Formatter:
             here: The node that need not be named.
         """
         who = subject or self.name(record.agent)
-        waits = _verb("waits", who in ("I", "you"))
+        waits = verb_for("waits", who in ("I", "you"))
         where = "" if record.node == here else self.at(record.node)
         if record.state == "waiting":
             return f"{who} {waits} {self.wish(record.mode, record.lock_id)}{where}"
         if record.state == "granted":
             had = before is not None and before.state == "granted" and before.blocked
             more = f" and {waits}" if record.blocked else f" and no longer {waits}" if had else ""
-            has = _verb(self.has(record), who in ("I", "you"))
+            has = verb_for(self.has(record), who in ("I", "you"))
             return f"{who} {has} {show(record.lock_id)}{where}{more}"
         if before is not None and before.state == "waiting":
             return f"{who} no longer {waits} {self.wish(record.mode, record.lock_id)}{where}"
-        return f"{who} {_verb('has', who in ('I', 'you'))} let go of {show(record.lock_id)}{where}"
+        return (
+            f"{who} {verb_for('has', who in ('I', 'you'))} let go of {show(record.lock_id)}{where}"
+        )
 
     def arrow(self, edge: Edge) -> str:
         """An edge of the wait-for graph."""
@@ -200,7 +205,7 @@ class Formatter:
         for agent, clause in what.items():
             clauses.setdefault(clause, []).append(self.name(agent))
         return listed(
-            f"{listed(names)} {_verb(verb, len(names) > 1)} {lock}"
+            f"{listed(names)} {verb_for(verb, len(names) > 1)} {lock}"
             for (verb, lock), names in clauses.items()
         )
 
@@ -213,7 +218,7 @@ class Formatter:
         if not names:
             return ""
         if all(any(blocks(mine, other) for mine in own) for other in behind):
-            waits = _verb("waits", len({other.agent for other in behind}) > 1)
+            waits = verb_for("waits", len({other.agent for other in behind}) > 1)
             names += f", who {waits} for {self.name(record.agent)} anyway"
         return f"{self.name(record.agent)} stands ahead of {names}"
 
@@ -251,6 +256,15 @@ class Formatter:
                 return self._facts(sender, receiver, message.records, what)
             case RequestStates() | Knowledge():
                 return self._facts(sender, receiver, message.records)
+            case Relay():
+                told = message.message
+                if isinstance(told, Undelivered):
+                    return self.label(message.agent, message.to, told)
+                facts = self._facts(message.agent, message.to, told.records)
+                return f"for {self.name(message.to)}: {facts or 'I have forgotten'}"
+            case Undelivered():
+                what = "can be reached again" if message.again else "is not reached"
+                return f"{self.name(message.receiver)} {what}"
             case Released() | Inquire() | Watch() | Unwatch():
                 return ""
             case _:
@@ -276,6 +290,8 @@ class Formatter:
             case Request():
                 wish = self.wish(message.mode, message.lock_id)
                 yield f"{who} asks {wish}{where}{self._besides(message, len(same))}."
+            case Knowledge() if isinstance(sender, str):
+                yield f"{who} passes it on to {self._name(receiver)}."
             case Knowledge() if message.records:
                 facts = [self.fact(*news) for news in self.news(sender, receiver, message.records)]
                 yield f"{who} tells {self._name(receiver)} what it knows: {', '.join(facts)}."
@@ -321,10 +337,30 @@ class Formatter:
                     f"{who} {confirms} the fencing token {message.version} of "
                     f"{show(message.lock_id)}."
                 )
+            case Relay():
+                yield from self._relays(sender, receiver, message)
+            case Undelivered():
+                yield self._not_reached(who, sender == receiver, message)
             case Watch() | Unwatch():
                 pass  # it makes no difference to anybody else
             case _:
                 assert_never(message)
+
+    def _relays(self, sender: Party, relay: Party, message: Relay) -> Iterator[str]:
+        by = self._name(relay)
+        told = message.message
+        if isinstance(sender, str):
+            yield f"{self._name(sender)} passes it on to {by}."
+            return
+        for line in self._lines(message.agent, message.to, told, [(sender, message.to, told)]):
+            yield f"By way of {by}: {line}"
+
+    def _not_reached(self, who: str, itself: bool, message: Undelivered) -> str:
+        receiver = self.name(message.receiver)
+        if itself:
+            return f"{who} has no way to {receiver}."
+        can = "can be reached again" if message.again else "was perhaps not reached"
+        return f"{who} says that {receiver} {can}."
 
     def _tell_all(self, same: Sequence[Mail]) -> Iterator[str]:
         """A lock server tells agents the present state of requests."""
@@ -445,18 +481,7 @@ class Formatter:
 def name_of(agent: AgentId) -> str:
     """The name of a simulated client's agent."""
     generation, number = divmod(agent.serial, SERIALS)
-    return f"client {number}" + (f" ({_ordinal(generation + 1)} try)" if generation else "")
-
-
-def listed(words: Iterable[str]) -> str:
-    """Words as a list."""
-    *first, last = [*words] or [""]
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def capital(sentence: str) -> str:
-    """A sentence with a capital letter at its beginning."""
-    return sentence[:1].upper() + sentence[1:]
+    return f"client {number}" + (f" ({ordinal(generation + 1)} try)" if generation else "")
 
 
 def _kind(mail: Mail) -> tuple[object, ...]:
@@ -482,13 +507,3 @@ def _is_of(record: RequestRecord, message: Release) -> bool:
     return (record.agent, record.lock_id) == (message.agent, message.lock_id) and (
         message.mode in (None, record.mode)
     )
-
-
-def _verb(verb: str, plural: bool) -> str:
-    """A verb for one, or for several (or for "I" and "you")."""
-    return verb if not plural else "have" if verb == "has" else verb[:-1]
-
-
-def _ordinal(number: int) -> str:
-    last = 0 if number % 100 in (11, 12, 13) else number % 10
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"

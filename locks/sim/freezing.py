@@ -27,6 +27,7 @@ from typing import Any
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
+    Relay,
     Released,
     Remove,
     Request,
@@ -35,6 +36,7 @@ from locks.core.messages import (
     ServerMessage,
     Surrender,
     Surrendered,
+    Undelivered,
     VersionRaised,
 )
 from locks.core.server.machine import ServerMachine
@@ -52,13 +54,16 @@ DROPPED = {
     },
     "Host": {"out", "client"},
     "ClientWaits": {"_answered"},
+    "Reach": {"alive", "used"},  # the ledger's
+    "Relays": {"_has", "_of", "_counts"},  # what follows from others
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
     {
         *("_entries", "notified", "latest", "places", "told", "waiting", "open"),
-        *("_passed_on", "_sources", "_surrendering", "_unanswered", "_releasing"),
-        *("_unacknowledged", "_used", "_standings", "had", "tokens", "asked", "reached"),
+        *("_passed_on", "sources", "_surrendering", "_unanswered", "_releasing"),
+        *("_unacknowledged", "used", "_standings", "had", "tokens", "asked", "reached"),
+        *("_barred", "_asked", "unsaid", "peers", "passed"),
     }
 )
 SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
@@ -146,8 +151,8 @@ class Labels:
             machine.table.last_place = self.places.get(message.lock_id[0], self.first)
 
     def end(
-        self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage]
-    ) -> list[AgentMessage]:
+        self, machine: ServerMachine, message: ServerMessage, sent: list[AgentMessage | Relay]
+    ) -> list[AgentMessage | Relay]:
         """After a step: rename what is new, in the server and in what it sends."""
         table = machine.table
         if isinstance(message, PLACING):
@@ -172,7 +177,7 @@ class Labels:
         return [self._renamed(one, names) for one in sent]
 
     def _names(
-        self, machine: ServerMachine, entries: list[Entry], sent: list[AgentMessage]
+        self, machine: ServerMachine, entries: list[Entry], sent: list[AgentMessage | Relay]
     ) -> dict[int, int]:
         """New names for the versions that are new."""
         new: dict[AgentId, set[int]] = {}
@@ -185,7 +190,7 @@ class Labels:
         for owner in machine.table.owners.values():
             note(owner.id, owner.turned)
         for one in sent:
-            for record in () if isinstance(one, VersionRaised) else one.records:
+            for record in _records(one):
                 note(record.agent, record.number, record.since, record.version)
         names: dict[int, int] = {}
         for agent, versions in new.items():
@@ -202,11 +207,12 @@ class Labels:
         if entry.notified:
             entry.notified = {owner: names.get(v, v) for owner, v in entry.notified.items()}
 
-    def _renamed(self, sent: AgentMessage, names: dict[int, int]) -> AgentMessage:
-        if isinstance(sent, VersionRaised):  # where clients want tokens, nothing is renamed
-            return sent
-        records = tuple(self._record(record, names) for record in sent.records)
+    def _renamed(self, sent: AgentMessage | Relay, names: dict[int, int]) -> AgentMessage | Relay:
+        records = tuple(self._record(record, names) for record in _records(sent))
         match sent:
+            # Where clients want tokens, nothing is renamed; what is relayed has its names.
+            case VersionRaised() | Undelivered() | Relay():
+                return sent
             case Surrendered():
                 return sent._replace(records=records, version=LATER)
             case RequestStates() | Released() | Resolved() | Knowledge():
@@ -220,3 +226,7 @@ class Labels:
             since=names.get(record.since, record.since),
             version=names.get(record.version, record.version),
         )
+
+
+def _records(message: AgentMessage | Relay) -> tuple[RequestRecord, ...]:
+    return () if isinstance(message, (VersionRaised, Undelivered, Relay)) else message.records

@@ -37,9 +37,10 @@ from locks.model import (
 )
 from locks.sim.network import Party
 
-__all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Violation", "needed"]
+__all__ = ["ClientEffect", "Had", "Host", "Mail", "Message", "Outgoing", "Violation", "needed"]
 
 Message = ServerMessage | AgentMessage
+Outgoing = Message | ToAgent  # of which the world finds the way to another agent
 Mail = tuple[Party, Party, Message]
 ClientEffect = AnswerWait | Lost | Notify | Ended  # what an agent wants done, but for messages
 
@@ -81,7 +82,7 @@ class Host:
     def __init__(self, machine: AgentMachine, client: Callable[[Host, ClientEffect], None]) -> None:
         self.agent = machine
         self.client = client
-        self.out: list[Mail] = []
+        self.out: list[tuple[Party, Party, Outgoing]] = []
         self.told: dict[tuple[str, LockId], Mode] = {}
         self.had: dict[LockId, Had] = {}
         self.lost: set[LockId] = set()
@@ -105,6 +106,14 @@ class Host:
     def node_up(self, node: str) -> None:
         """The agent's node sees another one again."""
         self.perform(self.agent.node_up(node))
+
+    def peer_up(self, node: str) -> None:
+        """The agent's node sees one again that has no lock server."""
+        self.perform(self.agent.peer_up(node))
+
+    def peer_down(self, node: str) -> None:
+        """The agent's node has lost one that has no lock server."""
+        self.perform(self.agent.peer_down(node))
 
     def node_down(self, node: str) -> None:
         """The agent's node has lost another one, and with it what was locked there.
@@ -142,7 +151,9 @@ class Host:
                     self._gives_up(effect.message)
                 self.out.append((sender, effect.node, effect.message))
             elif isinstance(effect, ToAgent):
-                self.out.append((sender, effect.agent, effect.message))
+                near = effect.agent.node in (sender.node, *self.agent.study.alive)
+                message = effect.message if near else effect
+                self.out.append((sender, effect.agent, message))
             else:
                 self.client(self, effect)
 

@@ -16,7 +16,7 @@ on: messages keep their order, and where one is lost the connection is, which bo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Literal
 
 from locks.errors import assert_never
@@ -52,11 +52,12 @@ class Network:
     """Messages on their way, and who sees whom.
 
     Args:
-        nodes: The nodes, all of them connected.
+        nodes: The nodes, all of them connected but for some pairs.
+        never: The pairs that are never connected.
 
     Attributes:
         links: What is on its way from one party to another: when it was sent, and the message.
-        seen: How a node sees its connection to another one.
+        seen: How a node sees its connection to another one, if they are ever connected.
         crashed: The nodes that do not run.
         apart: Pairs of nodes that can't be connected at present.
         steady: Whether all nodes see each other.
@@ -65,11 +66,14 @@ class Network:
         lost: How many of them were lost.
     """
 
-    def __init__(self, nodes: Iterable[str]) -> None:
+    def __init__(self, nodes: Iterable[str], never: Collection[frozenset[str]] = ()) -> None:
         self.nodes = tuple(nodes)
         self.links: dict[Link, deque[tuple[int, float, Any]]] = {}
         self.seen: dict[Pair, Seen] = {
-            (a, b): "up" for a in self.nodes for b in self.nodes if a != b
+            (a, b): "up"
+            for a in self.nodes
+            for b in self.nodes
+            if a != b and frozenset((a, b)) not in never
         }
         self.crashed: set[str] = set()
         self.apart: set[frozenset[str]] = set()
@@ -84,7 +88,7 @@ class Network:
         """Put a message on its way, unless its sender's connection is not up."""
         a, b = home_of(sender), home_of(receiver)
         self.sent += 1
-        if a != b and self.seen[a, b] != "up":
+        if a != b and self.seen.get((a, b)) != "up":
             self.lost += 1
             return
         queue = self.links.get((sender, receiver))
@@ -105,7 +109,11 @@ class Network:
     def may_arrive(self, link: Link) -> bool:
         """Whether the receiver's node takes in what is on a link."""
         a, b = home_of(link[0]), home_of(link[1])
-        return a == b or self.seen[b, a] in ("up", "breaking")
+        return a == b or self.is_connected(b, a)
+
+    def is_connected(self, me: str, other: str) -> bool:
+        """Whether a node takes itself to be connected with another one."""
+        return self.seen.get((me, other)) in ("up", "breaking")
 
     def take(self, link: Link) -> Any:
         """Take the first message off a link."""
@@ -195,7 +203,7 @@ class Network:
         self.crashed.add(node)
         self.steady = False
         for other in self.nodes:
-            if other != node:
+            if (node, other) in self.seen:
                 self._lose(other, node)
                 self._break(other, node)
         for link in [link for link in self.links if home_of(link[1]) == node]:
@@ -210,7 +218,7 @@ class Network:
 
         It doesn't from when the connection is gone as that node sees it; the clients notice later.
         """
-        return node == home or self.seen[node, home] == "up"
+        return node == home or self.seen.get((node, home)) == "up"
 
     @property
     def whole(self) -> bool:

@@ -29,6 +29,7 @@ class Outages:
         self._states: list[Any] = []
         self._numbers: dict[Any, int] = {}
         self._scratch = World([], list(world.servers))
+        self._scratch.network.nodes = world.network.nodes
 
     def number(self, network: Network, *left: int) -> int:
         """The number of a state, with how many cuts, crashes and restarts are left or were."""

@@ -79,6 +79,7 @@ class Plan(NamedTuple):
 
     def world(self, trace: bool = False) -> World:
         """The world, ready to run."""
+        flags: dict[str, Any] = dict.fromkeys(self.options, True)
         return World(
             self.scripts,
             self.nodes,

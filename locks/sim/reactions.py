@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from locks.core.messages import ServerMessage
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId
-from locks.sim.checks import check_done, check_rule, serve, to_agents
+from locks.sim.checks import check_done, check_rule, mail_of, serve
 from locks.sim.client import SERIALS, ScriptedClient
 from locks.sim.freezing import SINGLE, UNORDERED, Labels, freeze
 from locks.sim.network import Link, Party
@@ -62,6 +62,7 @@ class Reactions:
         self.rename = rename
         self.fused = fused
         self.names = list(world.servers)
+        self.nodes = list(world.network.nodes)
         self.servers = len(self.names)
         self.unordered = SINGLE if self.servers == 1 else UNORDERED
         # For each state of a party:
@@ -94,7 +95,7 @@ class Reactions:
             return found
         party = pickle.loads(self.kept[old])
         if isinstance(party, ServerMachine):
-            found = self._serve(party, self.messages[what])
+            found = self._peer(party, what) if what < 0 else self._serve(party, self.messages[what])
         else:
             found = self._act(party, old, what, settle)
         self.reactions[old, what, settle] = found
@@ -105,15 +106,28 @@ class Reactions:
             server.labels.begin(server, message)  # type: ignore[attr-defined]
         served = serve(server, message)
         check_rule(server, served.before)
-        effects = to_agents(served.effects)
-        sent = [effect.message for effect in effects]
+        mail = mail_of(server.node, served.effects)
+        sent = [each for _, _, each in mail]
         if self.rename:
             sent = server.labels.end(server, message, sent)  # type: ignore[attr-defined]
-        mail = [
-            (self.link(server.node, effect.agent), self.message(each))
-            for effect, each in zip(effects, sent, strict=True)
+        numbers = [
+            (self.link(server.node, receiver), self.message(each))
+            for (_, receiver, _), each in zip(mail, sent, strict=True)
         ]
-        return Reaction(self.party(server, False), tuple(mail), served.resolved is not None, False)
+        done = served.resolved is not None
+        return Reaction(self.party(server, False), tuple(numbers), done, False)
+
+    def _peer(self, server: ServerMachine, what: int) -> Reaction:
+        """A lock server's node notices that another one is there, or gone."""
+        node, there = self._noticed_node(what)
+        effects = server.peer_up(node, node in self.names) if there else server.peer_down(node)
+        mail = mail_of(server.node, effects)
+        sent = tuple((self.link(s, r), self.message(m)) for s, r, m in mail)
+        return Reaction(self.party(server, False), sent, False, False)
+
+    def _noticed_node(self, what: int) -> tuple[str, bool]:
+        node, there = divmod(NODES - what, 2)
+        return self.nodes[node], bool(there)
 
     def _act(self, client: ScriptedClient, old: int, what: int, settle: bool) -> Reaction:
         unsettled = self.unsettled[old] and what != SETTLE
@@ -122,8 +136,11 @@ class Reactions:
             client.host.receive(self.messages[what])
             unsettled = unsettled or client.agent.unsettled
         elif what <= NODES:
-            node, there = divmod(NODES - what, 2)
-            (client.node_up if there else client.node_down)(self.names[node])
+            node, there = self._noticed_node(what)
+            if node not in self.names:
+                client.peer(node, there)
+            else:
+                (client.node_up if there else client.node_down)(node)
             unsettled = unsettled or client.agent.unsettled
         elif what == DIE:
             client.die(self.world.mortal[client.number])

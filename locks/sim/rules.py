@@ -336,7 +336,7 @@ class _SilentResolver(Resolver):
 
     def begin(self) -> None:
         if self._graph is None:
-            self._sources.clear()
+            self._reach.sources.clear()
         super().begin()
 
 

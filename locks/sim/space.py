@@ -30,7 +30,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from locks.core.messages import Remove
+from locks.core.messages import Remove, ToAgent
 from locks.errors import assert_never
 from locks.model import AgentId
 from locks.sim.checks import (
@@ -46,6 +46,7 @@ from locks.sim.events import FAULTS, Choice
 from locks.sim.network import Change, Network, Pair
 from locks.sim.outages import Outages
 from locks.sim.reactions import DIE, KINDS, NODES, VANISH, Reactions
+from locks.sim.topology import route
 from locks.sim.world import World
 
 __all__ = ["Space", "State", "Transition"]
@@ -116,6 +117,8 @@ class Space(Reactions):
         self.outages = Outages(world, reduce)
         self.fine: set[tuple[int, int, int]] = set()
         self.judged: dict[Any, tuple[int, int, int]] = {}
+        self.ways: dict[tuple[int, int, int], tuple[int, int]] = {}
+        self.relays = len(world.network.seen) < len(self.nodes) * (len(self.nodes) - 1)
 
     def start(self) -> State:
         """The state in which the world is."""
@@ -247,7 +250,9 @@ class Space(Reactions):
         servers, coming = self.servers, there.coming
         active = [n for n in there.busy if n != me]
         if me < servers:  # agents may ask it; if they can be other agents then, on another link
-            asking = [n for n in (*active, *there.woken) if n >= servers] if active else []
+            others = (*active, *there.woken) if active else ()
+            # Where some nodes are never connected, other lock servers may, too: to relay.
+            asking = [n for n in others if n >= servers or (self.relays and n != me)]
             return not self.reborn and all(n in coming[me] for n in asking)
         if self.refs[parties[me]] in there.spoken_of:  # any party may tell it something
             if self.reborn and any(n >= servers for n in active):
@@ -319,6 +324,8 @@ class Space(Reactions):
         message: int,
         network: int,
     ) -> None:
+        if isinstance(self.messages[message], ToAgent):
+            link, message = self._way(link, message, network)
         to = self.link_to[link]
         if to >= self.servers and self.refs[parties[to]] != self.links[link][1]:
             return
@@ -329,6 +336,17 @@ class Space(Reactions):
             if not net.links.pop((sender, receiver), None):
                 return
         queues[link] = (*queues.get(link, ()), message)
+
+    def _way(self, link: int, message: int, network: int) -> tuple[int, int]:
+        """The link and the message by which an agent reaches another one."""
+        key = (link, message, network)
+        found = self.ways.get(key)
+        if found is None:
+            sender: Any = self.links[link][0]
+            net = self.outages.at(network).network
+            mail = route(net, self.names, sender, self.messages[message])
+            found = self.ways[key] = (self.link(*mail[:2]), self.message(mail[2]))
+        return found
 
     def _after_change(self, state: State, change: Change) -> State:
         """What concerns the network: nodes and connections."""
@@ -346,12 +364,14 @@ class Space(Reactions):
             case ("crash", node):
                 world.crashes -= 1
                 events = [(each, VANISH) for each in self._clients_at(node, parties)]
-                new[self.names.index(node)] = self.party(None, False)
+                if node in self.names:
+                    new[self.names.index(node)] = self.party(None, False)
             case ("restart", node):
                 world.restarts += 1
-                server_machine = world.rule.server(node, world.restarts << 32)
-                self.label(server_machine, world.restarts)
-                new[self.names.index(node)] = self.party(server_machine, False)
+                if node in self.names:
+                    server_machine = world.rule.server(node, world.restarts << 32)
+                    self.label(server_machine, world.restarts)
+                    new[self.names.index(node)] = self.party(server_machine, False)
             case ("cut", _):
                 world.cuts -= 1
             case ("connect" | "mend", _):
@@ -381,10 +401,13 @@ class Space(Reactions):
     ) -> list[tuple[int, int]]:
         """What happens to the parties of a node that has noticed that another one is there, or gone."""
         me, other = pair
-        code = NODES - 2 * self.names.index(other) - there
+        code = NODES - 2 * self.nodes.index(other) - there
         events = [(each, code) for each in self._clients_at(me, parties)]
+        if me not in self.names:
+            return events
         server = self.names.index(me)
-        if there and not self.rename:
+        events.append((server, code))
+        if there and other in self.names and not self.rename:
             new[server] = self._raised(new[server], new[self.names.index(other)])
         if not there:
             owners = self.live[parties[server]].table.owners

@@ -32,13 +32,14 @@ from locks.errors import assert_never
 from locks.model import AgentId, Edge, Require, show
 from locks.sim.client import SERIALS
 from locks.sim.events import Event
-from locks.sim.formatter import Formatter, capital, listed
+from locks.sim.formatter import Formatter
 from locks.sim.host import Message, Violation
 from locks.sim.network import Link, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import finish
 from locks.sim.script import Step
 from locks.sim.trace import Post, agents_of, neighbours, nodes_of
+from locks.sim.words import capital, listed
 from locks.sim.world import World
 
 __all__ = ["Unfinished", "act", "tell", "teller_for"]

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from locks.core.agent.wait_graph import Exploration
-from locks.core.messages import Remove, ServerMessage, Surrender
+from locks.core.messages import Remove, ServerMessage, Surrender, ToAgent
 from locks.core.server.machine import ServerMachine
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId
+from locks.sim.by_hand import ByHand
 from locks.sim.checks import (
     check_clean,
     check_done,
@@ -28,16 +29,17 @@ from locks.sim.checks import (
     excused,
     is_deadlock,
     keys,
+    mail_of,
     requester,
     serve,
-    to_agents,
 )
-from locks.sim.client import SERIALS, Fate, ScriptedClient
+from locks.sim.client import Fate, ScriptedClient
 from locks.sim.events import Act, Choice, Event
 from locks.sim.host import Host, Mail, Message, Violation
 from locks.sim.network import Change, Link, Network, Pair, Party
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Step, script
+from locks.sim.topology import cut_off, never_linked, route
 
 __all__ = ["Faults", "World"]
 
@@ -63,16 +65,18 @@ class Faults(NamedTuple):
 NO_FAULTS = Faults()
 
 
-class World:
+class World(ByHand):
     """Lock servers, clients, and messages on their way.
 
     Args:
         scripts: One for each client: as text, or steps.
         nodes: The nodes, each with a lock server.
         faults: What may go wrong.
-        homes: Where the clients live, in turn; all on the first node by default.
+        homes: Where the clients live, in turn; all on the first node by default. Those that are not
+            among the nodes are client nodes, without a lock server: they are connected with the nodes alone.
         rule: Which machines it is made of.
         trace: Keep an `Event` for each thing that happens in `events`.
+        unlinked: Pairs of nodes that are never connected.
         options: For the agents.
 
     Attributes:
@@ -82,6 +86,7 @@ class World:
         outdated: Those that were, but with an edge in their report that was not there (any more).
         tokens: How many fencing tokens clients have got.
         losses: How often clients were told that they have lost locks.
+        names: The nodes with lock servers, whether they run or not.
     """
 
     def __init__(
@@ -92,14 +97,21 @@ class World:
         homes: Sequence[str] = (),
         rule: Rule = OURS,
         trace: bool = False,
+        unlinked: Iterable[Pair] = (),
         **options: Any,
     ) -> None:
-        self.network = Network(nodes)
+        homes = homes or nodes[:1]
+        never = never_linked(nodes, homes, unlinked)
+        self.network = Network(dict.fromkeys((*nodes, *homes)), never)
         self.rule = rule
         self.faults = faults
         self.mortal: dict[int, Fate] = dict(faults.mortal)
         self.cuts, self.crashes = faults.cuts, faults.crashes
+        self.names = tuple(nodes)
         self.servers = {node: rule.server(node) for node in nodes}
+        for node, other in self.network.seen:
+            if node in self.servers:
+                self.servers[node].peer_up(other, other in self.servers)
         self.restarts = 0
         self.hosts: dict[AgentId, tuple[Host, ScriptedClient]] = {}
         self.unsettled: dict[int, None] = {}
@@ -117,7 +129,6 @@ class World:
         self._lost: list[tuple[int, tuple[LockId, ...]]] = []
         self._token: tuple[LockId, int] | None = None
         self._checked: dict[int, Any] = {}  # what clients were told, as it was checked last
-        homes = homes or nodes[:1]
         self.clients = [
             ScriptedClient(
                 number,
@@ -126,6 +137,12 @@ class World:
                 homes[(number - 1) % len(homes)],
                 self._tick,
                 rule,
+                [
+                    node
+                    for pair in never
+                    if homes[(number - 1) % len(homes)] in pair
+                    for node in pair
+                ],
                 **options,
             )
             for number, steps in enumerate(scripts, 1)
@@ -265,10 +282,14 @@ class World:
     def _send_out(self, client: ScriptedClient) -> None:
         """Send what its agent wants sent."""
         out = client.host.out
-        for mail in out:
-            if self.before_surrender is None and isinstance(mail[2], Surrender):
+        for sender, receiver, message in out:
+            if self.before_surrender is None and isinstance(message, Surrender):
                 self.before_surrender = self.sent.copy()
-            self._send(*mail)
+            if isinstance(message, ToAgent):
+                assert isinstance(sender, AgentId)
+                self._send(*route(self.network, self.names, sender, message))
+            else:
+                self._send(sender, receiver, message)
         out.clear()
 
     def _drop_agents(self, client: ScriptedClient) -> None:
@@ -298,8 +319,8 @@ class World:
         check_rule(server, served.before)
         new = served.after.keys() - served.before.keys()
         self._check_tokens(server.node, {since for _, since in new})
-        for effect in to_agents(served.effects):
-            self._send(server.node, effect.agent, effect.message)
+        for mail in mail_of(server.node, served.effects):
+            self._send(*mail)
         report = served.resolved
         if report is not None:
             check_report(report)
@@ -315,7 +336,8 @@ class World:
                 self._check_told(client, server)
 
     def _send(self, sender: Party, receiver: Party, message: Message) -> None:
-        self.sent[type(message).__name__] += 1
+        if sender != receiver:  # if there is no way, an agent is told that at once
+            self.sent[type(message).__name__] += 1
         if self.events is not None:
             self._mail.append((sender, receiver, message))
         if isinstance(receiver, str) or receiver in self.hosts:
@@ -329,20 +351,31 @@ class World:
         there = self.network.notice(pair)
         for client in self.clients:
             if client.home == me and not client.finished:
-                if there:
+                if other not in self.names:
+                    client.peer(other, there)
+                elif there:
                     client.node_up(other)
                 else:
                     client.node_down(other)
                 if client.agent.unsettled:
                     self.unsettled[client.number] = None
                 self._after(client)
-        server = self.servers[me]
-        if there:
+        server = self.servers.get(me)
+        if server is not None:
+            self._notice_peer(server, other, there)
+        self._note(("notice", pair), me, there=there)
+
+    def _notice_peer(self, server: ServerMachine, other: str, there: bool) -> None:
+        """A lock server's node notices that another one is gone, or there."""
+        relays = other in self.names
+        if there and relays:
             server.raise_to(self.servers[other].version)
-        else:
+        effects = server.peer_up(other, relays) if there else server.peer_down(other)
+        for mail in mail_of(server.node, effects):
+            self._send(*mail)
+        if not there:
             for agent in [agent for agent in server.table.owners if agent.node == other]:
                 self._serve(server, Remove(agent))
-        self._note(("notice", pair), me, there=there)
 
     def _change(self, change: Change) -> None:
         """A connection or a node breaks, or is mended."""
@@ -354,61 +387,18 @@ class World:
                 self.cuts -= 1
             case ("crash", node):
                 self.crashes -= 1
-                del self.servers[node]
+                self.servers.pop(node, None)
                 for client in self.clients:
                     if client.home == node and not client.finished:
                         client.vanish()
                         self._after(client)
             case ("restart", node):
                 self.restarts += 1
-                self.servers[node] = self.rule.server(node, self.restarts << 32)
+                if node in self.names:
+                    self.servers[node] = self.rule.server(node, self.restarts << 32)
             case _:
                 assert_never(change)
         self._note(change)
-
-    # --- By hand
-
-    def step(self, *numbers: int) -> None:
-        """Let clients take their next steps."""
-        for number in numbers:
-            self.do(("step", number))
-
-    def deliver(self, *parties: int | str) -> None:
-        """Deliver messages, the oldest first, as long as there are any to these parties.
-
-        Without any parties, to all; agents look at what they know when all has arrived. Parties
-        are nodes, or numbers of clients.
-        """
-        while True:
-            links = [link for link in self.network.deliverable() if self._is_one(link[1], parties)]
-            settling = [n for n in self.unsettled if not parties or n in parties]
-            if links:
-                self.do(("deliver", self.network.oldest(links)))
-            elif settling:
-                self.do(("settle", settling[0]))
-            else:
-                return
-
-    def deliver_one(self, sender: int | str, receiver: int | str) -> None:
-        """Deliver the next message of one party to another; parties as for `deliver`."""
-        (link,) = self._between(sender, receiver)
-        self.do(("deliver", link))
-
-    def deliver_between(self, sender: int | str, receiver: int | str) -> None:
-        """Deliver all that is on its way from one party to another; parties as for `deliver`."""
-        while self._between(sender, receiver):
-            self.deliver_one(sender, receiver)
-
-    def _between(self, sender: int | str, receiver: int | str) -> list[Link]:
-        return [
-            link
-            for link in self.network.deliverable()
-            if self._is_one(link[0], (sender,)) and self._is_one(link[1], (receiver,))
-        ]
-
-    def _is_one(self, party: Party, parties: tuple[int | str, ...]) -> bool:
-        number = party if isinstance(party, str) else party.serial % SERIALS
-        return not parties or number in parties
 
     # --- What must always be true
 
@@ -434,12 +424,11 @@ class World:
         waiting = [client for client in self.clients if not client.finished]
         if not waiting:
             return
-        let_off = excused(self.edges(), self.live_hosts())
+        edges = self.edges()
+        let_off = excused(edges, self.live_hosts())
         stuck = [client for client in waiting if client.ref not in let_off]
-        homes = sorted({client.home for client in stuck})
-        seen = self.network.seen
-        if any(seen[a, b] != "up" for a in homes for b in homes if a != b):
-            return  # they can't tell each other what they know, until their nodes are connected
+        let_off = cut_off([client.ref for client in stuck], edges, self.network, self.servers)
+        stuck = [client for client in stuck if client.ref not in let_off]
         if stuck:
             numbers = [client.number for client in stuck]
             raise Violation("\n".join([f"stuck: clients {numbers}", *self.waits()]))

@@ -11,12 +11,14 @@ What arrives is data from another program: everything is checked before it is a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, get_args
 
 from locks.core.messages import (
     AgentMessage,
     RaiseVersion,
+    Relay,
+    Relayed,
     RequestStates,
     ServerMessage,
     StandingElsewhere,
@@ -75,6 +77,20 @@ def _by_number(unpack: Callable[[Any, Any], AgentId]) -> Form:
     return Form(lambda agent, _: agent.created, unpack, in_context=True)
 
 
+def _told_by(message: Any, context: Any) -> tuple[Any, ...]:
+    """The term of what an agent tells another one over a relay."""
+    _, form = _RELAYED[type(message)]
+    term: tuple[Any, ...] = form.pack(message)
+    return term
+
+
+def _to_told_by(term: Any, context: Any) -> Relayed:
+    if type(term) is not tuple or len(term) < 2 or type(term[1]) is not Atom:
+        raise BadMessage(f"{brief(term)} should be what an agent tells another one")
+    message: Relayed = _unpacker(_UNPACK_RELAYED, term)(term)
+    return message
+
+
 def _asked(term: Any) -> int:
     """A version that a lock server is asked to raise its own to."""
     return check_version(term, ASKED)
@@ -90,6 +106,7 @@ TO_SERVERS = FORMS.but(
         Deadlock: REPORT,
     }
 )
+RELAYS = FORMS.but({Relayed: Form(_told_by, _to_told_by, in_context=True)})  # for two receivers
 ANSWERED = FORMS.but({AgentId: _by_number(_receiver), Deadlock: REPORT})
 TO_AGENTS = FORMS.but(
     {
@@ -100,17 +117,20 @@ TO_AGENTS = FORMS.but(
 )
 
 
-def _of_all(union: Any, forms: Forms) -> dict[type[Any], tuple[str, Form]]:
-    """The tags and forms of all messages of a union."""
-    tags = {kind: TAGS.get(kind, tag_of(kind)) for kind in get_args(union)}
+def _of_all(kinds: Iterable[Any], forms: Forms) -> dict[type[Any], tuple[str, Form]]:
+    """The tags and forms of messages."""
+    tags = {kind: TAGS.get(kind, tag_of(kind)) for kind in kinds}
     return {kind: (tag, forms.message(kind, OURS, constant(tag))) for kind, tag in tags.items()}
 
 
-_SERVER_MESSAGES = _of_all(ServerMessage, TO_SERVERS)
-_AGENT_MESSAGES = _of_all(AgentMessage, TO_AGENTS)
+_SERVER_MESSAGES = _of_all(set(get_args(ServerMessage)) - {Relay}, TO_SERVERS)
+_SERVER_MESSAGES |= _of_all((Relay,), RELAYS)
+_AGENT_MESSAGES = _of_all(get_args(AgentMessage), TO_AGENTS)
+_RELAYED = _of_all(get_args(Relayed), FORMS)
 _PACK = {kind: form.pack for kind, (_, form) in (_SERVER_MESSAGES | _AGENT_MESSAGES).items()}
 _UNPACK_TO_SERVER = {tag: form.unpack for tag, form in _SERVER_MESSAGES.values()}
 _UNPACK_TO_AGENT = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}
+_UNPACK_RELAYED = {tag: form.unpack for tag, form in _RELAYED.values()}
 
 # --- A request that has just been granted: the most frequent message has a form of its own -------
 
@@ -175,7 +195,11 @@ def unpack_to_server(term: tuple[Any, ...], node: str) -> ServerMessage:
 
 
 def unpack_to_agent(
-    term: tuple[Any, ...], receiver: AgentId, client: str, speaker: str = ""
+    term: tuple[Any, ...],
+    receiver: AgentId,
+    client: str,
+    speaker: str = "",
+    relays: bool = False,
 ) -> AgentMessage:
     """The message to an agent that a term stands for.
 
@@ -184,6 +208,7 @@ def unpack_to_agent(
         receiver: The agent.
         client: The name of its client.
         speaker: The node that sent it: its lock server speaks for itself only, as do its agents.
+        relays: Whether its lock server may pass on what agents of others tell each other.
 
     Raises:
         BadMessage: It stands for none.
@@ -191,7 +216,8 @@ def unpack_to_agent(
     first = term[2] if len(term) > 2 else None
     node = first if type(first) is str else ""
     said_by = first.node if type(first) is Pid else first
-    if speaker and type(said_by) is str and said_by != speaker:
+    passed_on = relays and type(term[1]) is Atom and term[1].name in _UNPACK_RELAYED
+    if speaker and type(said_by) is str and said_by != speaker and not passed_on:
         raise BadMessage(f"{speaker} can't speak for {brief(said_by)}")
     unpack = _unpacker(_UNPACK_TO_AGENT, term)
     message: AgentMessage = unpack(term, Context(node, receiver, client))

@@ -36,7 +36,7 @@ from locks.otp import etf
 from locks.otp.reasons import reason_term
 from locks.otp.remote import raised, unraised
 from locks.otp.terms import Atom, Pid
-from locks.ranges import LONGEST_TEXT, PLACE_BITS
+from locks.ranges import LONGEST_TEXT, MOST_WAYS, PLACE_BITS
 from locks.wire import (
     pack,
     pack_about,
@@ -111,6 +111,13 @@ def to_servers(kind: str) -> dict[type[Any], Any]:
         messages.StandingElsewhere: messages.StandingElsewhere(OTHER, True, True),
         messages.Inquire: messages.Inquire(OTHER),
         messages.RaiseVersion: messages.RaiseVersion(OTHER, lock_id, NOW, NOW),
+        messages.Relay: messages.Relay(
+            OTHER,
+            ME,
+            tuple(f"{n}{THERE}"[:255] for n in range(MOST_WAYS)),
+            messages.Knowledge(OTHER, tuple(record(kind, n) for n in range(1, 4)), True),
+            THERE,
+        ),
         messages.Watch: messages.Watch(watcher, lock_id),
         messages.Unwatch: messages.Unwatch(watcher, lock_id),
     }
@@ -129,6 +136,7 @@ def to_agents(kind: str) -> dict[type[Any], Any]:
         messages.Surrendered: messages.Surrendered(THERE, surrender, True, records, NOW),
         messages.Resolved: messages.Resolved(report(kind), records),
         messages.Knowledge: messages.Knowledge(OTHER, records, True),
+        messages.Undelivered: messages.Undelivered(THERE, OTHER, True),
     }
 
 

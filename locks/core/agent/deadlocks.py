@@ -26,9 +26,10 @@ itself. When a node is lost, all begins anew in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from locks.core.agent.reach import Reach
 from locks.core.agent.wait_graph import Exploration, WaitGraph
 from locks.core.messages import (
     AgentEffect,
@@ -36,8 +37,8 @@ from locks.core.messages import (
     Knowledge,
     Surrender,
     Surrendered,
-    ToAgent,
     ToServer,
+    Undelivered,
 )
 from locks.core.parts import shown_cycle
 from locks.model import (
@@ -79,7 +80,7 @@ class Resolver:
         "_me",
         "_out",
         "_passed_on",
-        "_sources",
+        "_reach",
         "_surrendering",
         "unsettled",
     )
@@ -93,7 +94,12 @@ class Resolver:
         # What is given up by unanswered surrenders, by node: an id, or everything.
         self._surrendering: dict[str, list[LockId | None]] = {}
         self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # the versions, by receiver
-        self._sources: dict[AgentId, None] = {}
+        self._reach = Reach(me, out)
+
+    def attach(self, alive: Collection[str], used: Collection[str]) -> None:
+        """Keep an eye on the lock servers that are up, and on those where there are own requests."""
+        self._reach.alive = alive
+        self._reach.used = used
 
     @property
     def active(self) -> bool:
@@ -122,7 +128,7 @@ class Resolver:
     def acquaintances(self) -> set[AgentId]:
         """For study: the agents that it may tell something from now on, or tell others of."""
         known = self._graph.agents if self._graph is not None else ()
-        return {*self._passed_on, *self._sources, *known}
+        return {*self._passed_on, *self._reach.acquaintances, *known}
 
     @property
     def remains(self) -> list[str]:
@@ -142,14 +148,13 @@ class Resolver:
         if self._graph is not None:
             return
         self._graph = self.graph_class()
-        for source in self._sources:
-            self._out.append(ToAgent(source, Knowledge(self._me, (), forgot=True)))
-        self._sources.clear()
+        self._reach.say_forgot()
 
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
         if self._graph is not None:
             self._passed_on.clear()
+            self._reach.cease()
             self._graph = None
             self.unsettled = False
 
@@ -164,6 +169,7 @@ class Resolver:
         """Take in what a lock server or another agent knows of a request."""
         if self._graph is not None and self._graph.learn(record):
             self.unsettled = True
+            self._reach.learned(record, self._graph.nodes_of(record.agent))
 
     def gone(self, keys: Iterable[RequestKey]) -> None:
         """Own requests were taken out: the agent is in no circle over them any more."""
@@ -175,16 +181,30 @@ class Resolver:
 
     def learn_from(self, message: Knowledge) -> None:
         """Take in what another agent passes on; without waiting, nothing is of interest."""
+        sender = message.sender
         if message.records:
-            self._sources[message.sender] = None
+            known = self._graph.nodes_of(sender) if self._graph is not None else ()
+            told = {record.node for record in message.records if record.agent == sender}
+            self._reach.told_by(sender, {*known, *told})
         if self._graph is None:
             return
         if message.forgot:
-            self._passed_on.pop(message.sender, None)
+            self._passed_on.pop(sender, None)
             self.unsettled = True
         for record in message.records:
             if record.agent != self._me:
                 self.learn(record)
+
+    def undelivered(self, message: Undelivered) -> None:
+        """What was said to an agent is perhaps lost: say it again, another way if there is one."""
+        node, receiver, again = message
+        known = self._graph.nodes_of(receiver) if self._graph is not None else ()
+        self._reach.undelivered(node, receiver, again, known)
+        if self._graph is None:
+            self._reach.cease()
+        else:
+            self._passed_on.pop(receiver, None)
+            self.unsettled = True
 
     def look(self) -> Exploration | None:
         """What is found in what is known; nothing if the agent does not wait."""
@@ -201,6 +221,7 @@ class Resolver:
         if graph is None or not self.unsettled or self._surrendering:
             return
         self.unsettled = False
+        self._reach.say_unsaid()
         found = graph.explore(self._me)
         if found.closing:
             by_locks = [e for e in found.closing if not e.is_hold_up] or found.closing
@@ -251,13 +272,22 @@ class Resolver:
         requests), and what was sent to agents there may not have arrived.
         """
         self._surrendering.pop(node, None)
-        for source in [source for source in self._sources if source.node == node]:
-            del self._sources[source]
+        self._reach.down(node)
         self.forget(others)
         self.unsettled = self._graph is not None
 
     def node_up(self, node: str) -> None:
         """A node is there (again): its agents know nothing of what they were told meanwhile."""
+        self._reach.up()
+        self._tell_anew(node)
+
+    def peer_down(self, node: str) -> None:
+        """A node without a lock server is gone, and what was sent there may not have arrived."""
+        self._reach.down(node)
+        self._tell_anew(node)
+
+    def _tell_anew(self, node: str) -> None:
+        """Of what was passed on to agents of a node, nothing counts."""
         for agent in [agent for agent in self._passed_on if agent.node == node]:
             del self._passed_on[agent]
         self.unsettled = self._graph is not None
@@ -290,8 +320,8 @@ class Resolver:
 
     def _pass_on(self, target: AgentId, records: Iterable[RequestRecord]) -> None:
         """Send an agent those of the records that it was not sent yet, if there are any."""
+        assert self._graph is not None
         sent = self._passed_on.setdefault(target, {})
         new = tuple(r for r in records if r.agent != target and sent.get(r.key, -1) < r.version)
-        if new:
+        if new and self._reach.tell(target, Knowledge(self._me, new), self._graph.nodes_of(target)):
             sent.update({record.key: record.version for record in new})
-            self._out.append(ToAgent(target, Knowledge(self._me, new)))

@@ -66,6 +66,7 @@ class Ledger:
         needless: The lock requests that are held, and for which requests still wait elsewhere.
         hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
         seq: Number of the last lock request.
+        used: The nodes that are asked for anything, by the number of node requests.
     """
 
     __slots__ = (
@@ -77,13 +78,13 @@ class Ledger:
         "_standings",
         "_unacknowledged",
         "_unanswered",
-        "_used",
         "alive",
         "hidden",
         "needless",
         "open",
         "requests",
         "seq",
+        "used",
         "waiting",
     )
 
@@ -109,7 +110,7 @@ class Ledger:
         self._unacknowledged: dict[LockId, LockRequest] = {}
         self._unanswered: dict[tuple[str, LockId, Mode], None] = {}
         self._releasing: dict[tuple[str, LockId], int] = {}
-        self._used: dict[str, int] = {}  # the nodes that were asked, by the number of node requests
+        self.used: dict[str, int] = {}
         self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
 
     def check(self, objects: Iterable[Object], await_nodes: bool) -> None:
@@ -188,7 +189,7 @@ class Ledger:
 
     def end(self) -> None:
         """Forget and release everything."""
-        self._out += [ToServer(node, Remove(self._agent)) for node in self._used]
+        self._out += [ToServer(node, Remove(self._agent)) for node in self.used]
         for kept in (self.requests, self.open, self.needless, self.hidden, self._unacknowledged):
             kept.clear()
         self.waiting.clear()
@@ -295,23 +296,18 @@ class Ledger:
 
     def tell_standing(self) -> None:
         """Tell each lock server what the agent does at the others, where that has changed."""
-        if not self._standings and len(self._used) < 2:
+        if not self._standings and len(self.used) < 2:
             return
         waits = Counter(node for node, _ in self.waiting)
-        for node in self._used:
-            standing = (len(self._used) > 1, len(self.waiting) > waits[node])
+        for node in self.used:
+            standing = (len(self.used) > 1, len(self.waiting) > waits[node])
             if self._standings.get(node, (False, False)) != standing:
                 self._standings[node] = standing
                 self._out.append(ToServer(node, StandingElsewhere(self._agent, *standing)))
-        for node in self._standings.keys() - self._used.keys():
+        for node in self._standings.keys() - self.used.keys():
             del self._standings[node]
 
     # --- Questions ------------------------------------------------------------------------------
-
-    @property
-    def nodes(self) -> list[str]:
-        """The nodes that are asked for anything."""
-        return list(self._used)
 
     @property
     def idle(self) -> bool:
@@ -400,7 +396,7 @@ class Ledger:
         if node in self.alive and (node, request.lock_id) not in self._releasing:
             self._use(node_request, request.mode)
             self._unanswered[node, request.lock_id, request.mode] = None
-            elsewhere = several or len(self._used) > 1
+            elsewhere = several or len(self.used) > 1
             waits = elsewhere and any(key[0] != node for key in self.waiting)
             if elsewhere or node in self._standings:
                 self._standings[node] = (elsewhere, waits)
@@ -434,15 +430,15 @@ class Ledger:
     def _use(self, node_request: NodeRequest, mode: Mode) -> None:
         """A node request is asked for in this mode."""
         if node_request.asked is None:
-            self._used[node_request.node] = self._used.get(node_request.node, 0) + 1
+            self.used[node_request.node] = self.used.get(node_request.node, 0) + 1
         node_request.asked = mode
 
     def _unused(self, node_request: NodeRequest) -> None:
         """A node request is no more."""
         if node_request.asked is not None:
-            self._used[node_request.node] -= 1
-            if not self._used[node_request.node]:
-                del self._used[node_request.node]
+            self.used[node_request.node] -= 1
+            if not self.used[node_request.node]:
+                del self.used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
         """Give up waiting for what is not needed: no agent should yield for it.

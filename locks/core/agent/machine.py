@@ -4,7 +4,7 @@ An agent asks lock servers for the locks that its client wants, tells the client
 and finds and resolves deadlocks together with the agents that it meets. Each method is an event
 and returns what is to be done; a call that is refused raises before anything is changed. It knows
 no clock, no actor and no network. `ledger` keeps what the client wants and what was asked for it,
-`deadlocks` what it does about deadlocks, `fencing` how it gets fencing tokens, `hold_ups` what else a wait means.
+`deadlocks` what it does about deadlocks, `among_nodes` what other nodes mean to it, `fencing` how it gets fencing tokens, `hold_ups` what else a wait means.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import ClassVar
 
+from locks.core.agent.among_nodes import AmongNodes
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.flags import Flag, check_flag
@@ -19,7 +20,6 @@ from locks.core.agent.hold_ups import HoldUps, OneOfSeveral
 from locks.core.agent.ledger import Ledger, Object
 from locks.core.agent.requests import (
     ClientWaits,
-    LockRequest,
     has_ended,
     locks_lost,
 )
@@ -32,13 +32,13 @@ from locks.core.messages import (
     AnswerWait,
     Ended,
     Knowledge,
-    Lost,
     Notify,
     Released,
     RequestStates,
     Resolved,
     Surrender,
     Surrendered,
+    Undelivered,
     VersionRaised,
 )
 from locks.errors import (
@@ -67,7 +67,7 @@ __all__ = ["AgentMachine", "Flag", "Object"]
 REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
-class AgentMachine(OneOfSeveral):
+class AgentMachine(OneOfSeveral, AmongNodes):
     """One transaction's agent.
 
     Args:
@@ -130,6 +130,7 @@ class AgentMachine(OneOfSeveral):
         self._last_status: Status = "no_locks"
         self._resolver = self.resolver_class(agent, self._out)
         self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
+        self._resolver.attach(self._ledger.alive, self._ledger.used)
         self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
         self._hold_ups: HoldUps | None = None  # most clients have one transaction
 
@@ -266,36 +267,10 @@ class AgentMachine(OneOfSeveral):
                 self._ledger.released(message)
             elif isinstance(message, VersionRaised):
                 self._tokens.raised(message)
+            elif isinstance(message, Undelivered):
+                self._resolver.undelivered(message)
             else:
                 assert_never(message)
-        return self._conclude()
-
-    def node_up(self, node: str) -> list[AgentEffect]:
-        """The lock server of a node is there (again)."""
-        if self.ended is None and node not in self._ledger.alive:
-            if self.monitor_nodes:
-                self._out.append(Notify(Notification(self.id, "nodeup", node)))
-            self._resolver.node_up(node)
-            self._ledger.node_up(node)
-        return self._conclude()
-
-    def node_down(self, node: str) -> list[AgentEffect]:
-        """The lock server of a node is gone, and with it all that it had granted.
-
-        What the client was told it has, and is granted on too few nodes now, is `Lost`, before
-        anything else is said. Then what can't be granted any more ends the transaction, unless
-        nodes are awaited.
-        """
-        if self.ended is None and node in self._ledger.alive:
-            lost = self._ledger.node_down(node)
-            missing = None if self.await_nodes else self._ledger.unservable()
-            if lost:
-                self._lose(lost, missing is not None and missing.lost is not None)
-            if self.monitor_nodes:
-                self._out.append(Notify(Notification(self.id, "nodedown", node)))
-            self._resolver.node_down(node, self._ledger.nodes)
-            if missing is not None:
-                return self.end(self._ledger.ending(missing))
         return self._conclude()
 
     def settle(self) -> list[AgentEffect]:
@@ -437,7 +412,7 @@ class AgentMachine(OneOfSeveral):
         """A deadlock is resolved; the lock server that did so says by itself what still matters."""
         self.deadlocks.append(report)
         del self.deadlocks[:-REPORTS]
-        self._resolver.forget(node for node in self._ledger.nodes if node != report.server)
+        self._resolver.forget(node for node in self._ledger.used if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
         if not self._resolver.expects(message):
@@ -454,14 +429,6 @@ class AgentMachine(OneOfSeveral):
             self._out += self.end(DeadlockAborted(text, deadlock=report))
 
     # --- Telling the client ---------------------------------------------------------------------
-
-    def _lose(self, lost: list[LockRequest], ends: bool) -> None:
-        """Tell the client of locks that are lost."""
-        error = locks_lost(self.id, lost, ends)
-        first: list[AgentEffect] = [Lost(error.lock_ids, error)]
-        if self.notify:
-            first.append(Notify(Notification(self.id, "lost", error.lock_ids)))
-        self._out[:0] = first
 
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""

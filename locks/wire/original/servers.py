@@ -39,6 +39,7 @@ from locks.core.messages import (
     Inquire,
     Knowledge,
     RaiseVersion,
+    Relay,
     Release,
     Released,
     Remove,
@@ -135,6 +136,8 @@ class OriginalServers:
             case RaiseVersion(_, lock_id, since, version):
                 done = is_election(lock_id)
                 commands = [ToAgent(agent, VersionRaised(node, lock_id, since, version, done))]
+            case Relay():
+                commands = []  # it relays nothing, and is never asked to
             case _:
                 assert_never(message)
         return commands
