@@ -87,7 +87,7 @@ class Plan(NamedTuple):
             self.homes,
             self.rule,
             trace,
-            **dict.fromkeys(self.options, True),
+            **flags,
         )
 
     @property

@@ -216,7 +216,12 @@ def unpack_to_agent(
     first = term[2] if len(term) > 2 else None
     node = first if type(first) is str else ""
     said_by = first.node if type(first) is Pid else first
-    passed_on = relays and type(term[1]) is Atom and term[1].name in _UNPACK_RELAYED
+    passed_on = (
+        relays
+        and said_by != receiver.node
+        and type(term[1]) is Atom
+        and term[1].name in _UNPACK_RELAYED
+    )
     if speaker and type(said_by) is str and said_by != speaker and not passed_on:
         raise BadMessage(f"{speaker} can't speak for {brief(said_by)}")
     unpack = _unpacker(_UNPACK_TO_AGENT, term)

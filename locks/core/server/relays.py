@@ -151,7 +151,7 @@ class Relays:
                 return False
         self.passed[pair] = passed
         self._counts[origin] += 1
-        for agent in pair:
+        for agent in {*pair}:
             self._of.setdefault(agent, {})[pair] = None
         return True
 
@@ -167,7 +167,7 @@ class Relays:
         self._counts[origin] -= 1
         if not self._counts[origin]:
             del self._counts[origin]
-        for agent in pair:
+        for agent in {*pair}:
             there = self._of[agent]
             del there[pair]
             if not there:
