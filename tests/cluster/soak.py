@@ -1,6 +1,7 @@
 """A soak: locks by majority with fencing tokens, under faults, for as long as you like.
 
     python -m tests.cluster.soak --minutes 20 --seed 4711
+    python -m tests.cluster.soak --minutes 5 --servers 3 --bank 20
 
 Real processes on loopback: first 3 lock servers for half of the time, then 5. Workers lock a few ids by
 majority, take a fencing token, and increase numbers in files that fence (`tests.cluster.ledger`). Meanwhile
@@ -8,6 +9,10 @@ processes are killed and restarted, or stopped for a while; links are cut, stall
 clocks are wrong (by less than what decision 0005 assumes: the time from one start to another one's restart).
 A node with bugs that knows the cookie, strangers, and programs that come and go are there all the time
 (`tests.cluster.pests`), and stay when everything else heals.
+
+With `--bank` there are so many client nodes instead, which are connected with the lock servers alone. They
+move money between accounts, each of which is locked by majority, in any order: so there are deadlocks. Half of
+them wait for a minute, and who has waited for that long is stuck.
 
 At the end all is mended: each worker must get each lock, and nothing may be left of what was. Then all holds
 are checked (`tests.cluster.soak_checks`). It prints what was done when if anything is wrong, and returns 1. The
@@ -30,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.cluster.harness import Answer, Process, Proxy, Server, Worker, World
-from tests.cluster.ledger import Broken, Ledger
+from tests.cluster.ledger import Bank, Broken, Ledger
 from tests.cluster.soak_checks import Hold, Pause, overlaps, percentiles, violations
 from tests.helpers import eventually
 
@@ -38,6 +43,7 @@ TICKTIME = 3.0  # seconds
 WORKERS = 3
 CLIENTS = 2  # of each worker
 IDS = 3
+ACCOUNTS = 12
 WARM_UP = 2.0  # seconds before the first fault
 AT_A_TIME = 3  # faults
 HEALING = 60.0  # seconds after which somebody is stuck
@@ -106,6 +112,7 @@ class Soak:
         strangers: How many idle sockets are kept at each door.
         skew: How wrong clocks are, in seconds, at most.
         cheats: Whether one client writes without a lock, which must be found.
+        bank: How many client nodes are in the bank, in place of the workers; 0 for no bank.
     """
 
     def __init__(
@@ -118,6 +125,7 @@ class Soak:
         strangers: int,
         skew: float,
         cheats: bool = False,
+        bank: int = 0,
     ) -> None:
         self.world = world
         self.chance = random.Random(seed)
@@ -125,9 +133,12 @@ class Soak:
         self.seconds = seconds
         self.strangers = strangers
         self.cheats = cheats
+        self.bank = bank
+        self.ids = ACCOUNTS if bank else IDS
+        self.clients = 1 if bank else CLIENTS
         self.folder = Path(tempfile.mkdtemp(prefix="soak-"))
         self.servers = {f"s{n}@127.0.0.1": 0.0 for n in range(1, servers + 1)}
-        self.workers = {f"w{n}@127.0.0.1": 0.0 for n in range(1, WORKERS + 1)}
+        self.workers = {f"w{n}@127.0.0.1": 0.0 for n in range(1, (bank or WORKERS) + 1)}
         for clocks in (self.servers, self.workers):
             for name in clocks:
                 clocks[name] = round(self.chance.uniform(-skew, skew), 3)
@@ -153,7 +164,7 @@ class Soak:
             self.start_server(name)
         for server, worker in itertools.product(self.servers, self.workers):
             self.links[frozenset((server, worker))] = self.world.proxy(self.there[server].address)
-        for pair in itertools.combinations(self.workers, 2):
+        for pair in () if self.bank else itertools.combinations(self.workers, 2):
             self.links[frozenset(pair)] = self.world.proxy()
         for name in self.workers:
             self.start_worker(name)
@@ -179,17 +190,20 @@ class Soak:
 
     def start_worker(self, name: str) -> None:
         """Start a worker; the links that lead to it lead there from now on."""
-        before = list(self.workers)[: list(self.workers).index(name)]
+        before = [] if self.bank else list(self.workers)[: list(self.workers).index(name)]
         peers = [self.link(name, other).peer(other) for other in (*self.servers, *before)]
         worker = SoakWorker(
             name,
             peers=peers,
             net_ticktime=TICKTIME,
             mesh=False,
+            listen=not self.bank,
             skew=self.workers[name],
         )
         self.world.processes.append(worker)
         self.there[name] = worker
+        if self.bank:
+            return
         address = worker.address
         for other in self.workers:
             if other not in (*before, name):
@@ -201,23 +215,24 @@ class Soak:
 
     def toil(self, name: str, until: float) -> None:
         """Let the clients of a worker work."""
-        for number in range(CLIENTS):
+        for number in range(self.clients):
             client = f"c{number}"
             arguments: dict[str, Any] = {
                 "folder": str(self.folder),
                 "until": until,
                 "name": f"{name.split('@')[0]}/{client}",
                 "nodes": list(self.servers),
-                "ids": IDS,
+                "ids": self.ids,
                 "seed": self.chance.randrange(10**9),
+                "bank": bool(self.bank),
             }
             if self.cheats and name.startswith("w1") and number == 0:
                 arguments["cheats"] = True
             self.answers.append(self.there[name].ask("toil", client=client, **arguments))
 
     def until_whole(self) -> None:
-        """Wait until each worker can ask all servers and all workers."""
-        names = {*self.servers, *self.workers}
+        """Wait until each worker can ask all servers and all workers; client nodes, all servers."""
+        names = {*self.servers} if self.bank else {*self.servers, *self.workers}
         for name in self.workers:
             eventually(
                 lambda name=name: names <= set(self.there[name].do("alive", client="looks")),  # type: ignore[misc]
@@ -297,7 +312,7 @@ class Soak:
 
         def nothing_left() -> bool:
             looks = self.there[next(iter(self.workers))]
-            for number, name in itertools.product(range(IDS), nodes):
+            for number, name in itertools.product(range(self.ids), nodes):
                 left[name] = looks.do(
                     "requests", client="looks", lock_id=["soak", number], node=name
                 )
@@ -310,7 +325,7 @@ class Soak:
         except AssertionError:
             stuck.append(f"requests that are left: {left}")
         whole = time.monotonic() - begin
-        for name, number in itertools.product(self.workers, range(IDS)):
+        for name, number in itertools.product(self.workers, range(self.ids)):
             try:
                 worker = self.there[name]
                 worker.do("begin", client="last", await_nodes=True)
@@ -339,11 +354,12 @@ class Soak:
         for text in self.broken():
             wrong.append(text)
         written = 0
-        for number in range(IDS):
+        kept: list[Ledger | Bank] = [Ledger(self.folder / f"ledger-{n}") for n in range(IDS)]
+        for each in [Bank(self.folder / "bank", ACCOUNTS)] if self.bank else kept:
             try:
-                written += Ledger(self.folder / f"ledger-{number}").check()
+                written += each.check()
             except Broken as error:
-                wrong.append(f"ledger {number}: {error}")
+                wrong.append(str(error))
         wrong += violations(holds, self.pauses, TICKTIME)
         for name in (*self.servers, *self.workers):
             code = self.there[name].process.poll()
@@ -351,7 +367,7 @@ class Soak:
                 wrong.append(f"{name} has ended with {code}")
         both = [
             seconds
-            for number in range(IDS)
+            for number in range(self.ids)
             for *_, seconds in overlaps(hold for hold in holds if hold.lock_id == number)
         ]
         times = {
@@ -361,7 +377,7 @@ class Soak:
         memory = {name: _resident(self.there[name].process.pid) for name in self.servers}
         lines = [
             f"{len(self.servers)} servers, seed {self.seed}, {self.seconds:.0f} s: "
-            f"{len(holds)} locks, {written} increments, {len(wrong)} violations",
+            f"{len(holds)} locks, {written} {'transfers' if self.bank else 'increments'}, {len(wrong)} violations",
             f"  what was done: {dict(self.counts)}",
             f"  who disturbed: {done}",
             f"  whole again after {whole:.1f} s; two took themselves for the holder {len(both)} times, "
@@ -411,7 +427,8 @@ Kind = tuple[frozenset[Any], str, Do, Do]
 
 
 def _kill(soak: Soak, chance: random.Random) -> Kind:
-    name = chance.choice([*soak.servers, *soak.servers, *soak.workers])
+    servers = [*soak.servers] * (len(soak.workers) // len(soak.servers) + 1)
+    name = chance.choice([*servers, *soak.workers])
 
     def mend() -> None:
         if name in soak.servers:
@@ -507,6 +524,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--servers", type=int, nargs="+", default=[3, 5])
     parser.add_argument("--strangers", type=int, default=200, help="idle sockets at each door")
     parser.add_argument("--skew", type=float, default=0.4, help="seconds that clocks are wrong by")
+    parser.add_argument("--bank", type=int, default=0, help="so many client nodes move money")
     parser.add_argument("--cheat", action="store_true", help="let one client write without a lock")
     given = parser.parse_args(arguments)
     seed = random.randrange(10**6) if given.seed is None else given.seed
@@ -522,6 +540,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 strangers=given.strangers,
                 skew=given.skew,
                 cheats=given.cheat,
+                bank=given.bank,
             ).run()
             print("\n".join(outcome.lines), flush=True)
         wrong += len(outcome.wrong)

@@ -12,9 +12,11 @@ from pathlib import Path
 import gevent
 
 import locks
-from tests.cluster.ledger import Broken, Ledger, Stale
+from tests.cluster.ledger import Bank, Broken, Ledger, Stale
 from tests.cluster.soak_checks import Hold
 from tests.cluster.worker import Client, main
+
+STUCK = 60.0  # seconds after which somebody of the bank is stuck
 
 
 class Soaker(Client):
@@ -30,8 +32,11 @@ class Soaker(Client):
         seed: int,
         patience: float = 1.0,
         cheats: bool = False,
+        bank: bool = False,
     ) -> dict[str, int]:
         """Lock one of some ids by majority, increase a number with the token, release it; over and over.
+
+        In the bank it locks two accounts, one after the other, and moves money from one to the other.
 
         Args:
             folder: Where the numbers are, and where each hold is put down.
@@ -43,6 +48,7 @@ class Soaker(Client):
             patience: Seconds to wait for a lock or a token at most.
             cheats: Whether to take the lock on any one node, and somebody else's token: what is
                 checked must find it.
+            bank: Whether the ids are accounts. Then it waits with much patience in half of the cases.
 
         Returns:
             How often what has happened.
@@ -55,13 +61,67 @@ class Soaker(Client):
                 number = chance.randrange(ids)
                 if cheats:
                     line = json.dumps(_cheat(number, name, folder))
+                elif bank:
+                    line = self._transfer(
+                        chance, name, nodes, folder, (patience, STUCK), ids, counts
+                    )
                 else:
                     line = self._hold(chance, number, name, nodes, folder, patience, counts)
                 if line:
                     file.write(line + "\n")
                     file.flush()
-                gevent.sleep(chance.random() * 0.02)
+                gevent.sleep(chance.random() * (0.1 if bank else 0.02))
         return dict(counts)
+
+    def _transfer(
+        self,
+        chance: random.Random,
+        name: str,
+        nodes: list[str],
+        folder: str,
+        patience: tuple[float, float],
+        accounts: int,
+        counts: Counter[str],
+    ) -> str:
+        """Move money once; returns what to put down, a line for each account."""
+        pair = chance.sample(range(accounts), 2)
+        bank = Bank(Path(folder, "bank"), accounts)
+        waits = chance.choice(patience)
+        asked = time.monotonic()
+        holds: list[Hold] = []
+        try:
+            with locks.transaction(timeout=waits, await_nodes=chance.random() < 0.5) as tx:
+                had = {}
+                for account in pair:
+                    tx.lock(["soak", account], nodes=nodes, require="majority")
+                    had[account] = time.monotonic()
+                    gevent.sleep(chance.random() * 0.02)
+                tokens = {account: tx.token(["soak", account]) for account in pair}
+                tx.ensure_held()
+                owner, sure = f"{name}/{tx.agent.id.created}", time.monotonic()
+                holds = [
+                    Hold(each, owner, self._node().name, tokens[each], asked, had[each], sure, 0.0)
+                    for each in pair
+                ]
+                before = bank.read(tokens)
+                gevent.sleep(chance.random() * 0.01)
+                source, target = pair
+                after = {source: before[source] - 1, target: before[target] + 1}
+                bank.write(tokens, before, after)
+                tx.ensure_held()
+                sure = time.monotonic()
+                holds = [hold._replace(sure=sure) for hold in holds]
+            counts["held"] += 1
+        except locks.LocksError as error:
+            counts[type(error).__name__] += 1
+            if isinstance(error, locks.LockTimeout) and waits == STUCK:
+                return json.dumps({"broken": f"{name} has waited for {STUCK:g} s: {error}"})
+        except Stale:
+            counts["refused"] += 1
+        except Broken as error:
+            return json.dumps({"broken": f"{name}: {error}"})
+        gone = time.monotonic()
+        return "\n".join(json.dumps(hold._replace(gone=gone)._asdict()) for hold in holds)
 
     def _hold(
         self,

@@ -97,6 +97,14 @@ def test_a_longer_soak(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.explore
+def test_a_bank_of_client_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    """Client nodes that are connected with three servers alone move money, for some seconds of faults."""
+    given = ["--minutes", "0.3", "--servers", "3", "--bank", "8", "--strangers", "20"]
+    assert soak.main(given) == 0
+    assert " 0 violations" in capsys.readouterr().out
+
+
+@pytest.mark.explore
 def test_a_cheat_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     """The soak can fail: one client that writes without a lock is found, with what was done when."""
     given = ["--minutes", "0.1", "--servers", "3", "--strangers", "5", "--cheat"]
