@@ -429,7 +429,7 @@ def _at_one_server(report: Report, sizes: Sizes, number: int) -> None:
         each = (busy(pid, sizes.seconds) - idle) * 1e6 / number
         report.add(f"{number} clients of a server: idle, in a second, each", each, "µs")
         for program in spokes.programs:
-            program.ask("toil", world="few", server=server.name, pause=1.0, ids=0)
+            program.ask("toil", world="few", server=server.name, pause=1.0)
         time.sleep(2)
         for program in spokes.programs:
             program.ask("times")

@@ -134,10 +134,12 @@ class Program:
         self.members.clear()
         return {}
 
-    def toil(self, world: str, server: str, pause: float, ids: int) -> dict[str, Any]:
-        """Let each node make a transaction now and then, with ids of its own, or some of all."""
+    def toil(
+        self, world: str, server: str, pause: float, ids: int = 0, most: int | None = None
+    ) -> dict[str, Any]:
+        """Let nodes make a transaction now and then, with an id of their own, or two of so many."""
         self.toiling = True
-        for node in self.nodes[world]:
+        for node in self.nodes[world][:most]:
             gevent.spawn(self._toil, node, server, pause, ids)
         return {}
 

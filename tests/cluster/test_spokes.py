@@ -1,0 +1,144 @@
+"""Deadlocks of clients whose nodes are connected with lock servers alone.
+
+The first ones are nodes of this process. The others are programs with several nodes each, beside a mesh
+(`benchmarks.spokes`): with `LOCKS_EXPLORE=1` 50 rings of each size, else a few.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import locks
+from benchmarks.spokes import SPOKES, Outcome, Spokes
+from tests.cluster.nodes import A, B, C, Nodes, Tx
+from tests.helpers import LIMIT
+
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+RUNS = 50 if EXPLORE else 5
+SIZES = (2, 3, 10, 50)
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_a_ring(nodes: Nodes, size: int, servers: int) -> None:
+    """Each client has its own id, and wants the next one's: one surrender, and all get what they want."""
+    hubs = nodes.meet(*[A, B, C][:servers])
+    txs = [Tx(nodes.client(*hubs)) for _ in range(size)]
+
+    def place(number: int) -> tuple[tuple[str, int], list[str]]:
+        return ("ring", number % size), [hubs[number % size % servers].name]
+
+    for number, tx in enumerate(txs):
+        tx.lock(*place(number))
+    asked = [tx.ask(*place(number + 1)) for number, tx in enumerate(txs)]
+    yielded = 0
+    left = dict(enumerate(asked))
+    deadline = time.monotonic() + LIMIT
+    while left:
+        for number in [number for number, future in left.items() if future.done()]:
+            result = left.pop(number).result()
+            yielded += sum(report.agent == txs[number].agent.id for report in result.deadlocks)
+            txs[number].end()
+        assert time.monotonic() < deadline, f"{left} wait for each other"
+        time.sleep(0.001)
+    assert yielded >= 1
+    assert all(client.nodes(hidden=True) == [] for client in nodes.started[servers:])
+
+
+def test_a_majority_on_three_servers(nodes: Nodes) -> None:
+    """Two clients that each have one of three nodes of an id, and wait for the other's: one gets it."""
+    hubs = nodes.meet(A, B, C)
+    one, other = (Tx(nodes.client(*hubs)) for _ in range(2))
+    third = Tx(hubs[2])
+    third.lock(("x",), [C])
+    one.lock(("x",), [A])
+    other.lock(("x",), [B])
+    both = one.ask(("x",), [A, B, C], "majority"), other.ask(("x",), [A, B, C], "majority")
+    deadline = time.monotonic() + LIMIT
+    while not any(each.done() for each in both):
+        assert time.monotonic() < deadline, "they wait for each other"
+        time.sleep(0.001)
+    for tx, each in zip((one, other), both, strict=True):
+        if each.done():
+            tx.end()
+    for each in both:
+        assert each.result(LIMIT).status == "have_all_locks"
+
+
+@pytest.fixture(scope="module")
+def spokes() -> Iterator[Spokes]:
+    """Programs with client nodes of one server and of three, and a mesh."""
+    with Spokes(programs=10) as made:
+        for world, servers in SPOKES.items():
+            made.begin(world, servers, max(SIZES))
+        made.begin("mesh", 3, max(SIZES), mesh=True)
+        made.look()
+        yield made
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("world", SPOKES)
+@pytest.mark.parametrize("size", SIZES)
+def test_rings_of_programs(spokes: Spokes, size: int, world: str) -> None:
+    """All are resolved, by one surrender each, in at most twice the time of the mesh."""
+    servers = SPOKES[world]
+    ours: list[Outcome] = []
+    mesh: list[Outcome] = []
+    for _ in range(RUNS):
+        ours.append(spokes.ring(world, size, servers))
+        mesh.append(spokes.ring("mesh", size, servers))
+    ratio = statistics.median(a.took / b.took for a, b in zip(ours, mesh, strict=True))
+    print(f"{RUNS} rings of {size}, {servers} servers: {ratio:.2f} times the mesh's time")
+    assert [outcome.yielded for outcome in ours] == [1] * RUNS
+    assert ratio <= 2
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("size", SIZES)
+def test_rings_of_which_a_server_is_killed(spokes: Spokes, size: int) -> None:
+    """Of three servers that grant by majority one is killed when the ring is closed: it is resolved."""
+    for _ in range(RUNS):
+        outcome = spokes.ring("three", size, 3, kill=True, majority=True)
+        assert outcome.yielded >= 1
+
+
+@pytest.mark.explore
+def test_a_program_that_is_stopped(spokes: Spokes) -> None:
+    """Others go on as before, though it has a request that others wait for, and are told of."""
+    server = spokes.servers["three"][0].name
+    node = locks.start()
+    agent = node.spawn_agent()
+    locks.lock(agent, ("toil", "stopped"), "write", [server])
+    stopped, *others = spokes.programs
+    number = {"number": 0, "index": 0}
+    place = ("toil", "stopped"), [server], "all"
+    own = ("own",), [server], "all"
+    stopped.ask("hold", world="three", members=[(*number.values(), own, place)])
+    assert "held" in stopped.line()
+    stopped.ask("go", numbers=[0])
+    for program in others:
+        program.ask("toil", world="three", server=server, pause=0.1, ids=20, most=2)
+    slowest: dict[bool, list[float]] = {False: [], True: []}
+    for _ in range(3):
+        for is_stopped in (False, True):
+            os.kill(stopped.pid, signal.SIGSTOP if is_stopped else signal.SIGCONT)
+            time.sleep(0.5)
+            for program in others:
+                program.ask("times")
+            time.sleep(3)
+            took = sorted(t for program in others for t in program.ask("times")["took"])
+            assert took
+            slowest[is_stopped].append(took[int(0.99 * len(took))])
+    os.kill(stopped.pid, signal.SIGCONT)
+    for program in others:
+        program.ask("rest")
+    locks.end_transaction(agent)
+    stopped.ask("forget")
+    print(f"99th percentiles, in seconds: {slowest}")
+    assert statistics.median(slowest[True]) <= 2 * statistics.median(slowest[False])
