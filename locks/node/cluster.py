@@ -50,6 +50,8 @@ from locks.otp.options import Options
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
+from locks.otp.tunnels import Tunnels
+from locks.otp.wishes import Wishes
 from locks.runtime import Client, Executor, Listener, Waiter
 from locks.wire import (
     LOCK_SERVER,
@@ -103,6 +105,8 @@ class Cluster:
     Attributes:
         members: The nodes with a lock server that can be asked, and whether it is the original's.
         on_connected: Called with the name of each node that is connected, in the turn.
+        tunnels: Connections by way of others, of this node, and those that it relays.
+        wishes: The client nodes that it wants to be connected with.
     """
 
     def __init__(self, node: LocalNode, executor: Executor, options: Options) -> None:
@@ -120,6 +124,7 @@ class Cluster:
             notices=node.notices,
             on_frame=lambda link, frame: self.processes.receive(link, frame),
             on_doubt=lambda link: self.processes.prod(link),
+            dial_tunnel=lambda name: self.tunnels.dial(name),
         )
         self.distribution.open()
         self.processes = Processes(
@@ -131,6 +136,18 @@ class Cluster:
             number_of=self._number_of,
             on_spawn=self._spawn,
         )
+        self.tunnels = Tunnels(
+            node.name,
+            self.distribution.links,
+            self.processes,
+            node.turn,
+            executor,
+            node.notices,
+            relays=not options.hidden,
+            servers=self._relays,
+            admit=self.distribution.enter,
+        )
+        self.wishes = Wishes(self.distribution, node.turn, executor)
         self.remotes = Remotes(node.name, self.processes, node.turn, executor)
         self.clients = RemoteClients(self.remotes)
         self.greeter = Greeter(
@@ -248,6 +265,11 @@ class Cluster:
         node.alive -= {name}
         node.tell_agents(AgentMachine.node_down, name)
 
+    def _relays(self) -> list[str]:
+        """The nodes that may relay: servers of ours."""
+        links = self.distribution.links
+        return [name for name, original in self.members.items() if not original and name in links]
+
     def _disconnected(self, link: Link, reason: str) -> None:
         name = link.peer.name
         self.greeter.disconnected(name)
@@ -258,6 +280,7 @@ class Cluster:
         self.processes.lost(name)
         self.node.server.peer_down(name)
         self.relaying.lost(name)
+        self.tunnels.lost(name)
         self.guests.lost(name)
         self.readers.lost(name)
         self.views.lost(name)
@@ -474,4 +497,5 @@ class Cluster:
 
     def stop(self, reason: str) -> None:
         """Leave the cluster: all connections are closed. In the turn."""
+        self.tunnels.stop()
         self.distribution.stop(reason)

@@ -292,6 +292,7 @@ class Node:
         for agent in list(self.agents.values()):
             agent.abandon()
         if self.cluster is not None:
+            self.cluster.tunnels.abandon()
             self.cluster.distribution.abandon()
 
     def check_running(self) -> None:
@@ -402,7 +403,7 @@ class Node:
         """Connect to another node, and stay connected: a connection that is lost is made anew.
 
         Args:
-            peer: `name@host:port`; `name@host` if its address is known, or with epmd.
+            peer: `name@host:port`; `name@host` if its address is known, with epmd, or between client nodes.
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
@@ -414,12 +415,13 @@ class Node:
         cluster = self._needs_cluster()
         check_timeout(timeout)
         distribution = cluster.distribution
-        known = distribution.options.epmd or peer in distribution.addresses
+        options = distribution.options
+        known = options.epmd or options.hidden or peer in distribution.addresses
         name, address = parse_peer(peer, known)
         if name == self.name:
             raise InvalidOption(f"{name} is the node itself, not a peer", peer=name)
         if address is not None:
-            distribution.options.check_address(address, "connects to")
+            options.check_address(address, "connects to")
         self.turn.run(distribution.connect, name, address)
         return cluster.await_node(name, timeout, server=False)
 

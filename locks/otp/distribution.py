@@ -32,7 +32,7 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
-from locks.errors import assert_never
+from locks.errors import LocksError, assert_never
 from locks.otp import handshake as steps
 from locks.otp.address_book import News
 from locks.otp.budgets import Pace
@@ -75,11 +75,13 @@ class Distribution:
         refusals: Where it says why nodes that run can't be connected, by their names.
         pace: How its links take turns.
         notices: Logs warnings about others.
+        dial_tunnel: Begins a connection with a node that has no address, over a tunnel; in a greenlet.
 
     Attributes:
         creation: Tells this incarnation of the node from others.
         address: Where it listens; `None` if it does not.
         links: The links, by node.
+        named: The nodes that the program has named.
         book: The nodes that it knows of.
         unsent: Links that want to be flushed at the end of the turn.
     """
@@ -97,16 +99,19 @@ class Distribution:
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
+        dial_tunnel: Callable[[str], Stream],
     ) -> None:
         self.name = name
         self.options = options
         self.creation = random_creation()
         self.address: Address | None = None
         self.links: dict[str, Link] = {}
+        self.named = set(options.peers)
         self.refusals = refusals
         self.unsent: list[Link] = []
         self.notices = notices
         self.pace = Pace()
+        self._dial_tunnel = dial_tunnel
         self._turn = turn
         self._executor = executor
         self._on_up = on_up
@@ -160,7 +165,7 @@ class Distribution:
     def start(self) -> None:
         """Admit others, and dial the peers."""
         self._nudge.acquire()
-        self._turn.run(self._ask_for, self.options.peers)
+        self._turn.run(self.ask_for, self.options.peers)
         self._executor.run_soon(self._start_greenlets)
         # Native: a patched `Thread.start` would let other greenlets run while the node is started.
         start_new_thread(self._keep_ticking, ())
@@ -170,9 +175,11 @@ class Distribution:
             if self._listener is not None:
                 self._listener.close()
             return
+        listener = None
         if self._listener is not None:
             listener = gevent_socket.socket(fileno=self._listener.detach())
-            self._door = Door(self.name, listener, self._receive, self.notices)
+        self._door = Door(self.name, listener, self._receive, self.notices)
+        if listener is not None:
             gevent.spawn(self._door.keep)
         if self._mapper is not None:
             gevent.spawn(self._mapper.stay_registered)
@@ -225,11 +232,11 @@ class Distribution:
         """The addresses of nodes to connect to; `None` for one that is to be looked up."""
         return self.book.addresses
 
-    def _ask_for(self, peers: dict[str, Address | None]) -> None:
-        """Connect to these nodes, and keep them connected."""
+    def ask_for(self, peers: dict[str, Address | None], delay: float = 0.0) -> None:
+        """Connect to these nodes, after so many seconds, and keep them connected."""
         if self._running:
             for name, address in peers.items():
-                self.book.ask_for(name, address, time.monotonic())
+                self.book.ask_for(name, address, time.monotonic() + delay)
             self._dialling.look_soon()
 
     def connect(self, name: str, address: Address | None) -> None:
@@ -240,14 +247,17 @@ class Distribution:
             address: Where it is; `None` if that is known, or to be looked up.
         """
         self._shunned.discard(name)
-        if address is None and not self.options.epmd:
+        options = self.options
+        if address is None and not options.epmd:
             address = self.addresses.get(name)
-        if address is not None or self.options.epmd:
-            self._ask_for({name: address})
+        if address is not None or options.epmd or options.hidden:
+            self.named.add(name)
+            self.ask_for({name: address})
 
     def disconnect(self, name: str) -> bool:
         """Close the link to a node, and keep apart from it until `connect` is called."""
         self._shunned.add(name)
+        self.named.discard(name)
         self.book.give_up(name)
         link = self.links.get(name)
         if link is not None:
@@ -280,16 +290,11 @@ class Distribution:
             known = self.book.known.get(name)
             if known is None:
                 raise Settled("it was forgotten")
-            address = known.address
-            if address is None:
-                assert self._mapper is not None
-                address = (host, self._mapper.look_up(name))
-            self.options.check_address(address, "connects to")  # it may be from another node
-            stream = Stream.connect(address)
+            stream = self._begin_connection(name, known.address)
         self._streams.add(stream)
         try:
             with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():
-                if self._contexts is not None:
+                if self._contexts is not None and stream.over is None:
                     stream.begin_tls(self._contexts[0], False, host)
                 self._greet(stream, name)
         except BaseException:
@@ -298,9 +303,28 @@ class Distribution:
         finally:
             self._streams.discard(stream)
 
+    def _begin_connection(self, name: str, address: Address | None) -> Stream:
+        if address is None and self._mapper is not None:
+            try:
+                address = (name.split("@")[1], self._mapper.look_up(name))
+            except (OSError, LocksError):
+                if not self.options.hidden:
+                    raise
+        if address is None:
+            return self._dial_tunnel(name)
+        self.options.check_address(address, "connects to")  # it may be from another node
+        return Stream.connect(address)
+
+    def enter(self, stream: Stream) -> None:
+        """Somebody has begun a connection over a tunnel. In the hub."""
+        if self._door is None:
+            stream.close()
+        else:
+            self._door.enter(stream, stream.address)
+
     # --- Handshakes, in the hub -----------------------------------------------------------------
 
-    def _new_handshake(self, name: str | None) -> Handshake:
+    def _new_handshake(self, name: str | None, stream: Stream) -> Handshake:
         return Handshake(
             name=self.name,
             creation=self.creation,
@@ -310,14 +334,14 @@ class Distribution:
             flags=FLAGS_HIDDEN if self.options.hidden else FLAGS,
             issued=self._challenges.issued,
             asks=True,
-            length_size=2 if self._contexts is None else 4,
+            length_size=2 if self._contexts is None or stream.over is not None else 4,
         )
 
     def _greet(self, stream: Stream, name: str) -> None:
         """Do the handshake as the side that has connected."""
         if not self._running or name in self.links:
             raise Settled("it is not wanted any more")
-        address, shake = stream.address, self._new_handshake(name)
+        address, shake = stream.address, self._new_handshake(name, stream)
         with self._rivals.attempt(name, stream):
             events = shake.start()
             for event in talk(stream, shake, events):
@@ -339,7 +363,7 @@ class Distribution:
         self._streams.add(stream)
         try:
             with tls_told():
-                if self._contexts is not None:
+                if self._contexts is not None and stream.over is None:
                     assert self._door is not None
                     self._door.begin_tls(stranger, self._contexts[1])
                 self._welcome(stranger)
@@ -349,7 +373,7 @@ class Distribution:
     def _welcome(self, stranger: Stranger) -> None:
         known: Link | None = None  # the link that it is asked about
         replaced: Link | None = None
-        shake = self._new_handshake(None)
+        shake = self._new_handshake(None, stranger.stream)
         events: list[steps.Event] = []
         for event in talk(stranger.stream, shake, events, stranger):
             match event:
@@ -378,6 +402,9 @@ class Distribution:
         if not self._running or name in self._shunned:
             said = f"{self.name} keeps apart from {name}; it was told to disconnect"
             return shake.refuse(said, "not wanted")
+        over = stranger.stream.over
+        if over is not None and over[0] != name:
+            return shake.refuse(f"{over[1]} says that it is {over[0]}, not {name}", "name")
         if self.options.tls is not None and self.options.tls.check_hostname:
             wrong = stranger.stream.wrong_host(name.split("@")[1])
             if wrong is not None:
@@ -388,7 +415,8 @@ class Distribution:
         self, stream: Stream, event: steps.Established, address: Address, replaced: Link | None
     ) -> None:
         sock, tls = stream.release()
-        self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced)
+        relay = None if stream.over is None else stream.over[1]
+        self._turn.run(self._connected, event.peer, sock, tls, event.rest, address, replaced, relay)
 
     def _connected(
         self,
@@ -398,6 +426,7 @@ class Distribution:
         rest: bytes,
         address: Address,
         replaced: Link | None,
+        relay: str | None,
     ) -> None:
         old = self.links.get(peer.name)
         if old is not None and old is replaced:
@@ -419,6 +448,7 @@ class Distribution:
             on_lost=self._lost,
             unsent=self.unsent,
             pace=self.pace,
+            relay=relay,
         )
         self.links[peer.name] = link
         self.book.connected(peer.name, time.monotonic())
@@ -456,7 +486,7 @@ class Distribution:
         own = self.options.net_ticktime or NET_TICKTIME
         now = time.monotonic()
         for link in list(self.links.values()):
-            if now >= link.tick_due:
+            if now >= link.tick_due and link.relay is None:
                 link.tick_due = now + 0.9 * min(own, link.wanted) / CHECKS / LOOKS
                 link.tick()
 
@@ -469,7 +499,7 @@ class Distribution:
     def _judge_silence(self, interval: float) -> None:
         for link in list(self.links.values()):
             link.silent += 1
-            if link.silent * interval >= link.ticktime:
+            if link.silent * interval >= link.ticktime and link.relay is None:
                 link.lose(f"it was silent for {link.ticktime:g} s")
 
 

@@ -221,7 +221,7 @@ class Door:
 
     Args:
         name: The node's name.
-        listener: A gevent socket that listens.
+        listener: A gevent socket that listens; `None` if the only way in is by tunnels.
         receive: Does the handshake with a stranger, in a greenlet of its own; raises `OSError` or
             `LocksError` if it fails. It calls `leave` when the stranger has proven itself.
         notices: Where refusals are logged.
@@ -254,29 +254,39 @@ class Door:
         while self._open:
             try:
                 sock, address = self._listener.accept()
-                stranger = Stranger(self, Stream(sock), address[:2])
+                stream = Stream(sock)
             except OSError as error:
                 if self._open:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self._make_room(self._hall)
-            self._hall.wait_for(stranger)
-            gevent.spawn(self._admit, stranger)
+            self.enter(stream, address[:2])
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
                 gevent.sleep(0)
 
+    def enter(self, stream: Stream, address: tuple[str, int]) -> None:
+        """Somebody has connected."""
+        if not self._open:
+            stream.close()
+            return
+        stranger = Stranger(self, stream, address)
+        self._make_room(self._hall)
+        self._hall.wait_for(stranger)
+        gevent.spawn(self._admit, stranger)
+
     def close(self) -> None:
         """Accept nobody any more."""
         self._open = False
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
 
     def abandon(self) -> None:
         """In a forked child: let go of the socket; it belongs to the parent."""
         self._open = False
-        abandon(self._listener)
+        if self._listener is not None:
+            abandon(self._listener)
 
     # --- Strangers ---------------------------------------------------------------------------------
 

@@ -115,6 +115,7 @@ class Link:
         peer: The name of the node at its other end.
         sock: The connected socket, not blocking. The link closes it.
         address: Host and port of its other end.
+        relay: The node that relays, if it is a tunnel: it needs no ticks then, and can't be silent for too long.
         hub: Where to wait for it.
         turn: The node's turn.
         tls: TLS, if it is used.
@@ -127,6 +128,7 @@ class Link:
 
     Attributes:
         address: Host and port of its other end.
+        relay: The node that relays, if it is a tunnel.
         since: When it was made, as `time.time()`.
         closed: Why it was closed; `None` while it is open.
         ticktime: How long the peer may be silent, in seconds.
@@ -165,6 +167,7 @@ class Link:
         "on_drained",
         "peer",
         "quiet",
+        "relay",
         "silent",
         "since",
         "tick_due",
@@ -188,9 +191,11 @@ class Link:
         on_lost: Callable[[Link, str], object],
         unsent: list[Link],
         pace: Pace | None = None,
+        relay: str | None = None,
     ) -> None:
         self.peer = peer
         self.address = address
+        self.relay = relay
         self.since = time.time()
         self.closed: str | None = None
         self.ticktime = ticktime

@@ -26,6 +26,7 @@ Cause = Literal[
     "cookie",
     "taken",  # another program is connected under the name
     "not wanted",
+    "no way",  # no server relays to it
     "settled",  # another connection is kept: nothing is wrong
 ]
 

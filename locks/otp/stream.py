@@ -1,4 +1,4 @@
-"""A connection during the handshake: a gevent socket, with or without TLS.
+"""A connection during the handshake: a gevent socket, with or without TLS, or one end of a tunnel.
 
 Before two nodes know each other, each connection has a greenlet that waits, for a limited time. After
 the handshake, `release` hands the bare socket over to a `Link`.
@@ -30,12 +30,18 @@ class Stream:
 
     Args:
         sock: A connected gevent socket.
+        over: If it is a tunnel, the node at its other end, and the one that relays.
+
+    Attributes:
+        over: The same.
     """
 
-    def __init__(self, sock: Any) -> None:
+    def __init__(self, sock: Any, over: tuple[str, str] | None = None) -> None:
         self._socket = sock
         self._tls: Tls | None = None
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.over = over
+        if over is None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod
     def connect(cls, address: Address) -> Stream:
@@ -55,7 +61,9 @@ class Stream:
 
     @property
     def address(self) -> Address:
-        """Host and port of the other side."""
+        """Host and port of the other side; of a tunnel, its node and the one that relays in words."""
+        if self.over is not None:
+            return f"{self.over[0]} (by way of {self.over[1]})", 0
         host, port = self._socket.getpeername()[:2]
         return host, port
 

@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 SANS_IO = (
     *("terms", "etf", "etf_decode", "behaviours", "control", "frames"),
     *("secret", "challenges", "strangers", "introductions", "handshake"),
-    *("certificates", "epmd"),
+    *("certificates", "epmd", "tunnel_messages", "tunnel_relay"),
 )
 GROUND = ("errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
@@ -145,6 +145,7 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.otp.address_book",
+    "locks.otp.tunnel_relay",
     "locks.groups.table",
     "locks.ownership.errors",
     "locks.ownership.spread",
