@@ -19,6 +19,7 @@ from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout
 from locks_leader.policy import Policy, policy_of
+from locks_leader.shell.acquaintance import check_electorate
 from locks_leader.shell.instance import Begin, Instance
 from locks_leader.state import Caller
 from locks_leader.wire import messages as wire
@@ -84,7 +85,7 @@ def start(
         policy: Who may lead when the network is parted: `"island"` (each part has a leader),
             `"majority"` of `nodes`, or `quorum(n)`. The same for all instances.
         nodes: The nodes that count for the policy, and on which the lock is asked for; all that are
-            known by default.
+            known by default. On a client node (`mesh=False`) they are needed: the lock servers.
         node: The node on which it runs; this program's node by default.
 
     Returns:
@@ -107,6 +108,7 @@ def start(
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
+    check_electorate(node, checked)
     made: list[Ref] = []
     given_up: list[bool] = []
 

@@ -40,7 +40,19 @@ class Policy(NamedTuple):
 
         On a node that counts it waits until it has the lock there: before, another one may lead.
         """
-        return node in ground or (self.electorate is not None and node not in self.electorate)
+        return node in ground or self.is_outside(node)
+
+    def is_outside(self, node: str) -> bool:
+        """Whether a node does not count, as those of client programs."""
+        return self.electorate is not None and node not in self.electorate
+
+    def may_ask(self, node: str, merged: Set[str]) -> bool:
+        """Whether a leader that has the merge lock on some nodes may wait for an instance on a node.
+
+        No two may wait for each other. For a node that counts it needs the lock there; for another one it needs it
+        on as many as it takes to lead, and any two such sets have a node in common.
+        """
+        return node in merged or (self.is_outside(node) and self.enough(merged))
 
 
 def quorum(nodes: int) -> Policy:

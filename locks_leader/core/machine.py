@@ -21,7 +21,9 @@ instance follows a leader with a larger term than it has known; what comes with 
 
 **The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge
 lock, its own node among them. Two that asked each other would both have it on both nodes. So two
-leaders that meet never wait for each other, nor do several in a circle.
+leaders that meet never wait for each other, nor do several in a circle. Instances on nodes that do not count,
+as those of client programs, are asked under that lock on as many nodes as it takes to lead: two that asked each
+other would both have it on one of these. A leader that loses too many of them stops waiting.
 
 A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before
 anything else happens; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or
@@ -31,7 +33,7 @@ planes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Set
 from typing import Any, Literal
 
 from locks.errors import InvalidOption, assert_never
@@ -345,11 +347,16 @@ class Machine:
     def askable(self) -> list[Member]:
         """The candidates that the leader may ask for their state, and wait for the answer.
 
-        They are on nodes where it has the merge lock, so none of them asks it at the same time.
+        It has the merge lock on its ground, so none of them asks it at the same time.
         """
         nodes = nodes_of(self.ground)
         entries = self.membership.entries
-        return [m for m in self.membership.those("candidate") if entries[m].node in nodes]
+        candidates = self.membership.those("candidate")
+        return [m for m in candidates if self.may_wait_for(entries[m].node, nodes)]
+
+    def may_wait_for(self, node: str, merged: Set[str]) -> bool:
+        """Whether it may wait for an instance there, while it has the merge lock on some nodes."""
+        return self.policy.may_ask(node, merged)
 
     def _is_ground(self, node: str) -> bool:
         return self.policy.announced_on(node, nodes_of(self.ground))

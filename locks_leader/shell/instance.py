@@ -74,6 +74,7 @@ from locks_leader.core.machine import Machine
 from locks_leader.core.messages import ForwardAnswer, Kind
 from locks_leader.errors import LeadershipLost
 from locks_leader.policy import Policy
+from locks_leader.shell.acquaintance import Acquaintance, is_client
 from locks_leader.shell.original_peers import OriginalCandidates
 from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
@@ -86,6 +87,7 @@ logger = logging.getLogger("locks")
 WORKERS = Atom("workers")
 INCOMING = frozenset(get_args(Incoming))
 OF_AGENTS = (ContestGone, MergeTold)
+LOOK = 0.25  # seconds between two looks whether an instance may still wait for another one
 Ref = pykka.ActorRef[Any]
 
 
@@ -124,6 +126,7 @@ class Instance(GeventActor):
         self._args = args
         self._begun = False
         self._original_candidates: OriginalCandidates | None = None
+        self._acquaintance: Acquaintance | None = None
         lock_id = list(self.transactions.lock_id)
         self._groups: dict[Kind, tuple[Any, ...]] = {
             "candidate": (LOCKS_LEADER, lock_id),
@@ -145,6 +148,10 @@ class Instance(GeventActor):
             monitor = groups.monitor(group, self.actor_ref, node=self.node)
             self._joined(kind, monitor.members)
         groups.join(self._groups[self.machine.kind], self.actor_ref, node=self.node)
+        if is_client(self.node):
+            servers = self.machine.policy.electorate or frozenset()
+            self._acquaintance = Acquaintance(self.node, self.transactions.lock_id, servers)
+            self._acquaintance.look()
         self._feed(Started())
 
     def on_stop(self) -> None:
@@ -157,6 +164,8 @@ class Instance(GeventActor):
 
     def _leave(self, reason: object) -> None:
         self.transactions.end()
+        if self._acquaintance is not None:
+            self._acquaintance.end()
         if self._original_candidates is not None:
             self._original_candidates.end()
         self.node.dependents.discard(self.actor_ref)
@@ -260,6 +269,8 @@ class Instance(GeventActor):
 
     def _node_news(self, news: Notification) -> None:
         tell(self.actor_ref, NodeLost(news.value) if news.kind == "nodedown" else Noticed())
+        if self._acquaintance is not None:
+            self._acquaintance.look()
 
     def _member_down(self, member: Ref, _: Down) -> None:
         tell(self.actor_ref, MemberDown(member))
@@ -412,12 +423,25 @@ class Instance(GeventActor):
         futures = [(member, member.ask(request, block=False)) for member in asked]
         answers = Answers([], [])
         for member, future in futures:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
-                answers.replies.append((member, future.get(timeout=left)))
+                answers.replies.append((member, self._answer_of(member, future, deadline)))
             except Exception as error:
                 answers.errors.append((member, error))
         return answers
+
+    def _answer_of(self, member: Ref, future: pykka.Future[Any], deadline: float | None) -> Any:
+        """Wait for an answer for as long as one may: it might be the successor that asks this one."""
+        while True:
+            left = LOOK if deadline is None else min(LOOK, max(0.0, deadline - time.monotonic()))
+            try:
+                return future.get(timeout=left)
+            except pykka.Timeout:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
+            if not self.machine.may_wait_for(self.node_of(member), self.transactions.merged()):
+                raise LeadershipLost(
+                    f"{self} must not wait for {member} any more: too few nodes are left under it"
+                )
 
     # --- Questions ------------------------------------------------------------------------------
 

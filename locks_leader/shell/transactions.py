@@ -141,6 +141,16 @@ class Transactions:
         agent, self._merge = self._merge, None
         _end(agent)
 
+    def merged(self) -> frozenset[str]:
+        """The nodes on which it has the merge lock now."""
+        agent = self._merge
+        if agent is None:
+            return frozenset()
+        try:
+            return frozenset(node for info in locks.lock_info(agent) for node in info.granted)
+        except LocksError:
+            return frozenset()  # that it has ended will be told
+
     def _merge_news(self, number: int, news: Notification) -> None:
         if news.kind == "have_all_locks":
             tell(self._client, MergeTold(number, held=True))

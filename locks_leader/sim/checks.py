@@ -138,22 +138,30 @@ def check_polls(
     seen: Mapping[tuple[str, str], Seen],
     nothing_on: Callable[[Link], bool],
 ) -> None:
-    """No instances wait for each other."""
-    polling = {each.ref: each.poll for each in instances if each.poll is not None}
+    """No instances wait for each other; but one that is going to notice that it must not wait does no harm."""
+    polling = {each.ref: each for each in instances if each.poll is not None}
     if len(polling) < 2:
         return
+
+    def are_up(one: str, other: str) -> bool:
+        return one == other or seen[one, other] == seen[other, one] == "up"
+
+    def may(each: SimulatedInstance, node: str) -> bool:
+        merged = each.merged
+        there = {other for other in merged if are_up(each.ref.node, other)}
+        wait = each.machine.policy.may_ask
+        return wait(node, there) or not wait(node, merged)
+
     waits = {
         ref: [
             other
-            for other in poll.waits
+            for other in (() if each.poll is None else each.poll.waits)
             if other in polling
             and nothing_on((other, ref))
-            and (
-                ref.node == other.node
-                or seen[ref.node, other.node] == seen[other.node, ref.node] == "up"
-            )
+            and are_up(ref.node, other.node)
+            and may(each, other.node)
         ]
-        for ref, poll in polling.items()
+        for ref, each in polling.items()
     }
     while waits:
         free = [ref for ref, others in waits.items() if not any(o in waits for o in others)]

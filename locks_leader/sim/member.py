@@ -227,7 +227,20 @@ class SimulatedInstance:
         """Its node sees another one, or no more."""
         for agent in self.agents:
             self._obey(agent, (agent.node_up if there else agent.node_down)(node))
+        self._look_whether_to_wait()
         self.notify(Noticed() if there else NodeLost(node))
+
+    @property
+    def merged(self) -> frozenset[str]:
+        """The nodes on which it has the merge lock."""
+        infos = () if self.merge is None else self.merge.lock_info()
+        return frozenset(node for info in infos for node in info.granted)
+
+    def _look_whether_to_wait(self) -> None:
+        """Wait only for those for whom it may."""
+        if self.poll is not None:
+            may, merged = self.machine.may_wait_for, self.merged
+            self.poll.waits = [each for each in self.poll.waits if may(each.node, merged)]
 
     def die(self) -> None:
         """It ends, and its agents do."""
@@ -330,6 +343,7 @@ class SimulatedInstance:
             self.notify(ContestGone(self.round))
         elif agent is self.merge:
             self.merge = None
+            self._look_whether_to_wait()
             self.notify(MergeTold(self.merge_number, held=False))
 
     # --- What the core wants done

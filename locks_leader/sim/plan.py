@@ -14,7 +14,16 @@ from locks_leader.sim.node import EAGER, Uses
 from locks_leader.sim.schedule import ORDERS, Order
 from locks_leader.sim.world import ElectionPlan
 
-__all__ = ["GRAINS", "Drawn", "Grain", "PolicyName", "draw", "node_names", "policy_for"]
+__all__ = [
+    "GRAINS",
+    "Drawn",
+    "Grain",
+    "PolicyName",
+    "draw",
+    "node_names",
+    "policy_for",
+    "with_clients",
+]
 
 PolicyName = Literal["island", "majority", "quorum"]
 Grain = Literal["nodes", "mailboxes", "parties"]
@@ -53,6 +62,21 @@ def node_names(nodes: int) -> tuple[str, ...]:
     return tuple(f"n{number}" for number in range(1, nodes + 1))
 
 
+def with_clients(plan: ElectionPlan, clients: int) -> ElectionPlan:
+    """The world with so many more nodes, of client programs: these have the candidates.
+
+    The nodes that were there are the electorate, as lock servers are.
+    """
+    servers = plan.nodes
+    names = tuple(f"c{number}" for number in range(1, clients + 1))
+    kinds = [plan.instances[number % len(plan.instances)] for number in range(clients)]
+    return plan._replace(
+        nodes=servers + names,
+        instances=((),) * len(servers) + tuple(kinds),
+        policy=policy_for("majority", servers),
+    )
+
+
 def policy_for(name: PolicyName, nodes: tuple[str, ...]) -> Policy:
     """A policy for some nodes, under which two leaders at once are impossible but for islands."""
     if name == "island":
@@ -68,6 +92,7 @@ def draw(
     policy: PolicyName | None = None,
     grain: Grain | None = None,
     rule: str = "ours",
+    clients: int = 0,
 ) -> Drawn:
     """The world of a seed.
 
@@ -78,6 +103,7 @@ def draw(
         policy: The election's policy.
         grain: What is done as soon as it can be.
         rule: Which machines it is made of.
+        clients: How many more nodes there are, which then have the candidates (`with_clients`).
     """
     drawn_nodes = rng.choice((2, 3, 3, 4))
     names = node_names(nodes or drawn_nodes)
@@ -108,4 +134,6 @@ def draw(
         kills=rng.choice((0, 0, 1)),
         yields=rng.choice((0, 0, 0, 2)),
     )
+    if clients:
+        plan = with_clients(plan, clients)
     return Drawn(plan, rng.choice(ORDERS), rng.choice((0.02, 0.1, 0.3)))

@@ -5,6 +5,7 @@ The wrong ones are there to show that the checks see faults.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any, ClassVar, NamedTuple
 
 from locks.core.agent.machine import AgentMachine
@@ -161,6 +162,13 @@ class _Deaf(Machine):
 
     def _orphaned(self) -> None:
         pass
+
+
+class _Patient(Machine):
+    """It goes on waiting for candidates on nodes that do not count when it has lost those that do."""
+
+    def may_wait_for(self, node: str, merged: Set[str]) -> bool:
+        return self.policy.is_outside(node) or super().may_wait_for(node, merged)
 
 
 # --- Wrong about what is taken when, and what is looked at before
@@ -330,6 +338,7 @@ RULES: dict[str, MachineRule] = {
         MachineRule("closed", "who comes later is not led", _Closed),
         MachineRule("greedy", "a leader does not need a quorum", _Greedy),
         MachineRule("deaf", "whose leader is gone goes on following it", _Deaf),
+        MachineRule("patient", "who has lost its quorum goes on waiting for others", _Patient),
         MachineRule("unaware", "the end of the contest's agent is not noticed", _Unaware),
         MachineRule("stuck", "the end of the merge lock's agent is not noticed", _Stuck),
         MachineRule("unmoved", "a follower that is not sure any more is told nothing", _Unmoved),

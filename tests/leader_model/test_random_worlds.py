@@ -40,6 +40,17 @@ def test_random_worlds(policy: PolicyName, grain: Grain) -> None:
     assert failure is None, f"policy={policy!r}, grain={grain!r}: {failure}"
 
 
+@pytest.mark.parametrize("clients", [2, 3])
+@pytest.mark.parametrize("grain", ["nodes", "parties"])
+def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
+    """The same with candidates on nodes that don't count: lock servers are the electorate.
+
+    Connections among clients come and go, too.
+    """
+    failure = run_seeds(range(BASE, BASE + 100 * MORE), clients=clients, grain=grain)
+    assert failure is None, f"clients={clients}, grain={grain!r}: {failure}"
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
     """The same for one candidate on each of three nodes, with a cut and a crash in most worlds."""

@@ -13,6 +13,7 @@ from locks.sim.network import Link
 from locks_leader.sim.explore import explore
 from locks_leader.sim.node import EAGER, ONE_WIRE
 from locks_leader.sim.parties import MemberId
+from locks_leader.sim.plan import with_clients
 from locks_leader.sim.rules import RULES
 from locks_leader.sim.runs import replay, run_seeds
 from locks_leader.sim.schedule import in_order, settle
@@ -154,6 +155,27 @@ def a_connection_lost_while_states_are_asked_for(rule: str) -> None:
     settle(world)
 
 
+def a_question_of_one_who_is_cut_off(rule: str) -> None:
+    """c1.1, of a client program, has won and asks c2.1 for its state; then the servers lose it.
+
+    The two clients are still connected. So c2.1 wins, and asks c1.1.
+    """
+    plan = with_clients(ElectionPlan(NODES, instances=(("candidate",),), rule=rule), 2)
+    world = plan.world()
+    old, new = (each.ref for each in world.instances)
+    question = (old, new)
+    without(world, question)
+    assert world.instance(old).poll is not None
+    for server in NODES:
+        world.do(("cut", (old.node, server)))
+        world.do(("notice", (server, old.node)))
+    without(world, question, *((old.node, server) for server in NODES))
+    poll = world.instance(new).poll
+    assert poll is not None
+    assert poll.waits == [old]
+    settle(world)
+
+
 class Example(NamedTuple):
     """A world in which a rule goes wrong, what is said of it, and by which error."""
 
@@ -173,6 +195,7 @@ EXAMPLES = {
     "closed": Example(a_late_start, "n2.1 follows None"),
     "greedy": Example(random_worlds, "leaders in"),
     "deaf": Example(random_worlds, "follows"),
+    "patient": Example(a_question_of_one_who_is_cut_off, "these wait for each other's state"),
     # Agents that end by themselves.
     "unaware": Example(random_worlds, "loses|leaders in"),
     "stuck": Example(random_worlds, "follows None"),

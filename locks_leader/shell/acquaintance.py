@@ -1,0 +1,92 @@
+"""An instance on a client node gets to know the others, and its node is connected with theirs.
+
+Client nodes (`locks.start(..., mesh=False)`) are connected with servers only. The instance watches the election's lock
+on all servers that count, and has its node be connected with those of the candidates that it sees there
+(`locks.otp.wishes`), by way of the servers. From then on all is as between other nodes: process groups tell who takes
+part, monitors who is gone. Until then nobody is harmed: who may lead is decided by the lock alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locks import Node, View
+from locks.errors import InvalidOption
+from locks.model import check_lock_id
+from locks.runtime import Listener
+from locks_leader.core.contenders import Contenders
+from locks_leader.policy import Policy
+
+__all__ = ["Acquaintance", "check_electorate", "is_client"]
+
+
+def is_client(node: Node) -> bool:
+    """Whether a node is of a client program: connected with servers only."""
+    return node.cluster is not None and node.cluster.distribution.options.hidden
+
+
+def check_electorate(node: Node, policy: Policy) -> None:
+    """Check that a policy says on which servers the election of a client program is held.
+
+    Raises:
+        InvalidOption: It does not.
+    """
+    if is_client(node) and (policy.electorate is None or node.name in policy.electorate):
+        raise InvalidOption(
+            f"{node.name} is a client node (mesh=False), which other nodes don't see: hold the election on lock "
+            'servers, with policy="majority", nodes=[the servers]; or start the node with mesh',
+            node=node.name,
+        )
+
+
+class Acquaintance:
+    """What one instance does to know the others.
+
+    Args:
+        node: Its node.
+        lock_id: The election's lock.
+        servers: The nodes that count.
+    """
+
+    def __init__(self, node: Node, lock_id: tuple[Any, ...], servers: frozenset[str]) -> None:
+        self._node = node
+        self._lock_id = check_lock_id(lock_id)
+        self._servers = servers
+        self._contenders = Contenders(node.name, servers)
+        self._listener = Listener(self._viewed)
+        self._watched: set[str] = set()
+
+    def look(self) -> None:
+        """Watch the lock on all servers that are there, and forget what others have said."""
+        for server in self._servers - self._watched:
+            if self._node.turn.run(self._watch, server):
+                self._watched.add(server)  # it is watched anew by itself when it comes back
+        for server in self._watched - self._node.alive:
+            self._wish(self._contenders.lost(server))
+
+    def _watch(self, server: str) -> bool:
+        """Watch the lock on a server, if it is there. In the turn."""
+        assert self._node.cluster is not None
+        is_there = server in self._node.alive
+        if is_there:
+            self._node.cluster.views.watch(server, self._lock_id, self._listener)
+        return is_there
+
+    def _viewed(self, view: View) -> None:
+        if view.node in self._watched:
+            nodes = (contender.agent.node for contender in view.requests)
+            self._wish(self._contenders.viewed(view.node, nodes))
+
+    def _wish(self, nodes: frozenset[str]) -> None:
+        assert self._node.cluster is not None
+        self._node.turn.run(self._node.cluster.wishes.set, self, nodes)
+
+    def end(self) -> None:
+        """The instance ends."""
+        assert self._node.cluster is not None
+        for server in self._watched:
+            self._node.turn.run(
+                self._node.cluster.views.unwatch, server, self._lock_id, self._listener
+            )
+        self._watched.clear()
+        self._wish(frozenset())
