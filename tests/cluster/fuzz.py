@@ -20,11 +20,12 @@ import locks
 from locks.core import messages
 from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
-from locks.otp import control
+from locks.otp import control, tunnel_messages
 from locks.otp.behaviours import CALL, CAST
 from locks.otp.handshake import Peer
 from locks.otp.link import LONGEST_REASON
 from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.otp.tunnel_messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
 from locks.wire import LOCK_SERVER, OURS
 from locks.wire.fields import tag_of
@@ -360,6 +361,27 @@ def _asked(verb: str, kind: Any) -> Message:
     return make
 
 
+TUNNEL_DATA = _Special()
+SPECIAL[TUNNEL_DATA] = lambda maker: maker.spot(
+    b"\xffabc", [b"\xff", b"\xfe", "abc", b"\xff" + bytes(CHUNK + 1), None, [1], 1]
+)
+
+
+def _of_tunnel(process: str, kind: type[Any]) -> Message:
+    """A message about a tunnel that is not there, but for its opening."""
+    hints = get_type_hints(kind, include_extras=True)
+    if kind is tunnel_messages.Data:
+        hints["data"] = TUNNEL_DATA
+    if kind is tunnel_messages.Open:
+        hints["opener"] = SPEAKER
+
+    def make(maker: Maker, rig: Rig) -> bytes:
+        made = (Atom(kind.__name__.lower()), *[maker.of(each) for each in hints.values()])
+        return rig.reg(process, maker.spot(made, [made[:-1], (*made, 1)], same_type=True))
+
+    return make
+
+
 MODE = get_type_hints(RequestRecord, include_extras=True)["mode"]
 # The operations that change something here, or are answered, when they are right.
 CONTROL = (1, 2, 3, 4, 6, 8, 12, 13, 16, 18, 19, 20, 21, 22, 23, 29, 30, 31, 32, 35, 36)
@@ -392,6 +414,12 @@ KINDS |= {
         SCOPE, (Atom("leave"), maker.of(OWN_PID), maker.of(MEMBERS), maker.of(NAMES))
     ),
 }
+KINDS |= {
+    f"{kind.__name__} at {process}": _of_tunnel(process, kind)
+    for process in (RELAY, TUNNELS)
+    for kind in get_args(tunnel_messages.Message)
+    if (process, kind) != (TUNNELS, tunnel_messages.Open)  # that makes one
+}
 # A wrong argument of these is answered with an error, as a wrong argument of a client on this node is.
 ANSWERED = ("ask", "lock", "unlock", "token", "surrender", "flag")
 
@@ -410,6 +438,7 @@ class NoLink:
         self.silent = 0
         self.quiet = True
         self.waiting = 0
+        self.relay = None
 
     def send(self, body: bytes) -> None:
         """Nobody gets it."""

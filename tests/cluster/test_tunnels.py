@@ -1,0 +1,414 @@
+"""Tunnels: two client nodes that are connected by way of a server."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pykka
+import pytest
+
+import locks
+from locks.otp import control, etf, wishes
+from locks.otp.handshake import Handshake, Send
+from locks.otp.terms import Atom, Pid
+from locks.otp.tunnel_messages import (
+    CHUNK,
+    RELAY,
+    TUNNELS,
+    WINDOW,
+    Close,
+    Data,
+    Open,
+    encode,
+    unpack,
+)
+from tests.cluster.conftest import Certify
+from tests.cluster.harness import COOKIE, ROOT
+from tests.cluster.nodes import A, B, Nodes, Stranger, Tx, link, peer
+from tests.helpers import eventually
+
+X, Y, BAD = "x@127.0.0.1", "y@127.0.0.1", "bad@127.0.0.1"
+
+
+class Echo(pykka.ThreadingActor):
+    """Answers what it is asked."""
+
+    use_daemon_thread = True
+
+    def on_receive(self, message: Any) -> Any:
+        return message
+
+
+def pair(nodes: Nodes, *servers: locks.Node) -> tuple[locks.Node, locks.Node]:
+    """Two client nodes of these servers, with a tunnel between them."""
+    x, y = nodes.client(*servers, name=X), nodes.client(*servers, name=Y)
+    assert x.connect(Y)
+    eventually(lambda: y.nodes(hidden=True) == [X])
+    return x, y
+
+
+def tunnels(node: locks.Node) -> int:
+    """How many a node relays."""
+    assert node.cluster is not None
+    return len(node.cluster.tunnels.relay)
+
+
+def ends(node: locks.Node) -> int:
+    """How many end at a node."""
+    assert node.cluster is not None
+    return len(node.cluster.tunnels)
+
+
+# --- What goes over them ------------------------------------------------------------------------
+
+
+def test_all_that_works_over_a_connection_works_over_a_tunnel(nodes: Nodes) -> None:
+    """Calls, much more than a window in one message, monitors of an end, and of the loss."""
+    server = nodes.start(A)
+    x, y = pair(nodes, server)
+    assert link(x, Y).relay == link(y, X).relay == A
+    assert tunnels(server) == 1
+    echo, other = Echo.start(), Echo.start()
+    y.register("echo", echo)
+    y.register("other", other)
+    there = x.remote("echo", Y)
+    assert there.ask("hello") == "hello"
+    large = bytes(range(256)) * 10_000 + b"\xff"
+    assert there.ask([large, large]) == [large, large]
+    downs: list[Any] = []
+    locks.monitor(there, downs.append)
+    locks.monitor(x.remote("other", Y), downs.append)
+    assert x.remote("other", Y).ask(1) == 1
+    echo.stop()
+    eventually(lambda: len(downs) == 1)
+    y.stop()
+    eventually(lambda: len(downs) == 2)
+    assert downs[1].reason == "noconnection"
+    assert x.nodes(hidden=True) == []
+    eventually(lambda: tunnels(server) == ends(x) == 0)
+
+
+def test_a_tunnel_changes_nothing_about_locks(nodes: Nodes) -> None:
+    """Client nodes at its ends are still in nobody's sight as lock servers."""
+    server = nodes.start(A)
+    x, y = pair(nodes, server)
+    assert x.alive == {X, A}
+    assert y.alive == {Y, A}
+    tx, other = Tx(x), Tx(y)
+    tx.lock(("k",), [A])
+    waits = other.ask(("k",), [A])
+    tx.end()
+    assert waits.result().status == "have_all_locks"
+    other.end()
+
+
+def test_many_clients_and_messages_at_one_time(nodes: Nodes) -> None:
+    """Six clients, each connected with each, ask each other from threads; nothing is mixed up."""
+    servers = nodes.meet(A, B)
+    made = [nodes.client(*servers, name=f"c{number}@127.0.0.1") for number in range(6)]
+    for number, one in enumerate(made):
+        one.register("echo", Echo.start())
+        for other in made[:number]:
+            assert one.connect(other.name)
+    wrong: list[Any] = []
+
+    def ask(one: locks.Node, other: locks.Node) -> None:
+        there = one.remote("echo", other.name)
+        for number in range(20):
+            message = (one.name, number, "x" * (number * 4000))
+            if there.ask(message) != message:
+                wrong.append(message)
+
+    threads = [
+        threading.Thread(target=ask, args=(one, other))
+        for one in made
+        for other in made
+        if one is not other
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert sum(map(tunnels, servers)) == 15
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no `openssl` command")
+def test_with_tls_to_the_server(nodes: Nodes, certify: Certify) -> None:
+    """TLS is between each end and the server."""
+    tls = certify("ours", "127.0.0.1")
+    server = nodes.start(A, tls=tls)
+    x, y = nodes.client(server, name=X, tls=tls), nodes.client(server, name=Y, tls=tls)
+    assert x.connect(Y)
+    y.register("echo", Echo.start())
+    assert x.remote("echo", Y).ask("hello") == "hello"
+
+
+# --- Finding a way --------------------------------------------------------------------------------
+
+
+def test_when_the_server_is_lost_there_is_a_tunnel_over_another_one(nodes: Nodes) -> None:
+    """The connection is lost with its server, and made anew."""
+    servers = nodes.meet(A, B)
+    x, y = pair(nodes, *servers)
+    lost: list[Any] = []
+    y.register("echo", Echo.start())
+    locks.monitor(x.remote("echo", Y), lost.append)
+    relay = link(x, Y).relay
+    (gone,) = [server for server in servers if server.name == relay]
+    (left,) = [server for server in servers if server is not gone]
+    gone.stop()
+    eventually(lambda: [down.reason for down in lost] == ["noconnection"])
+    eventually(lambda: x.nodes(hidden=True) == [Y])
+    assert link(x, Y).relay == left.name
+    assert x.remote("echo", Y).ask("hello") == "hello"
+
+
+def test_a_server_that_only_one_of_them_can_reach_is_no_way(nodes: Nodes) -> None:
+    """The one that both can reach is found."""
+    one, two, three = nodes.meet(A, B, "c@127.0.0.1")
+    x, _ = nodes.client(one, two, name=X), nodes.client(two, three, name=Y)
+    assert x.connect(Y)
+    assert link(x, Y).relay == B
+
+
+def test_no_way_is_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """By `refusals`, in the log, and each server says why."""
+    one, two = nodes.meet(A, B)
+    x = nodes.client(one, name=X)
+    nodes.client(two, name=Y)
+    assert not x.connect(Y, timeout=0.3)
+    why = x.refusals[Y]
+    assert "no server leads to it" in why
+    assert f"{A}: it is not connected with {A}" in why
+    eventually(lambda: "no server leads to it" in caplog.text)
+    assert x.connect(peer(two))
+    eventually(lambda: Y in x.nodes(hidden=True))
+
+
+def test_others_need_an_address(nodes: Nodes) -> None:
+    """Only client nodes open tunnels: from a server, a name without a port is still an error."""
+    server = nodes.start(A)
+    with pytest.raises(locks.InvalidOption, match="name@host:port"):
+        server.connect(Y)
+
+
+def test_disconnecting_closes_the_tunnel_and_keeps_apart(nodes: Nodes) -> None:
+    """As with any connection; until `connect` is called again."""
+    server = nodes.start(A)
+    x, y = pair(nodes, server)
+    assert x.disconnect(Y)
+    eventually(lambda: y.nodes(hidden=True) == [] and tunnels(server) == 0)
+    assert not y.connect(X, timeout=0.3)
+    assert "keeps apart" in y.refusals[X]
+    assert x.connect(Y)
+
+
+def test_silence_is_judged_by_the_server(nodes: Nodes) -> None:
+    """Nothing ticks over a tunnel, and it is not lost for that; the connections below are judged."""
+    server = nodes.start(A)
+    x, _ = pair(nodes, server)
+    assert x.cluster is not None
+    distribution = x.cluster.distribution
+    for _ in range(3):
+        x.turn.run(distribution._judge_silence, 20.0)
+    assert x.nodes(hidden=True) == [Y]
+
+
+# --- Wishes -----------------------------------------------------------------------------------------
+
+
+def test_a_wish_connects_and_its_end_disconnects(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both wish for each other: one connection is left; it lasts as long as one of them wishes."""
+    monkeypatch.setattr(wishes, "LINGER", 0.05)
+    server = nodes.start(A)
+    x, y = nodes.client(server, name=X), nodes.client(server, name=Y)
+    assert x.cluster is not None
+    assert y.cluster is not None
+    for node in (x, y):
+        assert node.cluster is not None
+        node.turn.run(node.cluster.wishes.set, "one", {X, Y})
+        node.turn.run(node.cluster.wishes.set, "other", {X, Y})
+    eventually(lambda: x.nodes(hidden=True) == [Y] and y.nodes(hidden=True) == [X])
+    eventually(lambda: tunnels(server) == 1)
+    for node in (x, y):
+        assert node.cluster is not None
+        node.turn.run(node.cluster.wishes.set, "one", ())
+    x.turn.run(x.cluster.wishes.set, "other", ())
+    y.turn.run(y.cluster.wishes.set, "other", ())
+    eventually(lambda: x.nodes(hidden=True) == y.nodes(hidden=True) == [])
+    assert Y not in x.cluster.distribution.addresses
+    eventually(lambda: tunnels(server) == 0)
+
+
+def test_whom_the_program_has_named_stays_connected(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When a wish ends, too."""
+    monkeypatch.setattr(wishes, "LINGER", 0.01)
+    server = nodes.start(A)
+    x, _ = pair(nodes, server)
+    assert x.cluster is not None
+    made = x.cluster.wishes
+    x.turn.run(made.set, "one", {Y, "z@127.0.0.1"})
+    x.turn.run(made.set, "one", ())
+    eventually(lambda: "z@127.0.0.1" not in x.refusals and not made._asked)
+    assert x.nodes(hidden=True) == [Y]
+
+
+# --- Those who do what they must not ----------------------------------------------------------------
+
+
+class Bad:
+    """A node with the cookie that says what it likes about tunnels."""
+
+    def __init__(self, server: locks.Node, name: str = BAD) -> None:
+        self.peer = Stranger(server.address)
+        self.peer.shake_hands(server.name, name)
+        eventually(lambda: name in server.nodes())
+        self._messages = iter(self.peer.messages())
+
+    def say(self, message: Any, process: str = RELAY) -> None:
+        """Send a message about a tunnel."""
+        to = control.RegSend(Pid(1, BAD, 77), Atom(process), None).pack()
+        head = to[: to.index(b"\x83", 2)]
+        self.peer.frame(head + encode(message))
+
+    def hear(self) -> Any:
+        """The next message about a tunnel."""
+        for message in self._messages:
+            if isinstance(message, control.RegSend) and message.name == Atom(TUNNELS):
+                return unpack(message.message)
+        raise AssertionError("it was disconnected")
+
+
+def test_who_sends_more_than_there_is_credit_for_is_disconnected(nodes: Nodes) -> None:
+    """The relay counts; other tunnels go on."""
+    server = nodes.start(A)
+    x, y = pair(nodes, server)
+    y.register("echo", Echo.start())
+    bad, deaf = Bad(server), Bad(server, "deaf@127.0.0.1")
+    bad.say(Open(BAD, 1, "deaf@127.0.0.1"))
+    for _ in range(WINDOW // CHUNK):
+        bad.say(Data(BAD, 1, bytes(CHUNK)))
+    assert bad.hear() is not None
+    assert tunnels(server) == 2
+    bad.say(Data(BAD, 1, b"x"))
+    assert bad.peer.is_closed()
+    while not isinstance(deaf.hear(), Close):
+        pass
+    assert tunnels(server) == 1
+    assert x.remote("echo", Y).ask("hello") == "hello"
+
+
+def test_who_comes_under_another_name_is_refused(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server says who has opened a tunnel: only under that name one gets in."""
+    server = nodes.start(A)
+    x = nodes.client(server, name=X)
+    bad = Bad(server)
+    bad.say(Open(BAD, 1, X))
+    bad.hear()
+    shake = Handshake(name=Y, creation=5, cookie=COOKIE, challenge=7, peer=X)
+    (first,) = shake.start()
+    assert isinstance(first, Send)
+    bad.say(Data(BAD, 1, first.data))
+    eventually(lambda: f"says that it is {BAD}, not {Y}" in caplog.text)
+    said = [bad.hear(), bad.hear()]
+    while not isinstance(said[-1], Close):
+        said.append(bad.hear())
+    assert x.nodes(hidden=True) == []
+    eventually(lambda: tunnels(server) == ends(x) == 0)
+
+
+def test_a_crowd_of_tunnels_is_refused(nodes: Nodes) -> None:
+    """One node can open so many, and honest ones get in beside it."""
+    logging.getLogger("locks").setLevel(logging.CRITICAL)
+    try:
+        server = nodes.start(A)
+        x, y = nodes.client(server, name=X), nodes.client(server, name=Y)
+        bad = Bad(server)
+        for number in range(200):
+            bad.say(Open(BAD, number, X if number % 2 else Y))
+        answers = [bad.hear() for _ in range(200)]
+        assert any(
+            "which is the most" in each.reason for each in answers if isinstance(each, Close)
+        )
+        assert ends(x) + ends(y) <= 128
+        bad.peer.close()
+        assert x.connect(Y)
+    finally:
+        logging.getLogger("locks").setLevel(logging.NOTSET)
+
+
+def test_client_nodes_do_not_relay(nodes: Nodes) -> None:
+    """Nobody is served there."""
+    server = nodes.start(A)
+    x, y = pair(nodes, server)
+    assert x.cluster is not None
+    assert y.cluster is not None
+    x.turn.run(x.cluster.processes.send_named, Y, RELAY, encode(Open(X, 9, A)))
+    y.register("echo", Echo.start())
+    assert x.remote("echo", Y).ask("hello") == "hello"
+    assert tunnels(y) == 0
+
+
+def test_a_stray_message_is_ignored(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """It is of a kind that is not known here."""
+    server = nodes.start(A)
+    x, _ = pair(nodes, server)
+    assert x.cluster is not None
+    x.turn.run(x.cluster.processes.send_named, A, RELAY, etf.encode((Atom("x"), 1)))
+    eventually(lambda: "is not about a tunnel" in caplog.text)
+    assert x.nodes(hidden=True) == [Y]
+
+
+# --- Fork -------------------------------------------------------------------------------------------
+
+FORK = """
+import os, sys, time, locks
+server, other = sys.argv[1:]
+node = locks.start("forks@127.0.0.1", cookie="cookie-of-the-tests", peers=[server], mesh=False)
+assert node.await_nodes([server.split(":")[0]], timeout=30)
+assert node.connect(other, timeout=30)
+read, write = os.pipe()
+child = os.fork()
+if child == 0:
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+        except OSError:
+            continue
+    os.write(write, repr([each for each in found if each.startswith("socket:")]).encode())
+    os._exit(0)
+print(os.read(read, 10000).decode())
+assert node.remote("echo", other).ask("hello") == "hello", "the parent's connection was closed"
+locks.stop()
+"""
+
+
+@pytest.mark.parametrize("patched", [False, True])
+def test_a_forked_child_holds_no_tunnel(nodes: Nodes, patched: bool) -> None:
+    """A forked child lets go of all sockets; those of the parent go on."""
+    server = nodes.start(A)
+    y = nodes.client(server, name=Y)
+    y.register("echo", Echo.start())
+    script = ("from gevent import monkey; monkey.patch_all()\n" if patched else "") + FORK
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, peer(server), Y],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
