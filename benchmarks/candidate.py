@@ -1,8 +1,9 @@
 """One candidate of an election in a process of its own, for `benchmarks.leader`.
 
-    python -m benchmarks.candidate NAME COOKIE [PEER ...]
+    python -m benchmarks.candidate NAME COOKIE [PEER ...] [--servers SERVER ...] [--client]
 
-It starts a node that is connected with its peers, prints the address for other processes
+It starts a node that is connected with its peers and with lock servers, on which the election is held if there are
+some. With `--client` it is a client node. It prints the address for other processes
 (`NAME:PORT`), and does what each line of its input says; each answer is a line of JSON.
 
 What happens in the election is noted with the time (`time.monotonic_ns`, one clock for all processes
@@ -11,12 +12,13 @@ of a machine) and printed on request: printing it at once would take time from t
 
 from __future__ import annotations
 
+import argparse
 import gc
 import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pykka
@@ -136,9 +138,15 @@ class Counts:
 class Candidate:
     """The process: its node, and one candidate at a time."""
 
-    def __init__(self, name: str, cookie: str, peers: Iterable[str]) -> None:
+    def __init__(
+        self, name: str, cookie: str, peers: Sequence[str], servers: Sequence[str], client: bool
+    ) -> None:
         self.notes = Notes()
-        self.node = locks.start(name, cookie=cookie, peers=peers)
+        self.node = locks.start(name, cookie=cookie, peers=[*peers, *servers], mesh=not client)
+        self._policy: dict[str, Any] = {}
+        if servers:
+            nodes = [server.split(":")[0] for server in servers]
+            self._policy = {"policy": "majority", "nodes": nodes}
         self.node.monitor_nodes(self._connection)
         self.counts = Counts(self.node)
         self.counts.count_frames()
@@ -153,7 +161,7 @@ class Candidate:
         """Stand for election."""
         self.notes.add("begun")
         self._instance = locks_leader.start(
-            Dictionary, self.notes, self.node.name, resource=resource
+            Dictionary, self.notes, self.node.name, resource=resource, **self._policy
         )
 
     def stop(self) -> None:
@@ -184,12 +192,25 @@ class Candidate:
         """How many nodes there are."""
         return len(self.node.alive)
 
+    def connections(self) -> list[int]:
+        """How many connections it has, and how many of them go over a server."""
+        assert self.node.cluster is not None
+        links = self.node.cluster.distribution.links.values()
+        return [len(links), sum(link.relay is not None for link in links)]
 
-def main(name: str, cookie: str, *peers: str) -> None:
+
+def main() -> None:
     """Do what each line says, until there are no more."""
-    candidate = Candidate(name, cookie, peers)
-    assert candidate.node.address is not None
-    print(f"{name}:{candidate.node.address[1]}", flush=True)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("cookie")
+    parser.add_argument("peers", nargs="*")
+    parser.add_argument("--servers", nargs="*", default=[])
+    parser.add_argument("--client", action="store_true")
+    given = parser.parse_args()
+    candidate = Candidate(given.name, given.cookie, given.peers, given.servers, given.client)
+    address = candidate.node.address
+    print(f"{given.name}:{0 if address is None else address[1]}", flush=True)
     for line in sys.stdin:
         do, *arguments = json.loads(line)
         print(json.dumps(getattr(candidate, do)(*arguments)), flush=True)
@@ -197,4 +218,4 @@ def main(name: str, cookie: str, *peers: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -337,18 +337,25 @@ class Group:
         self._measure([lost], partial(self._do, lost, "start", resource))
         self._all("stop")
 
+    def arguments(self, name: str) -> Sequence[str]:
+        """Whom a candidate is connected with."""
+        return [peer for each, peer in self._peers.items() if each != name]
+
+    @property
+    def alive(self) -> int:
+        """How many lock servers a candidate sees, its own among them."""
+        return len(self._processes)
+
     def _open(self, name: str) -> None:
-        peers = [peer for each, peer in self._peers.items() if each != name]
         module = ("-m", "benchmarks.candidate")
-        process = self._lab.start(sys.executable, *module, name, COOKIE, *peers)
+        process = self._lab.start(sys.executable, *module, name, COOKIE, *self.arguments(name))
         self._processes[name] = process
         self._peers[name] = line_of(process).strip()
         pin(process.pid, self._cores[name])
 
     def _until_connected(self) -> None:
-        members = len(self._processes)
         self._lab.wait(
-            lambda: all(count == members for count in self._all("alive").values()),
+            lambda: all(count == self.alive for count in self._all("alive").values()),
             "not all are connected",
         )
 

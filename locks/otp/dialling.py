@@ -23,7 +23,7 @@ from locks.errors import LocksError
 from locks.otp.address_book import AddressBook
 from locks.otp.epmd import NotRegistered
 from locks.otp.notices import Notices
-from locks.otp.strangers import Settled
+from locks.otp.strangers import NoWay, Settled
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.waiter import run_in_hub
@@ -154,5 +154,5 @@ class Dialling:
         absent = isinstance(error, (ConnectionRefusedError, NotRegistered))
         settled = isinstance(error, Settled)
         times = self._turn.run(self.book.failed, name, text, not absent and not settled)
-        if times == 2 and not absent and not settled:
+        if times == 2 and not absent and not settled and not isinstance(error, NoWay):
             self._notices.warn(text, name, "%s can't connect to %s: %s", self._name, name, text)

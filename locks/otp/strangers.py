@@ -11,7 +11,17 @@ from typing import Literal
 
 from locks.errors import OperatingError
 
-__all__ = ["LONGEST", "Cause", "Refused", "Settled", "first_words", "plain", "tls_words", "words"]
+__all__ = [
+    "LONGEST",
+    "Cause",
+    "NoWay",
+    "Refused",
+    "Settled",
+    "first_words",
+    "plain",
+    "tls_words",
+    "words",
+]
 
 LONGEST = 300  # characters of a line about others
 
@@ -39,6 +49,10 @@ class Refused(OperatingError):
     """
 
     cause: Cause = "bad words"
+
+
+class NoWay(Refused):
+    """No server leads to a node, as it is connected with none of them. Nothing is wrong with that."""
 
 
 class Settled(Refused):

@@ -27,6 +27,7 @@ from locks.otp.terms import Atom
 from locks.ranges import LONGEST_TEXT, Name, Number, Range, Size, Text
 
 __all__ = [
+    "ABSENT",
     "CHUNK",
     "RELAY",
     "TUNNELS",
@@ -45,6 +46,7 @@ RELAY = "locks_relay"
 TUNNELS = "locks_tunnels"
 WINDOW = 64 * 1024  # bytes of one tunnel, each way, that may be on their way
 CHUNK = 16 * 1024  # bytes in one message
+ABSENT = "it is not connected there"  # why a relay does not lead to a node, as a rule
 
 
 class Open(NamedTuple):

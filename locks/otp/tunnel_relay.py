@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from locks.errors import assert_never
 from locks.otp.control import BadMessage
-from locks.otp.tunnel_messages import WINDOW, Close, Credit, Data, Message, Open, Opened
+from locks.otp.tunnel_messages import ABSENT, WINDOW, Close, Credit, Data, Message, Open, Opened
 
 __all__ = ["MOST_EACH", "MOST_IN_ALL", "Outgoing", "Relay"]
 
@@ -123,7 +123,7 @@ class Relay:
     def _objection(self, opener: str, target: str) -> str | None:
         """Why it does not relay between two nodes, if it does not."""
         if target in (opener, self._name) or not self._is_connected(target):
-            return f"it is not connected with {self._name}"
+            return ABSENT
         for node in (opener, target):
             if len(self._of.get(node, ())) >= MOST_EACH:
                 return f"{node} has {MOST_EACH} tunnels at {self._name}, which is the most"

@@ -31,9 +31,10 @@ from gevent.event import AsyncResult
 from locks.errors import assert_never
 from locks.otp.control import BadMessage, StrangeMessage
 from locks.otp.local import Local
-from locks.otp.strangers import Refused, plain
+from locks.otp.strangers import NoWay, Refused, plain
 from locks.otp.stream import Stream, native_socket
 from locks.otp.tunnel_messages import (
+    ABSENT,
     CHUNK,
     RELAY,
     TUNNELS,
@@ -241,19 +242,19 @@ class Tunnels:
         """
         servers = self._turn.run(self._servers)
         random.shuffle(servers)
-        refused = []
+        refused = {}
         for server in servers:
             try:
                 return self._dial(server, name)
             except Refused as error:
-                refused.append(f"{server}: {error}")
-        why = "; ".join(sorted(refused)) or "there is none"
-        raise Refused(
-            plain(
-                f"{name} has no address, and no server leads to it that this node is connected with: {why}"
-            ),
-            cause="no way",
+                refused[server] = str(error)
+        why = "; ".join(f"{server}: {refused[server]}" for server in sorted(refused))
+        text = plain(
+            f"no server of this node leads to {name}, which has no address: {why or 'there is none'}"
         )
+        if set(refused.values()) <= {ABSENT}:
+            raise NoWay(text, cause="no way")
+        raise Refused(text, cause="no way")
 
     def _dial(self, server: str, name: str) -> Stream:
         key = (server, self._name, next(self._numbers))
