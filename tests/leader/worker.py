@@ -16,6 +16,8 @@ from tests.cluster.worker import Client, main
 from tests.leader.gdict import GDict, Journal
 
 _ups: list[float] = []  # when nodes were connected
+_elections: list[locks_leader.Election] = []
+_led: list[tuple[float, int]] = []
 _frames = [0]  # how many were sent to other nodes, but for those that only say "I am there"
 
 
@@ -74,6 +76,26 @@ class Candidate(Client):
             options["policy"] = locks_leader.quorum(quorum)
         ref = locks_leader.start(GDict, journal, pause, **options)
         _instances[key] = Instance(ref, journal)
+
+    def run_for(self, name: str, nodes: list[str]) -> None:
+        """Take part in an election with `Election`; when it leads, and no more, is noted."""
+
+        def elected(leadership: locks_leader.Leadership) -> None:
+            _led.append((time.monotonic(), leadership.term))
+
+        def lost(leadership: locks_leader.Leadership) -> None:
+            _led.append((time.monotonic(), 0))
+
+        _elections.append(
+            locks_leader.Election(
+                name, on_elected=elected, on_lost=lost, policy="majority", nodes=nodes
+            )
+        )
+        _elections[-1].start()
+
+    def led(self) -> list[tuple[float, int]]:
+        """When it has led: the time and the term; 0 when it led no more."""
+        return _led
 
     def info(self, key: str = "a") -> dict[str, Any]:
         info = locks_leader.info(_instances[key].ref)
