@@ -258,12 +258,14 @@ def test_workers_on_client_nodes_share_groups_out(nodes: Nodes) -> None:
 class Programs:
     """Three servers and some client programs, each in a process of its own."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, net_ticktime: float = 2) -> None:
         self.world = world
+        self._ticktime = net_ticktime
         self._count = 0
         self.servers: list[Server] = []
         for name in SERVERS:
-            self.servers.append(world.server(name, [server.peer for server in self.servers]))
+            peers = [server.peer for server in self.servers]
+            self.servers.append(world.server(name, peers, net_ticktime=net_ticktime))
         self.members = [self.start() for _ in range(number)]
 
     def start(self) -> Program:
@@ -274,7 +276,7 @@ class Programs:
             peers=[server.peer for server in self.servers],
             mesh=False,
             listen=False,
-            net_ticktime=2,
+            net_ticktime=self._ticktime,
         )
         self.world.processes.append(made)
         eventually(lambda: set(made.do("alive")) >= set(SERVERS))
@@ -342,29 +344,33 @@ def stopped(process: Process) -> None:
 
 
 @pytest.mark.explore
-def test_a_stopped_program_delays_nobody(programs: Programs) -> None:
+def test_a_stopped_program_delays_nobody(world: World) -> None:
     """SIGSTOP of a candidate that stands last: leaders that are killed meanwhile are replaced at once.
 
-    For `net_ticktime`, 2 s here, everybody still believes that it is there.
+    For `net_ticktime`, half a minute here, everybody still believes that it is there.
     """
+    programs = Programs(world, 6, net_ticktime=30)
     *members, last = programs.members
-    for member in (*members, last):
-        member.do("run_for", name="job", nodes=SERVERS)
-        eventually(lambda: any(each.do("led") for each in members))
 
     def leads() -> list[Program]:
         return [each for each in members if (led := each.do("led")) and led[-1][1]]
 
+    for member in (*members, last):
+        member.do("run_for", name="job", nodes=SERVERS)
+        eventually(leads)
     stopped(last)
     since = time.monotonic()
     took = []
-    while time.monotonic() - since < 1:
+    for _ in range(4):
         (leader,) = eventually(leads)
         members.remove(leader)
         at = leader.kill()
         (new,) = eventually(leads)
         took.append(new.do("led")[-1][0] - at)
     print(f"took {took}")
-    assert len(took) > 1
-    assert max(took) < 1
+    assert time.monotonic() - since < 20
+    assert max(took) < 5
     last.go_on()
+    members = [last]
+    programs.members[-2].kill()
+    eventually(leads)
