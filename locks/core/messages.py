@@ -176,11 +176,11 @@ class _Outside:
 
 
 OUTSIDE = _Outside()
-"""Stands for all watchers on other nodes: they read the lock table by parts, and are told what changes."""
+"""Stands for all watchers on other nodes: they read the lock table by parts, of what has changed."""
 
 
 class Watch(NamedTuple):
-    """Subscribe `watcher` to the views of a lock id; `OUTSIDE` is not told the present one."""
+    """Subscribe `watcher` to the views of a lock id; or `OUTSIDE` to `TableChange`s, by the id `()`."""
 
     watcher: Hashable
     lock_id: LockId
@@ -335,11 +335,21 @@ class ViewChange(NamedTuple):
     version: int
 
 
+class TableChange(NamedTuple):
+    """Which requests of a lock table one step has changed, in whatever view they are.
+
+    Attributes:
+        changed: Their numbers and lock ids.
+    """
+
+    changed: tuple[tuple[int, LockId], ...]
+
+
 class ToWatcher(NamedTuple):
     """Tell a watcher of a lock id: the present view when it begins, and then what has changed."""
 
     watcher: Hashable
-    news: View | ViewChange
+    news: View | ViewChange | TableChange
 
 
 class AnswerWait(NamedTuple):

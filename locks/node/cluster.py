@@ -21,7 +21,6 @@ import pykka
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
-    OUTSIDE,
     AgentMessage,
     Relay,
     ServerMessage,
@@ -43,6 +42,7 @@ from locks.node.remote_clients import RemoteClients
 from locks.node.view_reader import ViewReader
 from locks.node.view_sender import ViewSender
 from locks.otp import etf
+from locks.otp.budgets import Pace
 from locks.otp.control import SpawnRequest, StrangeMessage, check_speaker
 from locks.otp.distribution import Distribution
 from locks.otp.link import Link
@@ -122,6 +122,7 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
+            pace=Pace(lambda: node.counters.transactions),
             on_frame=lambda link, frame: self.processes.receive(link, frame),
             on_doubt=lambda link: self.processes.prod(link),
             dial_tunnel=lambda name: self.tunnels.dial(name),
@@ -376,7 +377,7 @@ class Cluster:
     def flush(self) -> bool:
         """Send what is to be sent; a link that is lost by that is news. Returns whether there was any."""
         if self.readers.ready:
-            self.distribution.pace.for_others(self.readers.flush)
+            self.readers.flush()
         if not self.distribution.unsent:
             return False
         self.distribution.flush()
@@ -486,12 +487,8 @@ class Cluster:
         return pack_view(machine.view(lock_id))
 
     def tell_watcher(self, watcher: Hashable, news: View | ViewChange) -> None:
-        """Tell a watcher of another node, or all of them."""
-        if watcher is OUTSIDE:
-            assert isinstance(news, ViewChange)
-            self.distribution.pace.for_others(self.readers.changed, news)
-        else:
-            self.original_peers.tell_watcher(watcher, news)
+        """Tell a watcher of another node, which runs the original."""
+        self.original_peers.tell_watcher(watcher, news)
 
     # --- Its end --------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ from locks.core.messages import (
     ServerEffect,
     ServerMessage,
     Surrendered,
+    TableChange,
     ToAgent,
     ToServer,
     ToWatcher,
@@ -185,7 +186,10 @@ class Dispatch:
 
     def _tell_watcher(self, effect: ToWatcher) -> None:
         watcher, news = effect
-        if isinstance(watcher, Listener):
+        if isinstance(news, TableChange):
+            if self.cluster is not None:
+                self.cluster.readers.changed(news)
+        elif isinstance(watcher, Listener):
             self._executor.run_soon(self.server.tell_watcher, watcher, news)
         elif self.cluster is not None:
             self.cluster.tell_watcher(watcher, news)

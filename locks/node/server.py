@@ -14,7 +14,6 @@ import pykka
 
 from locks.core.checked import check_server_message
 from locks.core.messages import (
-    OUTSIDE,
     Inquire,
     RaiseVersion,
     Relay,
@@ -236,10 +235,8 @@ class Server(Door):
         """The watchers of exactly this lock id."""
         found = self.turn.ask(self.machine.watchers, lock_id)
         here = [each.target for each in found if isinstance(each, Listener)]
-        others = [each for each in found if not (isinstance(each, Listener) or each is OUTSIDE)]
-        if len(here) + len(others) < len(found):
-            others += self.node.watchers_elsewhere(lock_id)
-        return here + others
+        others = [each for each in found if not isinstance(each, Listener)]
+        return here + others + self.node.watchers_elsewhere(lock_id)
 
     def _watcher_down(self, watcher: Listener, _: Down) -> None:
         self._monitors.pop(watcher, None)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 from locks.errors import OperatingError
 
@@ -36,14 +35,14 @@ MOST_AGENTS = 20_000  # of its agents that have locks here, or wait for some
 MOST_LOCKS = 1_000_000  # that these have, or wait for
 MOST_WATCHES = 1_000  # lock ids of this node that its processes watch
 
-SLICE = 0.0005  # seconds for the frames of one link, until others are served
-ALONE = 0.02  # seconds for those of a link that is alone
-BURST = 20  # slices in a row that follow each other at once
-BREATH = 0.002  # seconds between slices of a link that has more and more
-LONG = 0.005  # seconds of processor time: a message that took longer is followed by a pause
-PATIENCE = 100  # times as long as it took
+SLICE = 0.00025  # seconds for the messages of one link, until others are served
+PART = 1 / 4  # of the time is what a node may use, while others want to be served
+SAVED = 0.5  # seconds that it may use at once, if it has used none for a while
+LONG = 0.001  # seconds of processor time: what takes longer, and so keeps others waiting, ...
+PRICE = 30  # ... costs it that many times as much
 LONGEST_PAUSE = 3.0  # seconds
-TOGETHER = 1.0  # seconds: who has sent something within is to be protected
+TOGETHER = 5.0  # seconds: who has sent something within is to be protected
+KEPT = 1000  # nodes whose use of time is remembered
 
 
 class OverBudget(OperatingError):
@@ -86,56 +85,107 @@ class Tally:
             self._counted = min(there, self._most - self._most // 10)
 
 
-class Pace:
-    """How the links of one node take turns.
-
-    Each link that has frames is served for a moment, then the next one. As long as other links bring something,
-    too, a link that goes on and on has to wait between its moments, and one whose message took long, many times
-    as long as that. So a flood takes a part of this node's time, and messages that are hard to take in a
-    hundredth. A link that is alone never waits.
-
-    What is done in its turn for others, telling those who watch, is not a link's own fault (`for_others`).
+class Share:
+    """What one node has used of this node's time, whether it is connected or not.
 
     Attributes:
-        for_others_took: The processor time of all that, in seconds.
+        left: How many seconds it may use; negative if it has used too many.
+        at: When that was true.
     """
 
-    __slots__ = ("_changed", "_last", "for_others_took")
+    __slots__ = ("at", "left")
 
-    def __init__(self) -> None:
-        self.for_others_took = 0.0
-        self._last: object = None
-        self._changed = -TOGETHER
+    def __init__(self, now: float) -> None:
+        self.left = SAVED
+        self.at = now
 
-    def for_others(self, act: Callable[..., object], *args: Any) -> None:
-        """Do something that whoever has the turn is not to pay for."""
-        begin = time.thread_time()
-        try:
-            act(*args)
-        finally:
-            self.for_others_took += time.thread_time() - begin
 
-    def moment(self, link: object) -> float:
-        """For how many seconds a link may be served at once."""
-        alone = self._last is link and time.monotonic() - self._changed > TOGETHER
-        return ALONE if alone else SLICE
+class Pace:
+    """How the nodes that are connected with this one take turns.
 
-    def pause(self, link: object, took: float, behind: int, ticktime: float) -> float:
-        """How many seconds a link has to wait.
+    The messages of each are taken in for a moment, a *slice*, then those of the next one. What a node uses of this
+    node's time, by its messages or for what it watches, is taken from its *share*, which grows by a quarter
+    of the time that passes. Who has used it up waits until some is there again; but only while others want
+    to be served: time that nobody else wants costs nothing. So a flood takes a quarter of the time, in short
+    slices. What can't be divided and takes long costs more: then it is a hundredth.
 
-        Args:
-            link: The link, which has brought something.
-            took: The processor time that it took, in seconds, without what was done for others.
-            behind: How many slices in a row have left something waiting.
-            ticktime: How long the link may be silent.
-        """
+    Args:
+        local: A number that changes when programs of this node do something.
+
+    Attributes:
+        elsewhere: Processor time that was charged to others than whoever has the turn, in seconds.
+    """
+
+    __slots__ = (
+        "_before",
+        "_last",
+        "_last_at",
+        "_local",
+        "_local_at",
+        "_seen",
+        "_shares",
+        "elsewhere",
+    )
+
+    def __init__(self, local: Callable[[], int] = lambda: 0) -> None:
+        self.elsewhere = 0.0
+        self._shares: dict[str, Share] = {}
+        self._local = local
+        self._seen = local()
+        self._local_at = -TOGETHER
+        # Who has sent something, when, and when somebody else did before.
+        self._last: Share | None = None
+        self._last_at = self._before = -TOGETHER
+
+    def share(self, node: str) -> Share:
+        """The share of a node; it outlives its connections."""
+        found = self._shares.get(node)
+        if found is None:
+            now = time.monotonic()
+            if len(self._shares) >= KEPT:
+                for name, each in list(self._shares.items()):
+                    if self._grown(each, now) >= SAVED:
+                        del self._shares[name]
+            found = self._shares[node] = Share(now)
+        return found
+
+    def sent(self, share: Share) -> None:
+        """A node has sent something: as long as it goes on to do so, others must not keep it waiting."""
         now = time.monotonic()
-        if self._last is not link:
-            self._last = link
-            self._changed = now
-        if now - self._changed > TOGETHER:
+        if self._last is not share:
+            self._last = share
+            self._before = self._last_at
+        self._last_at = now
+
+    def charge(self, share: Share, took: float) -> None:
+        """A node has used processor time, in seconds, without a break."""
+        now = time.monotonic()
+        price = took if took <= LONG else took + PRICE * (took - LONG)
+        least = -PART * LONGEST_PAUSE if self._others(share, now) else 0.0
+        share.left = max(least, self._grown(share, now) - price)
+        share.at = now
+
+    def charge_elsewhere(self, share: Share, took: float) -> None:
+        """Processor time was used for a node, in a turn that it has not begun."""
+        self.elsewhere += took
+        self.charge(share, took)
+
+    def pause(self, share: Share) -> float:
+        """For how many seconds a node has to wait now."""
+        if share.left >= 0:
             return 0.0
-        pause = BREATH if behind > BURST else 0.0
-        if took > LONG:
-            pause = PATIENCE * took
-        return min(pause, LONGEST_PAUSE, ticktime / 4)
+        now = time.monotonic()
+        left = self._grown(share, now)
+        return -left / PART if left < 0 and self._others(share, now) else 0.0
+
+    def _grown(self, share: Share, now: float) -> float:
+        return min(SAVED, share.left + PART * (now - share.at))
+
+    def _others(self, share: Share, now: float) -> bool:
+        """Whether somebody else has wanted something lately."""
+        local = self._local()
+        if local != self._seen:
+            self._seen = local
+            self._local_at = now
+        others_at = self._before if self._last is share else self._last_at
+        return now - max(others_at, self._local_at) < TOGETHER

@@ -28,13 +28,13 @@ Source: ERTS user's guide, "Distribution Protocol", "Protocol between Connected 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from locks.errors import OperatingError
 from locks.lock_ids import shown
 from locks.otp.etf import encode
-from locks.otp.etf_decode import DEFAULT, DecodeError, Limits, decode_from
+from locks.otp.etf_decode import DEFAULT, DecodeError, Limits, decode_from, decode_slowly
 from locks.otp.terms import Atom, Pid, Reference
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "check_ends",
     "check_speaker",
     "parse",
+    "parse_slowly",
 ]
 
 BRIEF = 200  # characters of what another node has sent, where an error shows it
@@ -322,12 +323,17 @@ def _pack(control: tuple[Any, ...]) -> bytes:
 # --- Parsing ------------------------------------------------------------------------------------
 
 
-def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
+def parse(
+    frame: bytes,
+    limits: Limits = DEFAULT,
+    decode_from: Callable[[bytes, int, Limits], tuple[Any, int]] = decode_from,
+) -> Message:
     """Return what a frame says.
 
     Args:
         frame: The frame, without its length; not a tick.
         limits: What the control term and the message may each have at most.
+        decode_from: Decodes the terms in it.
 
     Raises:
         DecodeError: It is not a control message: something is cut off, left over, or of a wrong
@@ -361,6 +367,16 @@ def parse(frame: bytes, limits: Limits = DEFAULT) -> Message:
     if end != len(frame):
         raise DecodeError(f"{len(frame) - end} bytes follow a control message: {brief(control)}")
     return message
+
+
+def parse_slowly(frame: bytes, limits: Limits = DEFAULT) -> Generator[None, None, Message]:
+    """Return what a large frame says, as `parse` does; a part of the work for each `next`."""
+    terms: dict[int, tuple[Any, int]] = {}
+    at = 1
+    while at < len(frame) and len(terms) < 2:  # the control term, and a message
+        terms[at] = yield from decode_slowly(frame, at, limits)
+        at = terms[at][1]
+    return parse(frame, limits, lambda _frame, at, _limits: terms[at])
 
 
 def check_ends(message: Message, peer: str, own: str) -> None:

@@ -39,7 +39,7 @@ from locks.otp.budgets import Pace
 from locks.otp.dialling import Dialling
 from locks.otp.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
-from locks.otp.link import LOOKS, Link
+from locks.otp.link import LOOKS, GoOn, Link
 from locks.otp.notices import Notices
 from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
 from locks.otp.port_mapper import PortMapper
@@ -73,9 +73,9 @@ class Distribution:
         on_frame: Called with the link and the body of each frame, in the turn.
         on_doubt: Called with a link that is to be asked for a sign of life, in the turn.
         refusals: Where it says why nodes that run can't be connected, by their names.
-        pace: How its links take turns.
         notices: Logs warnings about others.
         dial_tunnel: Begins a connection with a node that has no address, over a tunnel; in a greenlet.
+        pace: How its links take turns.
 
     Attributes:
         creation: Tells this incarnation of the node from others.
@@ -95,11 +95,12 @@ class Distribution:
         *,
         on_up: Callable[[Link], object],
         on_down: Callable[[Link, str], object],
-        on_frame: Callable[[Link, bytes], object],
+        on_frame: Callable[[Link, bytes], GoOn | None],
         on_doubt: Callable[[Link], object],
         refusals: dict[str, str],
         notices: Notices,
         dial_tunnel: Callable[[str], Stream],
+        pace: Pace,
     ) -> None:
         self.name = name
         self.options = options
@@ -110,7 +111,7 @@ class Distribution:
         self.refusals = refusals
         self.unsent: list[Link] = []
         self.notices = notices
-        self.pace = Pace()
+        self.pace = pace
         self._dial_tunnel = dial_tunnel
         self._turn = turn
         self._executor = executor

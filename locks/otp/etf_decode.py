@@ -11,7 +11,7 @@ their bytes; a full cache is emptied.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import isfinite
 from struct import Struct
 from struct import error as StructError
@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 from locks.errors import InvalidOption, OperatingError
 from locks.otp.terms import LONGEST_ATOM, Atom, ImproperList, Pid, Reference, Term
 
-__all__ = ["DecodeError", "Limits", "constant", "decode", "decode_from"]
+__all__ = ["DecodeError", "Limits", "constant", "decode", "decode_from", "decode_slowly"]
 
 CACHED = 4096  # entries of each cache
 MOST_ALIKE = 100  # keys of a map that have the same hash
+STEP = 2048  # bytes of a large term that are decoded at once
 
 _u16 = Struct(">H").unpack_from
 _u32 = Struct(">I").unpack_from
@@ -100,13 +101,46 @@ def decode_from(data: bytes, offset: int, limits: Limits = DEFAULT) -> tuple[Any
     try:
         if data[offset] != 131:
             raise DecodeError(f"a term begins with the byte 131, not with {data[offset]}")
-        return _read(data, offset + 1, limits)
+        return _read(data, offset + 1, limits, len(data))
     except (IndexError, StructError):
         raise DecodeError(f"a term is cut off after {len(data) - offset} bytes") from None
 
 
-def _read(data: bytes, at: int, limits: Limits) -> tuple[Any, int]:
+def decode_slowly(
+    data: bytes, offset: int, limits: Limits = DEFAULT
+) -> Generator[None, None, tuple[Any, int]]:
+    """Decode as `decode_from` does, a few terms for each `next`."""
+    try:
+        if data[offset] != 131:
+            raise DecodeError(f"a term begins with the byte 131, not with {data[offset]}")
+        at, paused = offset + 1, None
+        while True:
+            value, at = _read(data, at, limits, min(at + STEP, len(data)), paused)
+            if type(value) is not _Paused:
+                return value, at
+            paused = value
+            yield
+    except (IndexError, StructError):
+        raise DecodeError(f"a term is cut off after {len(data) - offset} bytes") from None
+
+
+class _Paused(NamedTuple):
+    """A term that was not decoded to its end; see `_read`."""
+
+    kind: int
+    left: int
+    begin: int
+    items: list[Any]
+    stack: list[tuple[int, list[Any], int, int]]
+    elements: int
+
+
+def _read(
+    data: bytes, at: int, limits: Limits, stop: int, paused: _Paused | None = None
+) -> tuple[Any, int]:
     """Decode the term at `at`; raises IndexError or StructError where it is cut off.
+
+    If it goes on at `stop`, and the data, too, a `_Paused` is returned, and where to go on with that.
 
     It is one function because calls are what costs most: with a function for each tag, our messages
     take a fifth to a third longer. Each branch of the loop reads one tag: it either leaves a `value`
@@ -115,15 +149,17 @@ def _read(data: bytes, at: int, limits: Limits) -> tuple[Any, int]:
     """
     size = len(data)
     max_depth, max_elements, max_integer = limits
-    elements = 1
     # The container that is being filled: its kind, its items so far, how many of them are missing,
     # and where it began. Those around it are on the stack.
-    kind, left, begin = _TOP, 1, at
-    items: list[Any] = []
+    items: list[Any]
+    stack: list[tuple[int, list[Any], int, int]]
+    if paused is None:
+        kind, left, begin, items, stack, elements = _TOP, 1, at, [], [], 1
+    else:
+        kind, left, begin, items, stack, elements = paused
     append = items.append
-    stack: list[tuple[int, list[Any], int, int]] = []
     value: Any
-    while True:
+    while at < stop:
         tag = data[at]
         if tag == 109:  # BINARY
             start = at + 5
@@ -264,6 +300,9 @@ def _read(data: bytes, at: int, limits: Limits) -> tuple[Any, int]:
                 value = _key(value, data, start, at)
             append(value)
             left -= 1
+    if at >= size:
+        raise IndexError
+    return _Paused(kind, left, begin, items, stack, elements), at
 
 
 def _read_rare(data: bytes, at: int, tag: int) -> tuple[Any, int]:
@@ -448,7 +487,8 @@ def _check_hashes(keys: list[Any]) -> None:
     to can make thousands with the same one. Raises `TypeError` if a key has no hash.
     """
     hashes = list(map(hash, keys))
-    if len(hashes) > MOST_ALIKE and max(Counter(hashes).values()) > MOST_ALIKE:
+    many = len(hashes) > MOST_ALIKE and len(hashes) - len(set(hashes)) >= MOST_ALIKE
+    if many and max(Counter(hashes).values()) > MOST_ALIKE:
         raise DecodeError(f"more than {MOST_ALIKE} keys of a map have the same hash")
 
 

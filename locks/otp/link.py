@@ -7,7 +7,7 @@ more than that: past the bound the link is lost, as with a busy distribution por
 
 What is received is taken in for a moment, a *slice*, in a turn; if there is more, the other links are served
 first (`locks.otp.budgets.Pace`), and nothing is read meanwhile. So a peer that floods this node waits for
-itself, and TCP has it wait.
+itself, and TCP has it wait. A large frame may take several slices.
 
 Only waiting is done in the hub of the node's executor: watchers for reading and writing. Each frame is
 four bytes of length and a body; an empty frame is a tick. TLS does not wait, either (`ssl.SSLObject`):
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from locks.otp.budgets import Pace
+from locks.otp.budgets import SLICE, Pace
 from locks.otp.handshake import Peer
 from locks.runtime.waiter import run_in_hub
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from locks.otp.options import Address
     from locks.runtime.inline import Turn
 
-__all__ = ["LOOKS", "Link", "Tls"]
+__all__ = ["LOOKS", "GoOn", "Link", "Tls"]
 
 _LENGTH = struct.Struct(">I")
 _READ = 65536
@@ -44,8 +44,12 @@ _CIPHERTEXT = 16384  # the most that one TLS record holds
 LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the peer has sent
 TICK = bytes(4)
 LOOKS = 4  # after how many calls of `tick` that find nothing sent one is sent
+MOST_AFTER = (
+    50.0  # times as long as the frames may what follows from them take, as far as that is foreseen
+)
 BYTES = "bytes"
 LITTLE = 65536  # bytes that wait to be sent: hardly anything
+GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
 _BYTES = (BYTES,)
 
 
@@ -121,7 +125,8 @@ class Link:
         tls: TLS, if it is used.
         frame_limit: The largest frame that is taken in, in bytes.
         send_limit: How many bytes may wait to be sent.
-        on_frame: Called with the link and the body of each frame, in the turn.
+        on_frame: Called with the link and the body of each frame, in the turn. Returns how to go on with
+            it, or `None` if it is taken in.
         on_lost: Called with the link and the reason when it is lost, in the turn.
         unsent: Where the link puts itself when `flush` is due.
         pace: How the links of the node take turns.
@@ -140,10 +145,11 @@ class Link:
     """
 
     __slots__ = (
-        "_behind",
+        "_after",
         "_blocked",
         "_encrypting",
         "_frame_limit",
+        "_go_on_with",
         "_hub",
         "_on_frame",
         "_on_lost",
@@ -154,6 +160,8 @@ class Link:
         "_reader",
         "_send_limit",
         "_sent",
+        "_share",
+        "_slice",
         "_socket",
         "_timer",
         "_tls",
@@ -187,7 +195,7 @@ class Link:
         ticktime: float,
         frame_limit: int,
         send_limit: int,
-        on_frame: Callable[[Link, bytes], object],
+        on_frame: Callable[[Link, bytes], GoOn | None],
         on_lost: Callable[[Link, str], object],
         unsent: list[Link],
         pace: Pace | None = None,
@@ -214,11 +222,14 @@ class Link:
         self._on_lost = on_lost
         self._unsent = unsent
         self._pace = Pace() if pace is None else pace
+        self._share = self._pace.share(peer.name)
         self._out = bytearray()  # whole frames
         self._raw = bytearray()  # bytes for the socket: the same, or encrypted
         self._partial = bytearray()  # the beginning of a frame that is not complete yet
         self._waiting = b""  # frames that have come and are to be taken in
-        self._behind = 0  # how many slices in a row have left some waiting
+        self._go_on_with: GoOn | None = None  # a frame that is not taken in to its end
+        self._slice = 0.0  # how long the frames of the last slice took
+        self._after = 1.0  # how many times as long the whole turn takes
         self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
         self._encrypting = False
         self._waits_to_flush = False
@@ -336,31 +347,42 @@ class Link:
         self._serve(self._take, data)
 
     def _serve(self, take: Callable[..., object], *data: bytes) -> None:
-        """Take in some of what has come; if there is more, or it took long, the rest has to wait."""
+        """Take in some of what has come; if there is more, or it has used up its share, the rest has to wait."""
         pace = self._pace
-        begin = time.thread_time() - pace.for_others_took
+        self._slice = 0.0
+        at, begin = time.perf_counter(), time.thread_time() - pace.elsewhere
         try:
             self._turn.run(take, *data)
         except BaseException as error:
             # What it has brought is lost: the connection has to begin anew.
             self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
             raise
-        self._behind = self._behind + 1 if self._waiting else 0
-        took = time.thread_time() - pace.for_others_took - begin
-        pause = pace.pause(self, took, self._behind, self.ticktime)
-        if (pause or self._waiting) and self.closed is None:
+        if self._slice:  # frames, and not only ticks
+            pace.sent(self._share)
+            after = min((time.perf_counter() - at) / self._slice, MOST_AFTER)
+            self._after = max(after, 0.9 * self._after + 0.1 * after)
+        pace.charge(self._share, max(0.0, time.thread_time() - pace.elsewhere - begin))
+        if self._waiting or self._go_on_with is not None or self._share.left < 0:
+            self._wait(pace.pause(self._share))
+
+    def _wait(self, pause: float) -> None:
+        """Read nothing until others were served."""
+        if self.closed is None:
             if self._reader is not None:
                 self._reader.stop()
-            self._timer = self._hub.loop.timer(pause)
+            self._timer = self._hub.loop.timer(min(pause, self.ticktime / 4))
             self._timer.start(self._go_on)
 
     def _go_on(self) -> None:
         """Take in what has waited, then what comes."""
         self._stop_timer()
-        if self.closed is None:
+        pause = self._pace.pause(self._share)
+        if pause:
+            self._wait(pause)
+        elif self.closed is None:
             if self._reader is not None:
                 self._reader.start(self._readable)
-            if self._waiting:
+            if self._waiting or self._go_on_with is not None:
                 self._serve(self._take_frames, b"")
 
     def _stop_timer(self) -> None:
@@ -385,36 +407,56 @@ class Link:
         self._take_frames(data)
 
     def _take_frames(self, data: bytes) -> None:
+        """Take in what has come, until the slice is over; the rest is put into `_waiting`."""
+        self.silent = 0
         if self._waiting:
             data = self._waiting + data
             self._waiting = b""
-        self.silent = 0
-        partial = self._partial
-        if partial:
-            partial += data
-            if len(partial) >= 4:
-                (length,) = _LENGTH.unpack_from(partial)
-                if len(partial) < 4 + length <= 4 + self._frame_limit:
-                    return
-            data = bytes(partial)
-            partial.clear()
+        if self._partial:
+            data = self._complete(data)
         at, end = 0, len(data)
-        until = time.perf_counter() + self._pace.moment(self)
-        while at + 4 <= end and self.closed is None:
-            (length,) = _LENGTH.unpack_from(data, at)
-            if length > self._frame_limit:
-                self.lose(f"a frame of {length} bytes; at most {self._frame_limit} are taken in")
-                return
-            if at + 4 + length > end:
+        begin = now = time.perf_counter()
+        until = begin + SLICE / self._after
+        while now <= until and self.closed is None:
+            if self._go_on_with is not None:
+                self._go_on_with = self._go_on_with()
+                self._slice = time.perf_counter() - begin
+            elif at + 4 > end:
                 break
-            if length:
-                self._on_frame(self, data[at + 4 : at + 4 + length])
-            at += 4 + length
-            if at < end and time.perf_counter() > until:
-                self._waiting = data[at:]
-                return
-        if self.closed is None and at < end:
-            self._partial += data[at:]
+            else:
+                (length,) = _LENGTH.unpack_from(data, at)
+                if not self._allows(length) or at + 4 + length > end:
+                    break
+                at += 4 + length
+                if length:
+                    self._go_on_with = self._on_frame(self, data[at - length : at])
+                    self._slice = time.perf_counter() - begin
+            now = time.perf_counter()
+        else:
+            self._waiting = data[at:]
+            return
+        self._partial += data[at:]
+
+    def _complete(self, data: bytes) -> bytes:
+        """Put together a frame that came in parts; return what follows it."""
+        whole = self._partial
+        whole += data
+        if len(whole) < 4:
+            return b""
+        end = 4 + _LENGTH.unpack_from(whole)[0]
+        if not self._allows(end - 4) or len(whole) < end:
+            return b""
+        with memoryview(whole) as view, view[4:end] as frame, view[end:] as rest:
+            self._go_on_with = partial(self._on_frame, self, bytes(frame))
+            data = bytes(rest)
+        whole.clear()
+        return data
+
+    def _allows(self, length: int) -> bool:
+        """Whether a frame may have this length; if not, the link is lost."""
+        if length > self._frame_limit:
+            self.lose(f"a frame of {length} bytes; at most {self._frame_limit} are taken in")
+        return length <= self._frame_limit
 
     # --- The end, in the turn -------------------------------------------------------------------
 

@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import assert_never
 from locks.otp import control, etf
 from locks.otp.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
-from locks.otp.control import BadMessage, brief, check_ends, check_speaker
+from locks.otp.control import BadMessage, brief, check_ends, check_speaker, parse_slowly
 from locks.otp.frames import Reader, pack_reg_send, pack_send
-from locks.otp.link import Link
+from locks.otp.link import GoOn, Link
 from locks.otp.local import Local
 from locks.otp.reasons import reason_term, reason_value
 from locks.otp.strangers import plain
@@ -51,6 +52,7 @@ __all__ = [
 
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
+LARGE = 4096  # bytes of a frame that is read in several parts
 NOBODY = Atom("$locks_nobody")
 Target = Pid | str
 OnDown = Callable[[Any], object]
@@ -282,13 +284,38 @@ class Processes:
 
     # --- What others do to ours, in the turn ----------------------------------------------------
 
-    def receive(self, link: Link, frame: bytes) -> None:
-        """Take in a frame of a link; one that is wrong loses the link."""
+    def receive(self, link: Link, frame: bytes) -> GoOn | None:
+        """Take in a frame of a link; one that is wrong loses the link.
+
+        Returns:
+            How to go on with one that is large; `None` if it is taken in.
+        """
+        if len(frame) > LARGE:
+            return partial(self._go_on, link, parse_slowly(frame))
         try:
             message = self._reader(link).parse(frame)
         except etf.DecodeError as error:
-            self._refuse(link, "unreadable", f"it sent what can't be read: {error}")
-            return
+            self._refuse_unreadable(link, error)
+        else:
+            self._take_in(link, message)
+        return None
+
+    def _go_on(self, link: Link, parsing: Iterator[None]) -> GoOn | None:
+        """Read some more of a large frame; take it in at its end."""
+        try:
+            next(parsing)
+        except StopIteration as end:
+            self._take_in(link, end.value)
+        except etf.DecodeError as error:
+            self._refuse_unreadable(link, error)
+        else:
+            return partial(self._go_on, link, parsing)
+        return None
+
+    def _refuse_unreadable(self, link: Link, error: etf.DecodeError) -> None:
+        self._refuse(link, "unreadable", f"it sent what can't be read: {error}")
+
+    def _take_in(self, link: Link, message: control.Message) -> None:
         self.speaker = link.peer.name
         try:
             self._take(link, message)

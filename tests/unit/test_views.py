@@ -8,7 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locks.core import views
-from locks.core.messages import OUTSIDE, Remove, Request, ToWatcher, Unwatch, ViewChange, Watch
+from locks.core.messages import (
+    OUTSIDE,
+    Remove,
+    Request,
+    ServerEffect,
+    TableChange,
+    ToWatcher,
+    Unwatch,
+    ViewChange,
+    Watch,
+)
 from locks.core.server import machine as server_machine
 from locks.core.server import table, tree, watchers
 from locks.core.server.machine import ServerMachine
@@ -95,14 +105,27 @@ def test_who_is_told_of_a_change(ids: list[LockId]) -> None:
 
 
 def test_those_outside_are_told_what_changes_and_nothing_else() -> None:
-    """They read the table themselves, so its size does not matter when they begin."""
+    """They read the table themselves: its size does not matter when they begin, nor what they watch."""
     server = ServerMachine("a@h")
     server.handle(Request(agent(1), "c", ("a", 1), "write"))
-    assert server.handle(Watch(OUTSIDE, ("a",))) == []
-    effects = server.handle(Request(agent(2), "c", ("a", 2), "write"))
-    (effect,) = [each for each in effects if isinstance(each, ToWatcher)]
-    assert isinstance(effect.news, ViewChange)
-    assert [each.lock_id for each in effect.news.requests] == [("a", 2)]
+    assert server.handle(Watch(OUTSIDE, ())) == []
+    (effect,) = told(server.handle(Request(agent(2), "c", ("a", 2), "write")))
+    assert isinstance(effect.news, TableChange)
+    ((number, lock_id),) = effect.news.changed
+    assert lock_id == ("a", 2)
+    again = ServerMachine("a@h")
+    again.load(server.save())
+    assert again.all_watchers() == [OUTSIDE]
+    for each in (server, again):
+        (effect,) = told(each.handle(Remove(agent(2))))
+        assert effect.news == TableChange(((number, lock_id),))
+        each.handle(Unwatch(OUTSIDE, ()))
+        assert told(each.handle(Remove(agent(1)))) == []
+
+
+def told(effects: list[ServerEffect]) -> list[ToWatcher]:
+    """What watchers are told."""
+    return [each for each in effects if isinstance(each, ToWatcher)]
 
 
 def test_a_change_costs_what_has_changed_not_what_is_there() -> None:
@@ -111,7 +134,7 @@ def test_a_change_costs_what_has_changed_not_what_is_there() -> None:
     for rows in (20, 2000):
         server = ServerMachine("a@h")
         server.handle(Watch("w", ("t",)))
-        server.handle(Watch(OUTSIDE, ("t",)))
+        server.handle(Watch(OUTSIDE, ()))
         for row in range(rows):
             server.handle(Request(agent(1), "c", ("t", row), "write"))
         one_more = Request(agent(2), "c", ("t", rows), "write")

@@ -26,6 +26,7 @@ from locks.core.messages import (
     StandingElsewhere,
     Surrender,
     Surrendered,
+    TableChange,
     ToAgent,
     ToWatcher,
     Unwatch,
@@ -218,7 +219,7 @@ class ServerMachine:
             if entry is not None and entry not in own:
                 own[entry] = entry.record(self.node)
         effects += self._notify(news)
-        if self._watchers.watched:
+        if self._watchers:
             effects += self._views(changed)
         answer = Surrendered(
             self.node, message, bool(changed), tuple(own.values()), self.table.version
@@ -263,7 +264,7 @@ class ServerMachine:
         if not changed:
             return []
         effects = self._notify(self._notifier.after(changed, new, owner))
-        if self._watchers.watched:
+        if self._watchers:
             effects += self._views(changed)
         return effects
 
@@ -275,6 +276,9 @@ class ServerMachine:
 
     def _views(self, changed: list[Entry]) -> list[ServerEffect]:
         effects: list[ServerEffect] = []
+        if self._watchers.outside:
+            numbers = tuple([(entry.number, entry.slot.lock_id) for entry in changed])
+            effects.append(ToWatcher(OUTSIDE, TableChange(numbers)))
         for lock_id, entries in self._watchers.around(changed).items():
             change = ViewChange(
                 lock_id,

@@ -6,8 +6,9 @@ that depends on the id's depth and on how many of them there are, not on how man
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Iterator
 
+from locks.core.messages import OUTSIDE
 from locks.core.server.tree import Entry
 from locks.model import LockId
 
@@ -18,26 +19,33 @@ class Watchers:
     """The watchers of lock ids.
 
     Attributes:
-        watched: The ids that are watched, with their watchers.
+        outside: Whether there are watchers on other nodes: whatever changes concerns them.
+        watched: The ids that are watched by others than those, with their watchers.
     """
 
-    __slots__ = ("_below", "watched")
+    __slots__ = ("_below", "outside", "watched")
 
     def __init__(self) -> None:
+        self.outside = False
         self.watched: dict[LockId, dict[Hashable, None]] = {}
         self._below: dict[LockId, dict[LockId, None]] = {}  # the ids that are watched below an id
 
     def __bool__(self) -> bool:
-        return bool(self.watched)
+        return self.outside or bool(self.watched)
 
     def add(self, lock_id: LockId, watcher: Hashable) -> None:
         """Somebody watches a lock id."""
+        if watcher is OUTSIDE:
+            self.outside = True
+            return
         for depth in range(len(lock_id)):
             self._below.setdefault(lock_id[:depth], {})[lock_id] = None
         self.watched.setdefault(lock_id, {})[watcher] = None
 
     def remove(self, lock_id: LockId, watcher: Hashable) -> None:
         """Somebody watches a lock id no more, or never did."""
+        if watcher is OUTSIDE:
+            self.outside = False
         there = self.watched.get(lock_id)
         if there is None:
             return
@@ -56,17 +64,24 @@ class Watchers:
 
     def all(self) -> list[tuple[LockId, tuple[Hashable, ...]]]:
         """All ids that are watched, with their watchers."""
-        return [(lock_id, tuple(there)) for lock_id, there in self.watched.items()]
+        found: list[tuple[LockId, tuple[Hashable, ...]]] = (
+            [((), (OUTSIDE,))] if self.outside else []
+        )
+        return found + [(lock_id, tuple(there)) for lock_id, there in self.watched.items()]
 
     def around(self, changed: Iterable[Entry]) -> dict[LockId, list[Entry]]:
         """For each watched id the entries among these that are related to it."""
         found: dict[LockId, list[Entry]] = {}
-        for entry in changed:
-            lock_id = entry.slot.lock_id
-            for depth in range(1, len(lock_id) + 1):
-                above = lock_id[:depth]
-                if above in self.watched:
-                    found.setdefault(above, []).append(entry)
-            for below in self._below.get(lock_id, ()):
-                found.setdefault(below, []).append(entry)
+        if self.watched:
+            for entry in changed:
+                for lock_id in self.related(entry.slot.lock_id):
+                    found.setdefault(lock_id, []).append(entry)
         return found
+
+    def related(self, lock_id: LockId) -> Iterator[LockId]:
+        """The watched ids that are related to an id."""
+        for depth in range(1, len(lock_id) + 1):
+            above = lock_id[:depth]
+            if above in self.watched:
+                yield above
+        yield from self._below.get(lock_id, ())
