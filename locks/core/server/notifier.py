@@ -64,6 +64,7 @@ class Notifier:
         self._table = table
         self._node = node
         self._closers: dict[EntryOwner, None] = {}  # they may lie on a cycle
+        self._stale = True  # whether there may be more to say of what they lie on than was said
 
     def after(
         self, changed: list[Entry], new: Sequence[Entry] = (), owner: EntryOwner | None = None
@@ -85,6 +86,9 @@ class Notifier:
             if not (own.waited or own.waits or entry.notified):  # the most frequent case
                 return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
+        # Edges are between owners that wait. What the others do changes nothing of what was found.
+        if owner is not None or any(each.owner.waited or each.owner.waits for each in changed):
+            self._stale = True
         self._note_turns(changed, owner, news)
         for entry in changed:
             if not entry.gone:
@@ -92,7 +96,7 @@ class Notifier:
             if entry.notified:
                 self._notify_change(entry, news)
         self._note_closers(new, owner)
-        if self._closers:
+        if self._closers and self._stale:
             self._look_for_cycles(news)
         return news
 
@@ -105,6 +109,7 @@ class Notifier:
 
     def forgotten(self, agents: Iterable[AgentId]) -> None:
         """Agents forget what they were notified of; `after` sees to what still matters."""
+        self._stale = True
         for agent in agents:
             owner = self._table.owners.get(agent)
             if owner is not None and owner.waits:
@@ -160,9 +165,11 @@ class Notifier:
 
     def _look_for_cycles(self, news: News) -> None:
         """Notify of what lies on a cycle through an owner that may have closed one, now or before."""
+        seen: set[EntryOwner] = set()  # of all cycles through these was notified
         for owner in list(self._closers):
-            if not self._look_for_cycle(owner, news):
+            if owner not in seen and not self._look_for_cycle(owner, news, seen):
                 del self._closers[owner]
+        self._stale = False
 
     def _turn(self, owner: EntryOwner, news: News) -> None:
         """An owner begins or ceases to wait: that is part of what is known of its requests."""
@@ -185,8 +192,11 @@ class Notifier:
         for owner in notified:
             self._notify(owner, entry, news)
 
-    def _look_for_cycle(self, start: EntryOwner, news: News) -> bool:
-        """Notify of the edges of a cycle through `start`; whether there is one."""
+    def _look_for_cycle(self, start: EntryOwner, news: News, seen: set[EntryOwner]) -> bool:
+        """Notify of the edges of a cycle through `start`; whether there is one.
+
+        If that is done for all cycles through some owners, they are put into `seen`.
+        """
         if not (start.waits and _may_be_waited_for(start)):
             return False
         edges: list[_Edge] = []
@@ -203,7 +213,7 @@ class Notifier:
                     todo.append(edge.to)
         if start not in reached:
             return False
-        self._notify_all_cycles(start, edges, news)
+        seen |= self._notify_all_cycles(start, edges, news)
         return True
 
     def _notify_path(self, last: _Edge, reached: dict[EntryOwner, _Edge], news: News) -> None:
@@ -213,8 +223,14 @@ class Notifier:
             self._notify_edge(edge, news)
             edge = reached.get(edge.by)
 
-    def _notify_all_cycles(self, start: EntryOwner, edges: list[_Edge], news: News) -> None:
-        """Notify of all edges on cycles through `start`: it is not known how they go on elsewhere."""
+    def _notify_all_cycles(
+        self, start: EntryOwner, edges: list[_Edge], news: News
+    ) -> set[EntryOwner]:
+        """Notify of all edges on cycles through `start`: it is not known how they go on elsewhere.
+
+        Returns:
+            All owners on such cycles: each lies on a cycle with each other one.
+        """
         before: dict[EntryOwner, list[EntryOwner]] = {}
         for edge in edges:
             before.setdefault(edge.to, []).append(edge.by)
@@ -228,6 +244,7 @@ class Notifier:
         for edge in edges:
             if edge.by in on_cycle and edge.to in on_cycle:
                 self._notify_edge(edge, news)
+        return on_cycle
 
     def _notify_edge(self, edge: _Edge, news: News) -> None:
         """Notify the owners at both ends of an edge of both entries."""
