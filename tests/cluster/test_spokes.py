@@ -51,26 +51,6 @@ def test_a_ring(nodes: Nodes, size: int, servers: int) -> None:
     assert all(client.nodes(hidden=True) == [] for client in nodes.started[servers:])
 
 
-def test_a_majority_on_three_servers(nodes: Nodes) -> None:
-    """Two clients that each have one of three nodes of an id, and wait for the other's: one gets it."""
-    hubs = nodes.meet(A, B, C)
-    one, other = (Tx(nodes.client(*hubs)) for _ in range(2))
-    third = Tx(hubs[2])
-    third.lock(("x",), [C])
-    one.lock(("x",), [A])
-    other.lock(("x",), [B])
-    both = one.ask(("x",), [A, B, C], "majority"), other.ask(("x",), [A, B, C], "majority")
-    deadline = time.monotonic() + LIMIT
-    while not any(each.done() for each in both):
-        assert time.monotonic() < deadline, "they wait for each other"
-        time.sleep(0.001)
-    for tx, each in zip((one, other), both, strict=True):
-        if each.done():
-            tx.end()
-    for each in both:
-        assert each.result(LIMIT).status == "have_all_locks"
-
-
 @pytest.fixture(scope="module")
 def spokes() -> Iterator[Spokes]:
     """Programs with client nodes of one server and of three, and a mesh."""
