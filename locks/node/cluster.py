@@ -177,7 +177,7 @@ class Cluster:
     def _connected(self, link: Link) -> None:
         self.guests.is_back(link.peer.name)
         self.node.server.peer_up(link.peer.name, relays=False)  # not before it has greeted
-        self.node.tell_agents(AgentMachine.peer_up, link.peer.name)
+        self.node.tell_agents(AgentMachine.peer_up, link.peer.name, in_touch=True)
         self._tell(NodeUp(link.peer.name), link)
         self.greeter.greet(link)
         for act in self.on_connected:
@@ -275,7 +275,7 @@ class Cluster:
         name = link.peer.name
         self.greeter.disconnected(name)
         if name not in self.members:
-            self.node.tell_agents(AgentMachine.peer_down, name)
+            self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
         self.left(name)
         self.original_peers.disconnected(name)
         self.processes.lost(name)

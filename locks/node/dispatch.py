@@ -399,9 +399,13 @@ class Dispatch:
 
     # --- All agents -----------------------------------------------------------------------------
 
-    def tell_agents(self, event: Callable[[AgentMachine, str], list[Any]], node: str) -> None:
-        """Another node's lock server is there, or gone: tell all agents."""
+    def tell_agents(
+        self, event: Callable[[AgentMachine, str], list[Any]], node: str, in_touch: bool = False
+    ) -> None:
+        """Another node is there, or gone: tell all agents, or those that are in touch with others."""
         for agent in list(self.agents.values()):
+            if in_touch and not agent.machine.in_touch:
+                continue
             agent.event(event, agent.machine, node)
             if agent.machine.unsettled:
                 self._unsettled[agent] = None

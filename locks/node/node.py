@@ -365,9 +365,11 @@ class Node:
         """The processes of other nodes that watch exactly this lock id of this node."""
         return [] if self.cluster is None else list(self.cluster.readers.watchers(lock_id))
 
-    def tell_agents(self, event: Callable[..., list[Any]], node: str) -> None:
-        """Another node's lock server is there, or gone: tell all agents. In a turn."""
-        self._dispatch.tell_agents(event, node)
+    def tell_agents(
+        self, event: Callable[..., list[Any]], node: str, in_touch: bool = False
+    ) -> None:
+        """Another node is there, or gone: tell all agents, or those that are in touch with others. In a turn."""
+        self._dispatch.tell_agents(event, node, in_touch)
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""

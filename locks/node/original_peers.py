@@ -87,8 +87,10 @@ class LocalNode(NodePort, Protocol):
     def new_number(self) -> int:
         """The number of a new process."""
 
-    def tell_agents(self, event: Callable[..., list[Any]], node: str) -> None:
-        """Another node's lock server is there, or gone: tell all agents."""
+    def tell_agents(
+        self, event: Callable[..., list[Any]], node: str, in_touch: bool = False
+    ) -> None:
+        """Another node is there, or gone: tell all agents, or those that are in touch with others."""
 
 
 class Connections(Protocol):

@@ -1,7 +1,7 @@
-"""Deadlocks of clients whose nodes are connected with lock servers alone.
+"""Deadlocks of clients in programs of their own, whose nodes are connected with lock servers alone.
 
-The first ones are nodes of this process. The others are programs with several nodes each, beside a mesh
-(`benchmarks.spokes`): with `LOCKS_EXPLORE=1` 50 rings of each size, else a few.
+Each program has several nodes, and there is a mesh beside them (`benchmarks.spokes`): with `LOCKS_EXPLORE=1` 50
+rings of each size, else a few.
 """
 
 from __future__ import annotations
@@ -16,39 +16,10 @@ import pytest
 
 import locks
 from benchmarks.spokes import SPOKES, Outcome, Spokes
-from tests.cluster.nodes import A, B, C, Nodes, Tx
-from tests.helpers import LIMIT
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 RUNS = 50 if EXPLORE else 5
 SIZES = (2, 3, 10, 50)
-
-
-@pytest.mark.parametrize("servers", [1, 3])
-@pytest.mark.parametrize("size", [2, 3, 6])
-def test_a_ring(nodes: Nodes, size: int, servers: int) -> None:
-    """Each client has its own id, and wants the next one's: one surrender, and all get what they want."""
-    hubs = nodes.meet(*[A, B, C][:servers])
-    txs = [Tx(nodes.client(*hubs)) for _ in range(size)]
-
-    def place(number: int) -> tuple[tuple[str, int], list[str]]:
-        return ("ring", number % size), [hubs[number % size % servers].name]
-
-    for number, tx in enumerate(txs):
-        tx.lock(*place(number))
-    asked = [tx.ask(*place(number + 1)) for number, tx in enumerate(txs)]
-    yielded = 0
-    left = dict(enumerate(asked))
-    deadline = time.monotonic() + LIMIT
-    while left:
-        for number in [number for number, future in left.items() if future.done()]:
-            result = left.pop(number).result()
-            yielded += sum(report.agent == txs[number].agent.id for report in result.deadlocks)
-            txs[number].end()
-        assert time.monotonic() < deadline, f"{left} wait for each other"
-        time.sleep(0.001)
-    assert yielded >= 1
-    assert all(client.nodes(hidden=True) == [] for client in nodes.started[servers:])
 
 
 @pytest.fixture(scope="module")

@@ -61,6 +61,11 @@ class AmongNodes:
                 return self.end(self._ledger.ending(missing))
         return self._conclude()
 
+    @property
+    def in_touch(self) -> bool:
+        """Whether it has told other agents something, or was told: else `peer_up` and `peer_down` do nothing."""
+        return self._resolver.in_touch
+
     def peer_up(self, node: str) -> list[AgentEffect]:
         """A node is connected: there may be other ways to agents."""
         self._resolver.node_up(node)

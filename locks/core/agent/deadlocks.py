@@ -125,6 +125,11 @@ class Resolver:
         return self._surrendering
 
     @property
+    def in_touch(self) -> bool:
+        """Whether it has told others something, or was told."""
+        return bool(self._passed_on) or self._reach.in_touch
+
+    @property
     def acquaintances(self) -> set[AgentId]:
         """For study: the agents that it may tell something from now on, or tell others of."""
         known = self._graph.agents if self._graph is not None else ()

@@ -53,6 +53,11 @@ class Reach:
         self.unsaid: dict[AgentId, tuple[str, ...]] = {}
 
     @property
+    def in_touch(self) -> bool:
+        """Whether connections that come or go may matter to it."""
+        return bool(self.sources or self.unsaid or self._asked or self._barred)
+
+    @property
     def acquaintances(self) -> set[AgentId]:
         """For study: the agents that it may tell something without knowing of their requests."""
         return {*self.sources, *self._asked, *self.unsaid}
