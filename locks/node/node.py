@@ -138,6 +138,7 @@ class Node:
         self.deliver = self._dispatch.deliver
         self.perform = self._dispatch.perform
         self.touched = self._dispatch.touched
+        self.tell_agents = self._dispatch.tell_agents
         self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
         # The transactions of each client, and those of `locks.Lock`s.
@@ -364,12 +365,6 @@ class Node:
     def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
         """The processes of other nodes that watch exactly this lock id of this node."""
         return [] if self.cluster is None else list(self.cluster.readers.watchers(lock_id))
-
-    def tell_agents(
-        self, event: Callable[..., list[Any]], node: str, in_touch: bool = False
-    ) -> None:
-        """Another node is there, or gone: tell all agents, or those that are in touch with others. In a turn."""
-        self._dispatch.tell_agents(event, node, in_touch)
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""
