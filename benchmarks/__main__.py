@@ -32,6 +32,7 @@ from benchmarks import (
     mvcc,
     ownership,
     scale,
+    spokes,
     table_lock,
     transactions,
 )
@@ -39,7 +40,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader),
-    *(ownership, mvcc, scale),
+    *(ownership, mvcc, scale, spokes),
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES

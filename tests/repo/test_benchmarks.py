@@ -15,7 +15,7 @@ FIGURES = [
     *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
     *("remote", "quorum", "crowd"),
     *("candidates", "leader"),
-    *("owned", "owners", "mvcc", "scale"),
+    *("owned", "owners", "mvcc", "scale", "spokes", "clients"),
 ]
 
 
