@@ -172,6 +172,11 @@ def _add_run(subcommands: Any) -> None:
         action=argparse.BooleanOptionalAction,
         help="nodes crash, connections are cut, clients die; or nothing of this",
     )
+    parser.add_argument(
+        "--spokes",
+        action=argparse.BooleanOptionalAction,
+        help="each client has a node of its own, connected with lock servers only; or none has",
+    )
     action = parser.add_mutually_exclusive_group()
     action.add_argument(
         "--abort",
@@ -239,7 +244,14 @@ def add_case(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--nodes", default="1", help="how many, or their names: n1,n2 (default 1)")
     parser.add_argument(
-        "--homes", default="", metavar="NODES", help="where clients live (default: first node)"
+        "--homes",
+        default="",
+        metavar="NODES",
+        help="where clients live (default: first node); c1, c2, ... have no lock server, and are "
+        "connected with those that have one",
+    )
+    parser.add_argument(
+        "--unlinked", default="", metavar="PAIRS", help="never connected: c1-n2,n1-n3"
     )
     parser.add_argument(
         "--options", default="", help="for the agents: abort_on_deadlock, await_nodes"
@@ -270,6 +282,7 @@ def case_from(options: argparse.Namespace) -> Case:
         options.options,
         options.rule,
         getattr(options, "schedule", ""),
+        options.unlinked,
     )
 
 
@@ -303,7 +316,9 @@ def _story(options: argparse.Namespace) -> int:
     flags: dict[str, Any] = dict.fromkeys(case.options, True)
     violation = None
     try:
-        world = story.act(case.scripts, case.nodes, case.homes, case.rule, **flags)
+        world = story.act(
+            case.scripts, case.nodes, case.homes, case.rule, unlinked=case.unlinked, **flags
+        )
     except story.Unfinished as unfinished:
         violation, world = unfinished, unfinished.world
     _tell(case, world, options.format)

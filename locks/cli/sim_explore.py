@@ -181,6 +181,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--require", choices=REQUIREMENTS, default="all", help="default all")
     parser.add_argument("--spread", action="store_true", help="clients live on all nodes in turn")
+    parser.add_argument(
+        "--apart", action="store_true", help="each lock is on one of the nodes, not on all of them"
+    )
+    parser.add_argument(
+        "--spokes",
+        action="store_true",
+        help="clients live on c1, c2, ..., which are connected with the nodes only",
+    )
+    parser.add_argument(
+        "--unlinked", default="", metavar="PAIRS", help="never connected: c1-n2,n1-n3"
+    )
     parser.add_argument("--crash", default="", metavar="NODES", help="one of these may crash, once")
     parser.add_argument("--restart", action="store_true", help="and may run again")
     parser.add_argument(
@@ -229,21 +240,24 @@ def run_command(
 
 
 def _wanted(options: argparse.Namespace) -> Iterator[Search]:
-    from locks.sim.case import OPTIONS, listed
-    from locks.sim.plan import Plan, node_names
+    from locks.sim.case import OPTIONS, listed, pairs_from
+    from locks.sim.plan import Plan, client_names, node_names
     from locks.sim.script import parse_script
     from locks.sim.small_worlds import Extra, Kind
     from locks.sim.world import Faults
 
     nodes = node_names(options.nodes)
     extras = listed("step", options.extras, get_args(Extra))
-    crash = listed("node", options.crash, nodes)
+    clients = client_names(len(options.client or ()) or options.agents) if options.spokes else ()
+    crash = listed("node", options.crash, (*nodes, *clients))
+    unlinked = pairs_from(options.unlinked, (*nodes, *clients))
     flags = listed("option", options.options, OPTIONS)
     faults = Faults((), options.cuts, 1 if crash else 0, crash, options.restart)
     if options.client:
         scripts = tuple(map(parse_script, options.client))
-        homes = nodes if options.spread else ()
-        plan = Plan(scripts, nodes, homes, faults, flags, rule=RULES[options.rule])
+        homes = clients or (nodes if options.spread else ())
+        rule = RULES[options.rule]
+        plan = Plan(scripts, nodes, homes, faults, flags, rule=rule, unlinked=unlinked)
         yield Search(plan, options.held, options.limit, options.full)
         return
     kind = Kind(
@@ -260,5 +274,8 @@ def _wanted(options: argparse.Namespace) -> Iterator[Search]:
         flags,
         options.held,
         options.ring,
+        options.spokes,
+        options.apart,
+        unlinked,
     )
     yield from searches(kind, options.rule, options.limit, options.full)

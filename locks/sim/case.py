@@ -30,7 +30,7 @@ from typing import Literal, NamedTuple, get_args
 from locks.errors import InvalidOption, assert_never
 from locks.sim.client import SERIALS, Fate
 from locks.sim.events import Choice
-from locks.sim.network import Link, NodeChange, PairChange, Party
+from locks.sim.network import Link, NodeChange, Pair, PairChange, Party
 from locks.sim.plan import Plan, node_names
 from locks.sim.rules import OURS, RULES, Rule
 from locks.sim.schedule import endless, finish
@@ -46,6 +46,7 @@ __all__ = [
     "case_of",
     "kind_of",
     "listed",
+    "pairs_from",
     "parse_case",
     "replay",
 ]
@@ -59,6 +60,7 @@ OPTIONS = ("abort_on_deadlock", "await_nodes")
 _LINK = re.compile(r"([^\s>:]+)>([^\s>:]+)")
 _CLIENT = re.compile(rf"([{''.join(LETTERS)}]?)(\d+)")
 _NAMED = re.compile(r"(\w+):([^\s,]+)(?:,([^\s,]+))?")
+_CLIENT_NODE = re.compile(r"c\d+")
 _AGENT = re.compile(r"(\d+)(?:\.(\d+))?")
 
 
@@ -94,10 +96,12 @@ class Case(NamedTuple):
     Attributes:
         scripts: What the clients do.
         nodes: The nodes.
-        homes: Where the clients live, one for each; all on the first node if there are none.
+        homes: Where the clients live, one for each; all on the first node if there are none. Those
+            that are not among the nodes are client nodes, connected with the nodes alone.
         options: For the agents.
         moves: What is to happen.
         rule: Which machines the world is made of.
+        unlinked: Pairs of nodes that are never connected.
     """
 
     scripts: tuple[Script, ...]
@@ -106,6 +110,7 @@ class Case(NamedTuple):
     options: tuple[str, ...] = ()
     moves: tuple[Move, ...] = ()
     rule: Rule = OURS
+    unlinked: tuple[Pair, ...] = ()
 
     @property
     def faults(self) -> Faults:
@@ -116,12 +121,21 @@ class Case(NamedTuple):
             for move in self.moves
             if move.kind in ("ends", "crashes") and int(move.parties[0]) <= len(self.scripts)
         }
-        return Faults(tuple(fates.items()), kinds.count("cut"), kinds.count("crash"), self.nodes)
+        fragile = tuple(dict.fromkeys((*self.nodes, *self.homes)))
+        return Faults(tuple(fates.items()), kinds.count("cut"), kinds.count("crash"), fragile)
 
     @property
     def plan(self) -> Plan:
         """The world before anything has happened, as a plan."""
-        return Plan(self.scripts, self.nodes, self.homes, self.faults, self.options, rule=self.rule)
+        return Plan(
+            self.scripts,
+            self.nodes,
+            self.homes,
+            self.faults,
+            self.options,
+            rule=self.rule,
+            unlinked=self.unlinked,
+        )
 
     def world(self, trace: bool = False) -> World:
         """The world before anything has happened."""
@@ -137,6 +151,8 @@ class Case(NamedTuple):
             words += ["--nodes", count if nodes_from(count) == self.nodes else ",".join(self.nodes)]
         if self.homes:
             words += ["--homes", ",".join(self.homes)]
+        if self.unlinked:
+            words += ["--unlinked", ",".join("-".join(pair) for pair in self.unlinked)]
         if self.options:
             words += ["--options", ",".join(self.options)]
         if self.rule is not OURS:
@@ -286,7 +302,7 @@ def case_of(plan: Plan, schedule: Iterable[Choice]) -> Case:
     if plan.homes:
         homes = tuple(plan.homes[i % len(plan.homes)] for i in range(len(plan.scripts)))
     moves = tuple(move_of(choice, mortal) for choice in schedule)
-    return Case(plan.scripts, plan.nodes, homes, plan.options, moves, plan.rule)
+    return Case(plan.scripts, plan.nodes, homes, plan.options, moves, plan.rule, plan.unlinked)
 
 
 # --- Text ---------------------------------------------------------------------------------------
@@ -321,16 +337,19 @@ def parse_case(
     options: str = "",
     rule: str = OURS.name,
     schedule: str = "",
+    unlinked: str = "",
 ) -> Case:
     """A case from its parts as text.
 
     Args:
         clients: The clients' scripts.
         nodes: How many nodes, or their names.
-        homes: Where the clients live, in turn; all on the first node by default.
+        homes: Where the clients live, in turn; all on the first node by default. `c1`, `c2` and so on
+            are client nodes.
         options: For the agents.
         rule: The name of a rule.
         schedule: The moves.
+        unlinked: Pairs of nodes that are never connected, such as `c1-n2`.
 
     Raises:
         InvalidOption: Something can't be read, or does not exist.
@@ -339,7 +358,8 @@ def parse_case(
     names = nodes_from(nodes)
     asked = {node: None for steps in scripts for step in steps for node in step.nodes}
     moves = tuple(map(parse_move, schedule.split()))
-    live = listed("node", homes, names)
+    there = (*names, *[home for home in homes.split(",") if _CLIENT_NODE.fullmatch(home)])
+    live = listed("node", homes, there)
     live = tuple(live[i % len(live)] for i in range(len(scripts))) if live else ()
     flags = listed("option", options, OPTIONS)
     _check("node", list(asked), names)
@@ -348,13 +368,27 @@ def parse_case(
         for party in move.parties:
             number = _AGENT.fullmatch(party)
             if number is None:
-                _check("node", [party], names)
+                _check("node", [party], there)
             elif not 0 < int(number[1]) <= len(scripts):
                 raise InvalidOption(
                     f"move {str(move)!r}: there is no client {number[1]}, only {len(scripts)}",
                     move=str(move),
                 )
-    return Case(scripts, names, live, flags, moves, RULES[rule])
+    return Case(scripts, names, live, flags, moves, RULES[rule], pairs_from(unlinked, there))
+
+
+def pairs_from(text: str, nodes: Sequence[str]) -> tuple[Pair, ...]:
+    """Pairs of nodes, such as `c1-n2,n1-n3`.
+
+    Raises:
+        InvalidOption: One of the nodes does not exist.
+    """
+    found = []
+    for each in text.split(",") if text else ():
+        one, _, other = each.partition("-")
+        _check("node", (one, other), nodes)
+        found.append((one, other))
+    return tuple(found)
 
 
 def nodes_from(text: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from locks.model import LockId, Mode, Require
 from locks.sim.client import Fate
+from locks.sim.network import Pair
 from locks.sim.rules import OURS, Rule
 from locks.sim.schedule import POLICIES, Policy
 from locks.sim.script import Script, Step
@@ -38,6 +39,8 @@ class Shape(NamedTuple):
         abort: Whether agents abort rather than surrender what their clients have.
         tokens: The share of locks whose fencing tokens clients ask for.
         policy: How the schedule is chosen.
+        spokes: Whether each client lives on a node of its own, that is connected with lock servers only, and
+            perhaps not with all of them.
     """
 
     agents: int | None = None
@@ -51,6 +54,7 @@ class Shape(NamedTuple):
     abort: bool | None = None
     tokens: float | None = None
     policy: Policy | None = None
+    spokes: bool | None = None
 
 
 ANY = Shape()
@@ -67,6 +71,7 @@ class Plan(NamedTuple):
         options: For the agents.
         policy: How the schedule is chosen.
         rule: Which machines it is made of.
+        unlinked: Pairs of nodes that are never connected.
     """
 
     scripts: tuple[Script, ...]
@@ -76,6 +81,7 @@ class Plan(NamedTuple):
     options: tuple[str, ...] = ()
     policy: Policy = "any"
     rule: Rule = OURS
+    unlinked: tuple[Pair, ...] = ()
 
     def world(self, trace: bool = False) -> World:
         """The world, ready to run."""
@@ -87,6 +93,7 @@ class Plan(NamedTuple):
             self.homes,
             self.rule,
             trace,
+            self.unlinked,
             **flags,
         )
 
@@ -124,11 +131,36 @@ def plan(seed: int, shape: Shape = ANY, rule: Rule = OURS) -> Plan:
     if len(nodes) > 1 and rng.random() < 0.7:
         homes = tuple(rng.choice(nodes) for _ in range(agents))
     breaks = rng.random() < 0.5
-    if len(nodes) > 1 and _or(shape.faults, breaks):
-        faults = Faults(tuple(mortal.items()), rng.randint(0, 3), rng.randint(0, 2), nodes)
+    spokes, unlinked = _spokes(seed, shape, scripts, nodes)
+    if (len(nodes) > 1 or spokes) and _or(shape.faults, breaks):
+        fragile = (*nodes, *spokes)
+        faults = Faults(tuple(mortal.items()), rng.randint(0, 3), rng.randint(0, 2), fragile)
         if rng.random() < 0.7:
             options.append("await_nodes")
-    return Plan(scripts, nodes, homes, faults, tuple(options), policy, rule)
+    homes = spokes or homes
+    return Plan(scripts, nodes, homes, faults, tuple(options), policy, rule, unlinked)
+
+
+def client_names(count: int) -> tuple[str, ...]:
+    """Names of client nodes."""
+    return tuple(f"c{number}" for number in range(1, count + 1))
+
+
+def _spokes(
+    seed: int, shape: Shape, scripts: tuple[Script, ...], nodes: tuple[str, ...]
+) -> tuple[tuple[str, ...], tuple[Pair, ...]]:
+    """A node for each client, if it has one, and which nodes these don't reach, for they ask nothing there."""
+    rng = random.Random(f"spokes {seed}")
+    if not _or(shape.spokes, shape.nodes is None and rng.random() < 0.15):
+        return (), ()
+    homes = client_names(len(scripts))
+    unlinked = [
+        (home, node)
+        for home, steps in zip(homes, scripts, strict=True)
+        for node in nodes
+        if rng.random() < 0.5 and not any(node in (step.nodes or nodes[:1]) for step in steps)
+    ]
+    return homes, tuple(unlinked)
 
 
 def transactions(clients: int, locks: int, count: int, seed: int) -> Plan:

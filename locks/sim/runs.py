@@ -66,6 +66,7 @@ class Tally:
                 f"deadlocks {plan.policy}": deadlocks,
                 f"superfluous {plan.policy}": superfluous,
                 "worlds with several nodes": len(plan.nodes) > 1,
+                "worlds with client nodes": not {*plan.homes} <= {*plan.nodes},
                 "worlds with faults": bool(kinds["cut"] or kinds["crash"]),
                 "worlds with deadlocks": deadlocks > 0,
             }
@@ -89,7 +90,8 @@ class Tally:
         )
         return [
             f"worlds       {seen['worlds']:,}, {seen['worlds with deadlocks']:,} of them with "
-            f"deadlocks, {seen['worlds with several nodes']:,} with several nodes",
+            f"deadlocks, {seen['worlds with several nodes']:,} with several nodes, "
+            f"{seen['worlds with client nodes']:,} with client nodes",
             f"events       {seen['events']:,}",
             f"deadlocks    {seen['deadlocks']:,} resolved, {seen['aborts']:,} by an abort",
             f"superfluous  {seen['superfluous']:,} of them "

@@ -49,7 +49,7 @@ def weight(case: Case) -> tuple[int, ...]:
         len(case.nodes),
         sum(move.kind in ("cut", "crash", "ends", "crashes") for move in case.moves),
         len(steps),
-        len(case.options),
+        len(case.options) + len(case.unlinked),
         len({step.lock_id for step in steps}),
         sum(map(_complexity, steps)) + sum(1 + (home != case.nodes[0]) for home in case.homes),
         len(case.moves),
@@ -192,6 +192,7 @@ def _without_nodes(case: Case) -> Iterator[Case]:
             ),
             nodes=nodes,
             homes=tuple(nodes[0] if home == gone else home for home in case.homes),
+            unlinked=tuple(pair for pair in case.unlinked if gone not in pair),
             moves=tuple(move for move in case.moves if gone not in move.parties),
         )
 
@@ -220,6 +221,8 @@ def _simpler(case: Case) -> Iterator[Case]:
         yield from (_with_id(case, lock_id, lock_id[:depth]) for depth in range(1, len(lock_id)))
         for other in ids[: ids.index(lock_id)]:
             yield _with_id(case, lock_id, other)
+    for pair in case.unlinked:
+        yield case._replace(unlinked=tuple(each for each in case.unlinked if each != pair))
     if case.homes:
         yield case._replace(homes=())
     for client, home in enumerate(case.homes):
@@ -278,7 +281,8 @@ def _renamed(case: Case) -> Case:
     return case._replace(
         scripts=tuple(tuple(map(renamed, steps)) for steps in case.scripts),
         nodes=tuple(nodes.values()),
-        homes=tuple(nodes[home] for home in case.homes),
+        homes=tuple(nodes.get(home, home) for home in case.homes),
+        unlinked=tuple((nodes.get(a, a), nodes.get(b, b)) for a, b in case.unlinked),
         moves=tuple(
             move._replace(parties=tuple(nodes.get(party, party) for party in move.parties))
             for move in case.moves

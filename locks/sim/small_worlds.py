@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from locks.model import LockId, Mode, Require, covers
-from locks.sim.plan import Plan, lock_name, node_names
+from locks.sim.network import Pair
+from locks.sim.plan import Plan, client_names, lock_name, node_names
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Script, Step
 from locks.sim.world import Faults, World
 
-__all__ = ["Extra", "Kind", "is_ring", "ring", "rings", "small_worlds", "start"]
+__all__ = ["Extra", "Kind", "is_ring", "placed", "ring", "rings", "small_worlds", "start"]
 
 Extra = Literal["try", "unlock", "ask", "again", "token"]
 MODES: dict[str, tuple[Mode, ...]] = {"w": ("write",), "r": ("read",), "rw": ("read", "write")}
@@ -41,6 +42,9 @@ class Kind(NamedTuple):
         options: For the agents.
         held: Each client has its first lock already.
         ring: Only those worlds in which each client has one lock and wants the next one's.
+        spokes: Each client lives on a node of its own, that is connected with lock servers only.
+        apart: Each lock is on one of the nodes, in turn, instead of on all of them.
+        unlinked: Pairs of nodes that are never connected.
     """
 
     agents: int = 2
@@ -56,15 +60,35 @@ class Kind(NamedTuple):
     options: tuple[str, ...] = ()
     held: bool = False
     ring: bool = False
+    spokes: bool = False
+    apart: bool = False
+    unlinked: tuple[Pair, ...] = ()
 
 
 def small_worlds(kind: Kind, rule: Rule = OURS) -> Iterator[Plan]:
     """All worlds of a kind, those in which the clients form a ring first."""
     nodes = node_names(kind.nodes)
-    homes = nodes if kind.spread else ()
+    homes = client_names(kind.agents) if kind.spokes else nodes if kind.spread else ()
     found = rings(kind.agents) if kind.ring else _combinations(kind, nodes)
     for scripts in sorted(found, key=lambda scripts: not is_ring(scripts)):
-        yield Plan(scripts, nodes, homes, kind.faults, kind.options, rule=rule)
+        if kind.apart:
+            scripts = placed(scripts, nodes)
+        yield Plan(
+            scripts, nodes, homes, kind.faults, kind.options, rule=rule, unlinked=kind.unlinked
+        )
+
+
+def placed(scripts: Sequence[Script], nodes: Sequence[str]) -> tuple[Script, ...]:
+    """The same scripts, with each tree of locks on one of the nodes, in turn."""
+    roots = dict.fromkeys(step.lock_id[0] for steps in scripts for step in steps if step.lock_id)
+    where = {root: (nodes[number % len(nodes)],) for number, root in enumerate(sorted(roots, key=str))}
+    return tuple(
+        tuple(
+            step._replace(nodes=where[step.lock_id[0]], require="all") if step.asks else step
+            for step in steps
+        )
+        for steps in scripts
+    )
 
 
 def start(plan: Plan, held: bool = False, trace: bool = False) -> World:
