@@ -21,9 +21,8 @@ instance follows a leader with a larger term than it has known; what comes with 
 
 **The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge
 lock, its own node among them. Two that asked each other would both have it on both nodes. So two
-leaders that meet never wait for each other, nor do several in a circle. Instances on nodes that do not count,
-as those of client programs, are asked under that lock on as many nodes as it takes to lead: two that asked each
-other would both have it on one of these. A leader that loses too many of them stops waiting.
+leaders that meet never wait for each other, nor do several in a circle. Instances on nodes that do not
+count, as those of client programs, are asked under that lock on as many nodes as it takes to lead.
 
 A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before
 anything else happens; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or
@@ -345,10 +344,7 @@ class Machine:
         return self.membership.unsynced(self._is_ground)
 
     def askable(self) -> list[Member]:
-        """The candidates that the leader may ask for their state, and wait for the answer.
-
-        It has the merge lock on its ground, so none of them asks it at the same time.
-        """
+        """The candidates that the leader may ask for their state: it has the merge lock on its ground."""
         nodes = nodes_of(self.ground)
         entries = self.membership.entries
         candidates = self.membership.those("candidate")

@@ -69,10 +69,10 @@ from locks_leader.core.messages import Forward, Kind
 from locks_leader.errors import NotLeader
 from locks_leader.policy import Policy
 from locks_leader.sim.application import Collection, Unsendable, answer_to, can_be_sent
-from locks_leader.sim.parties import Ask, MemberId, Said, State, ToInstance, Unsure
+from locks_leader.sim.parties import Ask, MemberId, Poll, Said, State, ToInstance, Unsure
 from locks_leader.sim.rules import RULES
 
-__all__ = ["CONTEST", "MERGE", "HomeNode", "Poll", "SimulatedInstance", "To"]
+__all__ = ["CONTEST", "MERGE", "HomeNode", "SimulatedInstance", "To"]
 
 CONTEST: LockId = ("locks_leader", "x")
 MERGE: LockId = ("locks_leader", "sync", "x")
@@ -104,21 +104,6 @@ class HomeNode(Protocol):
 
     def monitor(self, watcher: MemberId, member: MemberId) -> bool:
         """Say when a member is down, by `MemberDown`; whether it is there still."""
-
-
-class Poll:
-    """A callback `elected` that waits for the states of others.
-
-    Attributes:
-        number: Its number.
-        waits: Whose answers have not come.
-        states: Those that have.
-    """
-
-    def __init__(self, number: int, waits: list[MemberId]) -> None:
-        self.number = number
-        self.waits = waits
-        self.states: list[frozenset[str]] = []
 
 
 class SimulatedInstance:
@@ -237,10 +222,9 @@ class SimulatedInstance:
         return frozenset(node for info in infos for node in info.granted)
 
     def _look_whether_to_wait(self) -> None:
-        """Wait only for those for whom it may."""
         if self.poll is not None:
-            may, merged = self.machine.may_wait_for, self.merged
-            self.poll.waits = [each for each in self.poll.waits if may(each.node, merged)]
+            may, had = self.machine.may_wait_for, self.merged
+            self.poll.waits = [each for each in self.poll.waits if may(each.node, had)]
 
     def die(self) -> None:
         """It ends, and its agents do."""

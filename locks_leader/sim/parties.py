@@ -13,6 +13,7 @@ __all__ = [
     "Ask",
     "Here",
     "MemberId",
+    "Poll",
     "Said",
     "State",
     "ToInstance",
@@ -72,3 +73,18 @@ class Unsure(NamedTuple):
 ToInstance = Message | MemberDown | Ask | State | Unsure
 ToNode = ServerMessage | Here | WatchRequest
 Said = ToInstance | ToNode | AgentMessage
+
+
+class Poll:
+    """A callback `elected` that waits for the states of others.
+
+    Attributes:
+        number: Its number.
+        waits: Whose answers have not come.
+        states: Those that have.
+    """
+
+    def __init__(self, number: int, waits: list[MemberId]) -> None:
+        self.number = number
+        self.waits = waits
+        self.states: list[frozenset[str]] = []
