@@ -34,12 +34,13 @@ from benchmarks import (
     scale,
     spokes,
     table_lock,
+    takeover,
     transactions,
 )
 from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
-    *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader),
+    *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
     *(ownership, mvcc, scale, spokes),
 ]
 FIGURES: dict[str, Figure] = {
