@@ -17,17 +17,18 @@ from typing import NamedTuple
 
 from benchmarks.plot import Line, plot
 from locks.sim.host import Violation
-from locks.sim.plan import Plan
+from locks.sim.plan import Plan, client_names, node_names
 from locks.sim.rules import RULES, Rule
 from locks.sim.schedule import calm, run
 from locks.sim.script import Script
-from locks.sim.small_worlds import ring, rings, start
+from locks.sim.small_worlds import placed, ring, rings, start
 from locks.sim.world import World
 
 __all__ = ["PAGE", "TABLES", "columns", "markdown", "plots", "rewritten"]
 
 PAGE = Path(__file__).parents[1] / "docs" / "messages.md"
 RINGS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
+SPOKES = (3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
 WAITERS = (1, 2, 5, 10, 20, 50, 100, 200)
 SMALL_RINGS = (2, 3, 4, 5, 6)
 ORDERS = 10  # of each ring, at random
@@ -51,15 +52,21 @@ class Resolution(NamedTuple):
     others: int
 
 
-def resolution(rule: Rule, order: Sequence[int], seed: int | None = None) -> Resolution:
+def resolution(
+    rule: Rule, order: Sequence[int], seed: int | None = None, servers: int = 0
+) -> Resolution:
     """Let a ring form, and resolve itself; count from the request that closes it.
 
     Args:
         rule: The rule that agents and lock server follow.
         order: The agents in the order in which each waits for the next one.
         seed: Deliver at random; otherwise agents look when all messages have arrived.
+        servers: Over how many lock servers, with each client on a node of its own that is connected with these
+            only; 0 if all is on one node.
     """
-    world = start(Plan(ring(order), rule=rule), held=True)
+    nodes = node_names(servers or 1)
+    homes = client_names(len(order)) if servers else ()
+    world = start(Plan(placed(ring(order), nodes), nodes, homes, rule=rule), held=True)
     for number in range(1, len(order)):
         world.step(number)
         world.deliver()
@@ -74,8 +81,13 @@ def resolution(rule: Rule, order: Sequence[int], seed: int | None = None) -> Res
     assert world.before_surrender is not None
     sent = world.sent - before
     found = world.before_surrender - before
-    between = sent["Knowledge"]
-    return Resolution(found["Knowledge"], between, sent.total() - between)
+    between = _between(sent)
+    return Resolution(_between(found), between, sent.total() - between)
+
+
+def _between(sent: Counter[str]) -> int:
+    """Messages between agents; those to relays and from relays count by themselves."""
+    return sent["Knowledge"] + sent["Relay"] + sent["Undelivered"]
 
 
 def handing_on(rule: Rule, waiters: int) -> tuple[int, int]:
@@ -120,6 +132,34 @@ def at_random(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
     yield _HEAD
     for size in sizes:
         yield _row(size, resolution)
+
+
+def over_spokes(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
+    """Rings of clients that are connected with lock servers only; and over one of them at random."""
+    yield (
+        "agents",
+        "4 (K - 1)",
+        "one, until found",
+        "one",
+        "one, at random",
+        "three, until found",
+        "three",
+    )
+    ours = RULES["ours"]
+    for size in sizes:
+        orders = [(_order(size, seed), seed) for seed in range(ORDERS)]
+        one = [resolution(ours, order, servers=1) for order, _ in orders]
+        mixed = [resolution(ours, order, seed, servers=1) for order, seed in orders]
+        three = [resolution(ours, order, servers=3) for order, _ in orders]
+        yield (
+            str(size),
+            str(4 * (size - 1)),
+            _cell(each.found for each in one),
+            _cell(each.between for each in one),
+            _cell(each.between for each in mixed),
+            _cell(each.found for each in three),
+            _cell(each.between for each in three),
+        )
 
 
 _HEAD = ("agents", "ours, until found", "ours", "larger", "everyone", "with the lock server")
@@ -179,6 +219,7 @@ def _cell(numbers: Iterable[int]) -> str:
 TABLES: dict[str, tuple[Callable[[Iterable[int]], Iterator[Sequence[str]]], Sequence[int]]] = {
     "together": (together, RINGS),
     "at random": (at_random, RINGS),
+    "over spokes": (over_spokes, SPOKES),
     "handed on": (handed_on, WAITERS),
     "left stuck": (left_stuck, SMALL_RINGS),
 }

@@ -81,7 +81,9 @@ def small_worlds(kind: Kind, rule: Rule = OURS) -> Iterator[Plan]:
 def placed(scripts: Sequence[Script], nodes: Sequence[str]) -> tuple[Script, ...]:
     """The same scripts, with each tree of locks on one of the nodes, in turn."""
     roots = dict.fromkeys(step.lock_id[0] for steps in scripts for step in steps if step.lock_id)
-    where = {root: (nodes[number % len(nodes)],) for number, root in enumerate(sorted(roots, key=str))}
+    where = {
+        root: (nodes[number % len(nodes)],) for number, root in enumerate(sorted(roots, key=str))
+    }
     return tuple(
         tuple(
             step._replace(nodes=where[step.lock_id[0]], require="all") if step.asks else step

@@ -25,6 +25,8 @@ SHAPES = {
     "faults on three nodes": (Shape(nodes=3, faults=True), 0.3),
     "some of the nodes": (Shape(nodes=3, faults=True, require=("all", "majority", "any")), 0.4),
     "what is alive": (Shape(nodes=3, faults=True, require=("all_alive", "majority_alive")), 0.3),
+    "spokes": (Shape(spokes=True, faults=False, require=("all",)), 0.1),
+    "spokes with faults": (Shape(spokes=True, faults=True), 0.4),
     "tokens": (Shape(nodes=3, faults=True, require=("all", "majority"), tokens=0.8), 0.3),
 }
 

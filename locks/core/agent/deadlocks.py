@@ -71,9 +71,11 @@ class Resolver:
     Attributes:
         unsettled: Whether something was learned since it last settled.
         graph_class: What keeps its knowledge.
+        reach_class: How it reaches others.
     """
 
     graph_class: ClassVar[type[WaitGraph]] = WaitGraph
+    reach_class: ClassVar[type[Reach]] = Reach
 
     __slots__ = (
         "_graph",
@@ -94,7 +96,7 @@ class Resolver:
         # What is given up by unanswered surrenders, by node: an id, or everything.
         self._surrendering: dict[str, list[LockId | None]] = {}
         self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # the versions, by receiver
-        self._reach = Reach(me, out)
+        self._reach = self.reach_class(me, out)
 
     def attach(self, alive: Collection[str], used: Collection[str]) -> None:
         """Keep an eye on the lock servers that are up, and on those where there are own requests."""

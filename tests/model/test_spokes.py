@@ -1,0 +1,169 @@
+"""Clients on nodes of their own, connected with lock servers only: small worlds whole, and random ones."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from locks.cli.sim_explore import explore_all, searches
+from locks.sim.explore import explore
+from locks.sim.plan import Plan, client_names, plan
+from locks.sim.schedule import POLICIES, calm, run
+from locks.sim.small_worlds import Kind, placed, ring, start
+from locks.sim.world import Faults, World
+
+CRASH = Faults((), 0, 1, ("n1",), False)
+CRASH_AND_RUN = CRASH._replace(restarts=True)
+TWO = Kind(2, 2, 2, "rw", spokes=True, apart=True)
+RING = Kind(3, 3, 3, ring=True, held=True, spokes=True, apart=True)
+
+
+def all_of(kind: Kind) -> Any:
+    """What exploring all worlds of a kind finds; nothing may be wrong."""
+    total, wrong = explore_all(searches(kind))
+    assert wrong is None, wrong
+    return total
+
+
+# --- Whole worlds -------------------------------------------------------------------------------
+
+
+def test_two_clients() -> None:
+    """Two lock servers with a lock each; each client takes two steps."""
+    total = all_of(TWO._replace(modes="w"))
+    assert (total.worlds, total.least, total.most) == (2, 0, 1)
+    assert total.superfluous == 0
+
+
+@pytest.mark.explore
+def test_two_clients_who_read_and_write() -> None:
+    """The same with reads."""
+    total = all_of(TWO)
+    assert (total.worlds, total.least, total.most) == (50, 0, 1)
+    assert total.superfluous == 0
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("faults", [CRASH, CRASH_AND_RUN], ids=["crash", "restart"])
+def test_two_clients_when_a_relay_crashes(faults: Faults) -> None:
+    """At any moment, with messages on it."""
+    all_of(TWO._replace(faults=faults))
+
+
+def test_rings_of_three_over_one_relay() -> None:
+    """In both orders, from the very beginning: one surrender, whatever order messages arrive in."""
+    total = all_of(RING._replace(nodes=1, held=False))
+    assert (total.worlds, total.least, total.most, total.superfluous) == (2, 0, 1, 0)
+
+
+def test_rings_of_three_over_one_relay_that_crashes() -> None:
+    """Its locks are gone then, and whoever needs them ends."""
+    assert all_of(RING._replace(nodes=1, faults=CRASH)).worlds == 2
+
+
+@pytest.mark.explore
+def test_rings_of_three_over_three_relays() -> None:
+    """From where each client has its first lock: messages over different relays overtake each other."""
+    total = all_of(RING)
+    assert (total.worlds, total.least, total.most, total.superfluous) == (2, 1, 1, 0)
+
+
+@pytest.mark.explore
+def test_a_ring_of_three_over_three_relays_of_which_one_crashes() -> None:
+    """From where all wait and have been told so."""
+    nodes = ("n1", "n2", "n3")
+    scripts = placed(ring((0, 1, 2)), nodes)
+    world = World(scripts, nodes, CRASH, client_names(3))
+    for _ in range(2):
+        world.step(1, 2, 3)
+        world.deliver(*nodes)
+    assert explore(world).terminal
+
+
+# --- A lock server that one client can't reach --------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_two_relays(policy: Any) -> None:
+    """Client 3 and client 4, the youngest, are neighbours in the end, and have no lock server in common."""
+    scripts = (
+        "write a on n4; write b on n1",
+        "write c on n2; write d on n3",
+        "write b on n1; write c on n2",
+        "write d on n3; write a on n4",
+    )
+    nodes = ("n1", "n2", "n3", "n4")
+    reached = {"c1": "n4 n1", "c2": "n2 n3", "c3": "n1 n2", "c4": "n3 n4"}
+    unlinked = [(c, n) for c, there in reached.items() for n in nodes if n not in there]
+    for seed in range(10):
+        world = World(scripts, nodes, homes=client_names(4), unlinked=unlinked)
+        for number in (1, 2, 3, 4):
+            world.step(number)
+            world.deliver()
+        run(world, random.Random(seed), policy)
+        assert len(world.carried_out) == 1
+        assert not world.superfluous
+        assert world.sent["Relay"] > world.sent["Knowledge"] >= 3, seed
+
+
+# --- Messages -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [3, 4, 7])
+def test_messages_of_a_ring(size: int) -> None:
+    """A ring of K takes 4 (K - 1) messages between agents and their relay, whatever takes how long."""
+    for seed in range(5):
+        order = list(range(size))
+        random.Random(seed).shuffle(order)
+        world = start(Plan(ring(order), homes=client_names(size)), held=True)
+        world.step(*range(1, size + 1))
+        calm(world, random.Random(seed))
+        assert len(world.carried_out) == 1
+        assert world.sent["Relay"] == world.sent["Knowledge"] == 2 * (size - 1)
+        assert not world.sent["Undelivered"]
+
+
+def test_each_message_takes_one_relay() -> None:
+    """Where each client is connected with all lock servers, and none of them ends meanwhile."""
+    nodes = ("n1", "n2", "n3")
+    for seed in range(10):
+        order = list(range(5))
+        random.Random(seed).shuffle(order)
+        world = start(Plan(placed(ring(order), nodes), nodes, client_names(5)), held=True)
+        world.step(*range(1, 6))
+        calm(world, random.Random(seed))
+        assert len(world.carried_out) == 1
+        assert world.sent["Relay"] == world.sent["Knowledge"]
+
+
+def test_handing_on_takes_no_relay() -> None:
+    """It takes two messages, as on one node."""
+    world = World(["write a"] * 6, homes=client_names(6))
+    for client in world.clients:
+        world.step(client.number)
+        world.deliver("n1")
+    for client in world.clients[:5]:
+        world.deliver()
+        before = world.sent.total()
+        world.step(client.number)
+        world.deliver("n1")
+        assert world.sent.total() - before == 2
+
+
+def test_random_worlds_have_client_nodes() -> None:
+    """Some of those that are drawn from seeds, with lock servers that one client can't reach."""
+    plans = [plan(seed) for seed in range(200)]
+    spokes = [each for each in plans if "c1" in each.homes]
+    assert 10 < len(spokes) < 60
+    assert any(each.unlinked for each in spokes)
+    assert any("c1" in each.faults.nodes for each in spokes)
+
+
+def test_a_relay_is_used_only_where_it_must_be() -> None:
+    """Where all nodes are connected nothing is relayed, faults or not; and one node needs no network."""
+    for seed in range(20):
+        world = start(Plan(ring((0, 2, 1)), homes=("n1", "n2", "n3"), nodes=("n1", "n2", "n3")))
+        run(world, random.Random(seed))
+        assert not world.sent["Relay"]
