@@ -15,6 +15,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 SMALL = {
     "together": (2, 3, 4, 5, 6, 8, 10, 15, 20),
     "at random": (2, 3, 4, 5, 6, 8, 10),
+    "over spokes": (3, 4, 5, 6, 8),
     "handed on": (1, 2, 5, 10, 20),
     "left stuck": (2, 3, 4),
 }
@@ -42,6 +43,9 @@ def test_the_page_says_what_the_figures_say() -> None:
     sizes = together["agents"]
     assert together["ours, until found"] == [0, *(size - 1 for size in sizes[1:])]
     assert together["ours"] == [0, *(2 * (size - 1) for size in sizes[1:])]
+    spokes = columns(TEXT, "over spokes")
+    for name in ("one", "one, at random"):
+        assert spokes[name] == spokes["4 (K - 1)"] == [4 * (size - 1) for size in spokes["agents"]]
     for table in (together, random):
         assert table["with the lock server"] == [2 * size + 2 for size in sizes]
         assert table["larger"][-1] > 2 * table["ours"][-1]
