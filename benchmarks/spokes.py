@@ -260,7 +260,7 @@ class Spokes:
         last = size - 1
         for program, each in there:
             program.ask("go", numbers=[number for number, *_ in each if number != last])
-        until(lambda: self._waiting(names) >= (size - 1) * (servers if majority else 1), "no chain")
+        until(lambda: self._waited_for(names) == size - 1, "there is no chain")
         time.sleep(QUIET)
         self.programs[last % count].order("go", numbers=[last])
         if kill:
@@ -286,9 +286,10 @@ class Spokes:
             raise AssertionError(f"a client of a ring: {said['error']}")
         return said
 
-    def _waiting(self, servers: Iterable[str]) -> int:
-        ring = ("ring", self._rings)
-        return sum(len(locks.queue(ring, node=name).waiting) for name in servers)
+    def _waited_for(self, servers: Iterable[str]) -> int:
+        """How many ids are waited for; of a majority, on one server at least."""
+        views = [locks.queue(("ring", self._rings), node=name) for name in servers]
+        return len({request.lock_id for view in views for request in view.waiting})
 
     def _again(self, world: str) -> None:
         """Wait until all are connected again."""

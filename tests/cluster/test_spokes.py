@@ -19,6 +19,7 @@ from benchmarks.spokes import SPOKES, Outcome, Spokes
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 RUNS = 50 if EXPLORE else 5
+KILLS = 10 if EXPLORE else 3
 SIZES = (2, 3, 10, 50)
 
 
@@ -54,7 +55,7 @@ def test_rings_of_programs(spokes: Spokes, size: int, world: str) -> None:
 @pytest.mark.parametrize("size", SIZES)
 def test_rings_of_which_a_server_is_killed(spokes: Spokes, size: int) -> None:
     """Of three servers that grant by majority one is killed when the ring is closed: it is resolved."""
-    for _ in range(RUNS):
+    for _ in range(KILLS):
         outcome = spokes.ring("three", size, 3, kill=True, majority=True)
         assert outcome.yielded >= 1
 
