@@ -25,6 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent import futures
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -81,11 +82,21 @@ class Outcome(NamedTuple):
     yielded: int
 
 
+# A process that is to end with its parent ends with the thread that has started it.
+_starter = futures.ThreadPoolExecutor(1)
+
+
 class Process:
     """A process that says lines of JSON."""
 
     def __init__(self, *command: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = _starter.submit(self._start, command).result()
+        self.pid = self.process.pid
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -93,9 +104,6 @@ class Process:
             text=True,
             preexec_fn=end_with_parent,
         )
-        self.pid = self.process.pid
-        self._lines: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
