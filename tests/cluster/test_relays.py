@@ -10,7 +10,7 @@ import pytest
 import locks
 from locks.core.messages import Knowledge, Relay, Undelivered
 from locks.node import relaying
-from tests.cluster.nodes import Nodes, Tx, link, peer, until_members
+from tests.cluster.nodes import Nodes, Tx, link
 from tests.helpers import LIMIT, eventually
 
 SERVERS = ("s1@127.0.0.1", "s2@127.0.0.1", "s3@127.0.0.1", "s4@127.0.0.1")
@@ -23,9 +23,7 @@ def spokes(nodes: Nodes, servers: Sequence[str], reached: Sequence[Sequence[str]
     hubs = {node.name: node for node in nodes.meet(*servers, mesh=False)}
     made = []
     for name, names in zip(CLIENTS, reached, strict=False):
-        node = nodes.start(name, mesh=False, peers=[peer(hubs[each]) for each in names])
-        until_members(node, *names)
-        made.append(node)
+        made.append(nodes.client(*(hubs[each] for each in names), name=name))
     return [Tx(node) for node in made]
 
 
