@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from concurrent import futures
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.otp.options import client_name
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import A, B, C, News, Nodes, Tx, link, peer, until_connected, until_members
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 
 X = ("x",)
 
@@ -158,3 +159,30 @@ def test_a_host_with_a_strange_name(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(socket, "gethostname", lambda: name)
     host = client_name().split("@")[1]
     assert host == ("twowords" if " " in name else "localhost")
+
+
+def test_what_was_lost_with_a_connection_is_said_another_way(nodes: Nodes) -> None:
+    """Two agents of a server tell one of a client what it has to know; their connection takes it along."""
+    a, b = nodes.meet(A, B)
+    proxy = nodes.proxy(a)
+    client = nodes.start(
+        client_name(), mesh=False, listen=False, peers=[f"{A}:{proxy.address[1]}", peer(b)]
+    )
+    until_members(client, A, B)
+    txs = [Tx(a), Tx(a), Tx(client)]
+    for number, tx in enumerate(txs):
+        tx.lock(("ring", number), [B])
+    proxy.stall("both")
+    asked = [tx.ask(("ring", (number + 1) % 3), [B]) for number, tx in enumerate(txs)]
+    link_to = link(a, client.name)
+    eventually(lambda: len(b.view(("ring",)).waiting) == 3)
+    eventually(lambda: any(tx.agent.machine.in_touch for tx in txs[:2]))
+    assert not any(each.done() for each in asked)
+    proxy.cut()
+    eventually(lambda: link_to.closed is not None)
+    left = dict(zip(asked, txs, strict=True))
+    while left:
+        done, _ = futures.wait(left, LIMIT, futures.FIRST_COMPLETED)
+        assert done, "stuck"
+        for each in done:
+            left.pop(each).end()
