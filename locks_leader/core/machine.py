@@ -11,23 +11,21 @@ leader; `TRANSITIONS` has all that can become of it.
 An instance that has won the contest, on nodes that are enough for the policy, takes the merge lock on
 these nodes and lets their lock servers confirm a fencing token of the contest's lock, at the same time.
 With both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
-the instances on its ground. One that comes later is led after the leader has taken the lock there as
-well, and the merge lock once more. A leader that loses the lock on any node of its ground, other
-than with the node, steps down and tells those whom it led.
+the instances on its ground. One that comes later is led after the leader has taken the lock there as well, and
+the merge lock once more. A leader that loses the lock on any node of its ground, other than with the node,
+steps down and tells those whom it led.
 
-**Terms make announcements safe.** The lock server of each node of the ground has confirmed the term, so
-the next one that gets the lock there gets it with a larger version, and has a larger term. So an
-instance follows a leader with a larger term than it has known; what comes with a smaller one is stale.
+**Terms make announcements safe.** The lock server of each node of the ground has confirmed the term, so the next
+one that gets the lock there has a larger term. So an instance follows a leader with a larger term than it has
+known; what comes with a smaller one is stale, and so is an own victory with a smaller one while it follows.
 
-**The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge
-lock, its own node among them. Two that asked each other would both have it on both nodes. So two
-leaders that meet never wait for each other, nor do several in a circle. Instances on nodes that do not
-count, as those of client programs, are asked under that lock on as many nodes as it takes to lead.
+**The merge lock makes it safe to ask.** A leader asks only instances on nodes where it has the merge lock, its own
+among them. Two that asked each other would both have it on both nodes. So none wait for each other, or in a
+circle. Those on nodes that do not count are asked under that lock on as many nodes as it takes to lead.
 
-A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before
-anything else happens; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or
-knows a clock or a network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the
-planes.
+A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before anything else
+happens; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or knows a clock or a
+network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
 """
 
 from __future__ import annotations
@@ -343,19 +341,18 @@ class Machine:
         """Those on its ground whom it has not told that it leads them."""
         return self.membership.unsynced(self._is_ground)
 
+    def _is_ground(self, node: str) -> bool:
+        return self.policy.announced_on(node, nodes_of(self.ground))
+
     def askable(self) -> list[Member]:
         """The candidates that the leader may ask for their state: it has the merge lock on its ground."""
-        nodes = nodes_of(self.ground)
-        entries = self.membership.entries
-        candidates = self.membership.those("candidate")
-        return [m for m in candidates if self.may_wait_for(entries[m].node, nodes)]
+        nodes, known = nodes_of(self.ground), self.membership
+        may = self.may_wait_for
+        return [m for m in known.those("candidate") if may(known.entries[m].node, nodes)]
 
     def may_wait_for(self, node: str, merged: Set[str]) -> bool:
         """Whether it may wait for an instance there, while it has the merge lock on some nodes."""
         return self.policy.may_ask(node, merged)
-
-    def _is_ground(self, node: str) -> bool:
-        return self.policy.announced_on(node, nodes_of(self.ground))
 
     # --- How it goes on -------------------------------------------------------------------------
 
@@ -389,8 +386,13 @@ class Machine:
             return
         merging = self._merge.take(nodes_of(arena))
         established = not grows or self._contest.establish_token(arena)
-        if merging and established:
+        if merging and established and not self._is_superseded():
             self._elect(arena, grows)
+
+    def _is_superseded(self) -> bool:
+        """Whether it follows one who got the lock later: then it has lost it, and will hear of that."""
+        token = self._contest.token or self.term
+        return self.leader not in (None, self.me) and token < self.term
 
     def _stands(self) -> bool:
         """Whether a leader has lost nothing, but with nodes, and has enough left."""

@@ -55,6 +55,8 @@ class Collection:
     Args:
         me: The instance.
         kind: As what it takes part; what a worker has is nobody's concern.
+        may_lose: Whether it may have taken something in from a leader that did not know yet that it is none. On
+            nodes that don't count, a leader learns that by its connections alone.
 
     Attributes:
         keys: What it has.
@@ -62,8 +64,9 @@ class Collection:
         hints: What the leader has told candidates alone.
     """
 
-    def __init__(self, me: MemberId, kind: Kind) -> None:
+    def __init__(self, me: MemberId, kind: Kind, may_lose: bool = False) -> None:
         self.me = me
+        self._may_lose = may_lose
         self.kind = kind
         self.keys: frozenset[str] = frozenset()
         self.written: frozenset[str] = frozenset()
@@ -102,6 +105,6 @@ class Collection:
 
     def _replace(self, keys: frozenset[str]) -> None:
         lost = self.keys - keys
-        if lost and self.kind == "candidate":
+        if lost and self.kind == "candidate" and not self._may_lose:
             raise Violation(f"{self.me} loses {sorted(lost)}: what its leader hands over lacks it")
         self.keys = keys

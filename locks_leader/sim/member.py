@@ -136,7 +136,7 @@ class SimulatedInstance:
         self.node = node
         self.machine = RULES[rule].machine(ref, kind, policy, node.alive)
         self.core = RULES[rule].core(self.machine)
-        self.app = Collection(ref, kind)
+        self.app = Collection(ref, kind, policy.is_outside(ref.node))
         self.news: list[Incoming] = []
         self.contest: AgentMachine | None = None
         self.round = 0

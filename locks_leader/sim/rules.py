@@ -171,6 +171,13 @@ class _Patient(Machine):
         return self.policy.is_outside(node) or super().may_wait_for(node, merged)
 
 
+class _Belated(Machine):
+    """Who follows one that got the lock later is elected all the same, by what it believes to have."""
+
+    def _is_superseded(self) -> bool:
+        return False
+
+
 # --- Wrong about what is taken when, and what is looked at before
 
 
@@ -339,6 +346,7 @@ RULES: dict[str, MachineRule] = {
         MachineRule("greedy", "a leader does not need a quorum", _Greedy),
         MachineRule("deaf", "whose leader is gone goes on following it", _Deaf),
         MachineRule("patient", "who has lost its quorum goes on waiting for others", _Patient),
+        MachineRule("belated", "who follows a later leader is elected all the same", _Belated),
         MachineRule("unaware", "the end of the contest's agent is not noticed", _Unaware),
         MachineRule("stuck", "the end of the merge lock's agent is not noticed", _Stuck),
         MachineRule("unmoved", "a follower that is not sure any more is told nothing", _Unmoved),

@@ -12,7 +12,7 @@ import pytest
 
 from locks_leader.sim.explore import TooManyStates, explore
 from locks_leader.sim.node import EAGER, ONE_WIRE, Uses
-from locks_leader.sim.plan import PolicyName, policy_for
+from locks_leader.sim.plan import PolicyName, policy_for, with_clients
 from locks_leader.sim.schedule import settle
 from locks_leader.sim.world import ElectionPlan
 
@@ -69,6 +69,28 @@ def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int
     outcome = explore(world)
     print(f"{policy}, {calls} calls: {outcome}")
     assert outcome.quiet >= 3
+
+
+@pytest.mark.parametrize(
+    ("servers", "cuts", "uses", "settled"),
+    [
+        (1, 1, Uses(), True),
+        pytest.param(2, 1, Uses(), True, marks=pytest.mark.explore),
+        pytest.param(1, 1, Uses(call=1), True, marks=pytest.mark.explore),
+        pytest.param(1, 2, Uses(), True, marks=explored),
+        pytest.param(1, 1, Uses(lose=1), True, marks=explored),
+        pytest.param(1, 1, Uses(), False, marks=explored),
+    ],
+)
+def test_client_programs(servers: int, cuts: int, uses: Uses, settled: bool) -> None:
+    """Two candidates on nodes that don't count; any connection is cut and mended at any moment."""
+    plan = ElectionPlan(NODES[:servers], instances=(("candidate",),), eager=ONE_WIRE)
+    world = with_clients(plan._replace(cuts=cuts, uses=uses), 2).world()
+    if settled:
+        settle(world)
+    outcome = explore(world)
+    print(f"{servers} servers, {cuts} cuts, {uses}: {outcome}")
+    assert outcome.quiet > 3
 
 
 @pytest.mark.parametrize("policy", ["island", "majority"])

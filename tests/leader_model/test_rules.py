@@ -176,6 +176,25 @@ def a_question_of_one_who_is_cut_off(rule: str) -> None:
     settle(world)
 
 
+def a_victory_that_is_over(rule: str) -> None:
+    """c2.1 has won, and the server loses it; c1.1 leads it when c2.1 is told that it has the merge lock."""
+    plan = with_clients(
+        ElectionPlan(("n1",), instances=(("candidate",),), eager=ONE_WIRE, rule=rule), 2
+    )
+    world = plan.world()
+    there, back = ("c2", "n1"), ("n1", "c2")
+    for link in (there, there, back, there):
+        world.do(("deliver", link))
+    world.do(("cut", there))
+    world.do(("notice", back))
+    without(world, there, back)
+    leader, other = world.instances
+    assert other.machine.leader == leader.ref
+    world.do(("deliver", back))
+    world.heal()
+    settle(world)
+
+
 class Example(NamedTuple):
     """A world in which a rule goes wrong, what is said of it, and by which error."""
 
@@ -196,8 +215,9 @@ EXAMPLES = {
     "greedy": Example(random_worlds, "leaders in"),
     "deaf": Example(random_worlds, "follows"),
     "patient": Example(a_question_of_one_who_is_cut_off, "these wait for each other's state"),
+    "belated": Example(a_victory_that_is_over, "c2.1 follows None"),
     # Agents that end by themselves.
-    "unaware": Example(random_worlds, "loses|leaders in"),
+    "unaware": Example(random_worlds, "loses|leaders in|is syncing"),
     "stuck": Example(random_worlds, "follows None"),
     # Followers that are not sure any more; broadcasts.
     "unmoved": Example(random_worlds, "is not told again"),
