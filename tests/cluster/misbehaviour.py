@@ -20,6 +20,7 @@ from locks.model import AgentId
 from locks.otp import control, etf
 from locks.otp.behaviours import CALL, CAST
 from locks.otp.terms import Atom, Pid, Reference
+from locks.otp.tunnel_messages import CHUNK, RELAY
 from locks.wire import LOCK_SERVER, OURS, pack
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import Stranger
@@ -316,6 +317,18 @@ def groups(bad: Bad) -> None:
     bad.many(forever(lambda: bad.reg("pg", (Atom("discover"), bad.me))))
 
 
+def tunnels(bad: Bad) -> None:
+    """Open tunnels to a node that is not there."""
+    head = Atom("open")
+    bad.many(forever(lambda: bad.reg(RELAY, (head, NAME, bad.count(), "nobody@127.0.0.1"))))
+
+
+def tunnel_data(bad: Bad) -> None:
+    """Send what is for tunnels that are not there."""
+    data = b"\xff" * CHUNK
+    bad.many(forever(lambda: bad.reg(RELAY, (Atom("data"), NAME, 1, data))))
+
+
 def stay(bad: Bad) -> None:
     """Do no more, until it is thrown out."""
     while not bad.peer.is_closed(3600.0):
@@ -354,6 +367,8 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         raised_version,
         greetings,
         groups,
+        tunnels,
+        tunnel_data,
     )
 }
 UNREAD = ("watches_unread", "small_frames", "ticks")
