@@ -57,7 +57,7 @@ class Sizes(NamedTuple):
     """
 
     sizes: Sequence[int] = (2, 3, 10, 50)
-    runs: int = 3
+    runs: int = 5
     kills: int = 1
     programs: int = 10
     start: int = 40
