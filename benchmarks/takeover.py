@@ -156,7 +156,7 @@ def takeover(report: Report) -> None:
     """The figure of `python -m benchmarks`."""
     if not on_linux(report):
         return
-    sizes = Sizes(3, 2) if report.quick else Sizes(10, 10)
+    sizes = Sizes(3, 2) if report.quick else Sizes(10, 5)
     found = takeovers(report, sizes)
     for name, outcome in found.items():
         direct, over = outcome.connections

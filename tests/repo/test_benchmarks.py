@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 FIGURES = [
     *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
     *("remote", "quorum", "crowd"),
-    *("candidates", "leader"),
+    *("candidates", "leader", "takeover"),
     *("owned", "owners", "mvcc", "scale", "spokes", "clients"),
 ]
 
