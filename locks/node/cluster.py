@@ -122,8 +122,8 @@ class Cluster:
             on_down=self._disconnected,
             refusals=node.refusals,
             notices=node.notices,
-            pace=Pace(lambda: node.counters.transactions),
-            on_frame=lambda link, frame: self.processes.receive(link, frame),
+            pace=Pace(),
+            on_frame=lambda link, frame: self.processes.reading.receive(link, frame),
             on_doubt=lambda link: self.processes.prod(link),
             dial_tunnel=lambda name: self.tunnels.dial(name),
         )

@@ -285,7 +285,7 @@ class ViewSender:
                     self._send_page(audience, next(iter(audience.ready)))
         finally:
             pace = self._cluster.distribution.pace
-            pace.charge_elsewhere(audience.share, time.thread_time() - begin)
+            pace.served_elsewhere(audience.share, time.thread_time() - begin)
 
     def _find(self, audience: _Audience, until: float) -> bool:
         """Put down what has changed for the readings that it concerns; return whether it is done."""

@@ -20,6 +20,7 @@ __all__ = [
     "MOST_CALLS",
     "MOST_LINKS",
     "MOST_LOCKS",
+    "MOST_MEMBERSHIPS",
     "MOST_MONITORS",
     "MOST_WATCHES",
     "OverBudget",
@@ -34,10 +35,13 @@ MOST_CALLS = 10_000  # of its calls that wait for an answer
 MOST_AGENTS = 20_000  # of its agents that have locks here, or wait for some
 MOST_LOCKS = 1_000_000  # that these have, or wait for
 MOST_WATCHES = 1_000  # lock ids of this node that its processes watch
+MOST_MEMBERSHIPS = 100_000  # of its processes in process groups, in one scope
 
 SLICE = 0.00025  # seconds for the messages of one link, until others are served
+ALONE = 0.002  # seconds for those of a link while nobody else wants to be served
 PART = 1 / 4  # of the time is what a node may use, while others want to be served
 SAVED = 0.5  # seconds that it may use at once, if it has used none for a while
+FORGIVEN = SAVED / 2  # who has that much left is not made to wait by one message, whatever it costs
 LONG = 0.001  # seconds of processor time: what takes longer, and so keeps others waiting, ...
 PRICE = 30  # ... costs it that many times as much
 LONGEST_PAUSE = 3.0  # seconds
@@ -75,11 +79,11 @@ class Tally:
         self._count = count
         self._counted = 0
 
-    def add(self) -> None:
-        """One more comes; raises `OverBudget` if that is one too many."""
-        self._counted += 1
+    def add(self, more: int = 1) -> None:
+        """Some more come, one by default; raises `OverBudget` if that is too many."""
+        self._counted += more
         if self._counted > self._most:
-            there = self._count() + 1
+            there = self._count() + more
             check_budget(there, self._most, self._what)
             # So it is counted again after a tenth of the budget at the soonest.
             self._counted = min(there, self._most - self._most // 10)
@@ -91,13 +95,15 @@ class Share:
     Attributes:
         left: How many seconds it may use; negative if it has used too many.
         at: When that was true.
+        moment: For how many seconds it is served until others are.
     """
 
-    __slots__ = ("at", "left")
+    __slots__ = ("at", "left", "moment")
 
     def __init__(self, now: float) -> None:
         self.left = SAVED
         self.at = now
+        self.moment = SLICE
 
 
 class Pace:
@@ -109,30 +115,15 @@ class Pace:
     to be served: time that nobody else wants costs nothing. So a flood takes a quarter of the time, in short
     slices. What can't be divided and takes long costs more: then it is a hundredth.
 
-    Args:
-        local: A number that changes when programs of this node do something.
-
     Attributes:
         elsewhere: Processor time that was charged to others than whoever has the turn, in seconds.
     """
 
-    __slots__ = (
-        "_before",
-        "_last",
-        "_last_at",
-        "_local",
-        "_local_at",
-        "_seen",
-        "_shares",
-        "elsewhere",
-    )
+    __slots__ = ("_before", "_last", "_last_at", "_shares", "elsewhere")
 
-    def __init__(self, local: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self) -> None:
         self.elsewhere = 0.0
         self._shares: dict[str, Share] = {}
-        self._local = local
-        self._seen = local()
-        self._local_at = -TOGETHER
         # Who has sent something, when, and when somebody else did before.
         self._last: Share | None = None
         self._last_at = self._before = -TOGETHER
@@ -149,26 +140,36 @@ class Pace:
             found = self._shares[node] = Share(now)
         return found
 
-    def sent(self, share: Share) -> None:
-        """A node has sent something: as long as it goes on to do so, others must not keep it waiting."""
-        now = time.monotonic()
-        if self._last is not share:
-            self._last = share
-            self._before = self._last_at
-        self._last_at = now
+    def served(self, share: Share, took: float, sent: bool = True) -> None:
+        """A node has used processor time, in seconds, without a break.
 
-    def charge(self, share: Share, took: float) -> None:
-        """A node has used processor time, in seconds, without a break."""
+        Args:
+            share: Its share.
+            took: How much.
+            sent: Whether it has sent something. Then others must not keep it waiting for a while.
+        """
         now = time.monotonic()
+        if sent:
+            if self._last is not share:
+                self._last = share
+                self._before = self._last_at
+            self._last_at = now
         price = took if took <= LONG else took + PRICE * (took - LONG)
-        least = -PART * LONGEST_PAUSE if self._others(share, now) else 0.0
-        share.left = max(least, self._grown(share, now) - price)
+        left = self._grown(share, now)
+        # Once in a while anything may take long: to collect garbage, for one.
+        left = max(0.0, left - price) if left >= FORGIVEN else left - price
         share.at = now
+        if self._others(share, now):
+            share.left = max(-PART * LONGEST_PAUSE, left)
+            share.moment = SLICE
+        else:
+            share.left = max(0.0, left)
+            share.moment = ALONE
 
-    def charge_elsewhere(self, share: Share, took: float) -> None:
+    def served_elsewhere(self, share: Share, took: float) -> None:
         """Processor time was used for a node, in a turn that it has not begun."""
         self.elsewhere += took
-        self.charge(share, took)
+        self.served(share, took, False)
 
     def pause(self, share: Share) -> float:
         """For how many seconds a node has to wait now."""
@@ -183,9 +184,5 @@ class Pace:
 
     def _others(self, share: Share, now: float) -> bool:
         """Whether somebody else has wanted something lately."""
-        local = self._local()
-        if local != self._seen:
-            self._seen = local
-            self._local_at = now
         others_at = self._before if self._last is share else self._last_at
-        return now - max(others_at, self._local_at) < TOGETHER
+        return now - others_at < TOGETHER

@@ -82,26 +82,34 @@ def decode(data: bytes, limits: Limits = DEFAULT) -> Any:
     return term
 
 
-def decode_from(data: bytes, offset: int, limits: Limits = DEFAULT) -> tuple[Any, int]:
-    """Decode the term that begins at an offset, with the version byte 131.
+def decode_from(
+    data: bytes,
+    offset: int,
+    limits: Limits = DEFAULT,
+    stop: int | None = None,
+    paused: _Paused | None = None,
+) -> tuple[Any, int]:
+    """Decode the term that begins at an offset; return it, and the offset of what follows it.
 
     Args:
         data: The bytes.
         offset: Where the version byte stands.
         limits: What the term may have at most.
-
-    Returns:
-        The term, and the offset of what follows it.
+        stop: Where to pause: for `decode_slowly`.
+        paused: What was returned then.
 
     Raises:
         DecodeError: There is no term, or it exceeds a limit.
     """
     if type(data) is not bytes:
         data = bytes(data)
+    stop = len(data) if stop is None else stop
     try:
+        if paused is not None:
+            return _read(data, offset, limits, stop, paused)
         if data[offset] != 131:
             raise DecodeError(f"a term begins with the byte 131, not with {data[offset]}")
-        return _read(data, offset + 1, limits, len(data))
+        return _read(data, offset + 1, limits, stop)
     except (IndexError, StructError):
         raise DecodeError(f"a term is cut off after {len(data) - offset} bytes") from None
 
@@ -110,29 +118,19 @@ def decode_slowly(
     data: bytes, offset: int, limits: Limits = DEFAULT
 ) -> Generator[None, None, tuple[Any, int]]:
     """Decode as `decode_from` does, a few terms for each `next`."""
-    try:
-        if data[offset] != 131:
-            raise DecodeError(f"a term begins with the byte 131, not with {data[offset]}")
-        at, paused = offset + 1, None
-        while True:
-            value, at = _read(data, at, limits, min(at + STEP, len(data)), paused)
-            if type(value) is not _Paused:
-                return value, at
-            paused = value
-            yield
-    except (IndexError, StructError):
-        raise DecodeError(f"a term is cut off after {len(data) - offset} bytes") from None
+    at, paused = offset, None
+    while True:
+        value, at = decode_from(data, at, limits, min(at + STEP, len(data)), paused)
+        if type(value) is not _Paused:
+            return value, at
+        paused = value
+        yield
 
 
-class _Paused(NamedTuple):
+class _Paused(tuple[Any, ...]):
     """A term that was not decoded to its end; see `_read`."""
 
-    kind: int
-    left: int
-    begin: int
-    items: list[Any]
-    stack: list[tuple[int, list[Any], int, int]]
-    elements: int
+    __slots__ = ()
 
 
 def _read(
@@ -147,16 +145,11 @@ def _read(
     and where it ends, or opens a container and continues with what is in it. Below the branches a
     value is put into its container, and each container that is full by that into the next one.
     """
-    size = len(data)
-    max_depth, max_elements, max_integer = limits
+    size, (max_depth, max_elements, max_integer) = len(data), limits
     # The container that is being filled: its kind, its items so far, how many of them are missing,
     # and where it began. Those around it are on the stack.
-    items: list[Any]
-    stack: list[tuple[int, list[Any], int, int]]
-    if paused is None:
-        kind, left, begin, items, stack, elements = _TOP, 1, at, [], [], 1
-    else:
-        kind, left, begin, items, stack, elements = paused
+    state: Any = paused or (_TOP, 1, at, [], [], 1)
+    kind, left, begin, items, stack, elements = state
     append = items.append
     value: Any
     while at < stop:
@@ -302,7 +295,7 @@ def _read(
             left -= 1
     if at >= size:
         raise IndexError
-    return _Paused(kind, left, begin, items, stack, elements), at
+    return _Paused((kind, left, begin, items, stack, elements)), at
 
 
 def _read_rare(data: bytes, at: int, tag: int) -> tuple[Any, int]:

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from locks.otp.budgets import SLICE, Pace
+from locks.otp.budgets import Pace
 from locks.otp.handshake import Peer
 from locks.runtime.waiter import run_in_hub
 
@@ -36,12 +36,13 @@ if TYPE_CHECKING:
     from locks.otp.options import Address
     from locks.runtime.inline import Turn
 
-__all__ = ["LOOKS", "GoOn", "Link", "Tls"]
+__all__ = ["FULL", "LOOKS", "GoOn", "Link", "Tls"]
 
 _LENGTH = struct.Struct(">I")
 _READ = 65536
 _CIPHERTEXT = 16384  # the most that one TLS record holds
 LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the peer has sent
+FULL = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
 TICK = bytes(4)
 LOOKS = 4  # after how many calls of `tick` that find nothing sent one is sent
 MOST_AFTER = (
@@ -140,6 +141,7 @@ class Link:
         wanted: How long this node may be silent, as the peer demands.
         tick_due: When it is to tick next.
         silent: How many checks in a row have found that nothing had arrived.
+        drained: What to call, once, when less than `FULL` bytes wait to be sent again, or it is lost; in the turn.
         quiet: How many calls of `tick` have found that nothing had been sent.
         on_drained: Called once, in a turn of its own, when hardly anything waits to be sent any more.
     """
@@ -149,6 +151,7 @@ class Link:
         "_blocked",
         "_encrypting",
         "_frame_limit",
+        "_frames",
         "_go_on_with",
         "_hub",
         "_on_frame",
@@ -161,8 +164,8 @@ class Link:
         "_send_limit",
         "_sent",
         "_share",
-        "_slice",
         "_socket",
+        "_taken",
         "_timer",
         "_tls",
         "_turn",
@@ -173,6 +176,7 @@ class Link:
         "address",
         "closed",
         "on_drained",
+        "drained",
         "peer",
         "quiet",
         "relay",
@@ -212,6 +216,7 @@ class Link:
         self.silent = 0
         self.quiet = 0
         self.on_drained: Callable[[], object] | None = None
+        self.drained: dict[Callable[[], object], None] = {}
         self._socket = sock
         self._hub = hub
         self._turn = turn
@@ -228,8 +233,8 @@ class Link:
         self._partial = bytearray()  # the beginning of a frame that is not complete yet
         self._waiting = b""  # frames that have come and are to be taken in
         self._go_on_with: GoOn | None = None  # a frame that is not taken in to its end
-        self._slice = 0.0  # how long the frames of the last slice took
-        self._after = 1.0  # how many times as long the whole turn takes
+        self._taken = 0.0  # the thread's processor time when they were taken in
+        self._after = 1.0  # how many times as long as the frames the whole turn takes
         self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
         self._encrypting = False
         self._waits_to_flush = False
@@ -242,6 +247,11 @@ class Link:
         return f"<Link to {self.peer.name}{' closed' if self.closed else ''}>"
 
     # --- Sending, in the turn -------------------------------------------------------------------
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits to be sent that who can wait should, with `drained`."""
+        return len(self._out) + len(self._raw) > FULL
 
     def send(self, body: bytes) -> None:
         """Send a frame when the turn ends."""
@@ -321,6 +331,14 @@ class Link:
     def _unblock(self) -> None:
         self._blocked = False
         self.flush()
+        if not self.is_full:
+            self._tell_drained()
+
+    def _tell_drained(self) -> None:
+        while self.drained:
+            told = next(iter(self.drained))
+            told()
+            self.drained.pop(told, None)
 
     # --- Receiving ------------------------------------------------------------------------------
 
@@ -348,26 +366,30 @@ class Link:
 
     def _serve(self, take: Callable[..., object], *data: bytes) -> None:
         """Take in some of what has come; if there is more, or it has used up its share, the rest has to wait."""
-        pace = self._pace
-        self._slice = 0.0
-        at, begin = time.perf_counter(), time.thread_time() - pace.elsewhere
+        pace, share = self._pace, self._share
+        self._frames = 0
+        self._taken = 0.0
+        elsewhere = pace.elsewhere
+        begin = time.thread_time()
         try:
             self._turn.run(take, *data)
         except BaseException as error:
             # What it has brought is lost: the connection has to begin anew.
             self._turn.post(self.lose, f"what was read could not be taken in: {error!r}")
             raise
-        if self._slice:  # frames, and not only ticks
-            pace.sent(self._share)
-            after = min((time.perf_counter() - at) / self._slice, MOST_AFTER)
+        took = time.thread_time() - begin
+        if self._taken > begin:
+            after = min(took / (self._taken - begin), MOST_AFTER)
             self._after = max(after, 0.9 * self._after + 0.1 * after)
-        pace.charge(self._share, max(0.0, time.thread_time() - pace.elsewhere - begin))
-        if self._waiting or self._go_on_with is not None or self._share.left < 0:
-            self._wait(pace.pause(self._share))
+        own = max(0.0, took - (pace.elsewhere - elsewhere))
+        pace.served(share, own, self._frames > 0)  # and not only ticks
+        if self._waiting or self._go_on_with is not None or share.left < 0:
+            self._wait(pace.pause(share))
 
     def _wait(self, pause: float) -> None:
         """Read nothing until others were served."""
         if self.closed is None:
+            self.silent = 0  # nobody listens
             if self._reader is not None:
                 self._reader.stop()
             self._timer = self._hub.loop.timer(min(pause, self.ticktime / 4))
@@ -415,12 +437,13 @@ class Link:
         if self._partial:
             data = self._complete(data)
         at, end = 0, len(data)
-        begin = now = time.perf_counter()
-        until = begin + SLICE / self._after
+        now = time.perf_counter()
+        until = now + self._share.moment / self._after
+        frames = 0
         while now <= until and self.closed is None:
             if self._go_on_with is not None:
                 self._go_on_with = self._go_on_with()
-                self._slice = time.perf_counter() - begin
+                frames += 1
             elif at + 4 > end:
                 break
             else:
@@ -430,12 +453,15 @@ class Link:
                 at += 4 + length
                 if length:
                     self._go_on_with = self._on_frame(self, data[at - length : at])
-                    self._slice = time.perf_counter() - begin
+                    frames += 1
             now = time.perf_counter()
         else:
             self._waiting = data[at:]
-            return
+            at = end
         self._partial += data[at:]
+        self._frames = frames
+        if frames > 1:
+            self._taken = time.thread_time()
 
     def _complete(self, data: bytes) -> bytes:
         """Put together a frame that came in parts; return what follows it."""
@@ -466,6 +492,7 @@ class Link:
             self.closed = reason[:LONGEST_REASON]
             run_in_hub(self._hub, self.dispose)
             self._on_lost(self, self.closed)
+            self._tell_drained()
 
     def abandon(self) -> None:
         """In a forked child: let go of the socket; the connection belongs to the parent."""

@@ -16,23 +16,24 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from locks.errors import assert_never
 from locks.otp import control, etf
 from locks.otp.behaviours import CALL, CAST, parse_call, parse_cast
 from locks.otp.budgets import MOST_LINKS, MOST_MONITORS, OverBudget, check_budget
-from locks.otp.control import BadMessage, brief, check_ends, check_speaker, parse_slowly
-from locks.otp.frames import Reader, pack_reg_send, pack_send
-from locks.otp.link import GoOn, Link
+from locks.otp.control import BadMessage, brief, check_ends, check_speaker
+from locks.otp.frames import pack_reg_send, pack_send
+from locks.otp.link import Link
 from locks.otp.local import Local
+from locks.otp.reading import Reading
 from locks.otp.reasons import reason_term, reason_value
 from locks.otp.strangers import plain
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, Down, Monitor, exit_client, monitor
 from locks.runtime.identity import ByClient
+from locks.runtime.waiter import Waiter
 
 if TYPE_CHECKING:
     from locks.otp.distribution import Distribution
@@ -52,7 +53,6 @@ __all__ = [
 
 NOCONNECTION = "noconnection"
 NOPROC = "noproc"
-LARGE = 4096  # bytes of a frame that is read in several parts
 NOBODY = Atom("$locks_nobody")
 Target = Pid | str
 OnDown = Callable[[Any], object]
@@ -73,6 +73,7 @@ class Processes:
 
     Attributes:
         me: The pid of the node itself: the sender of calls and monitors.
+        reading: Reads the frames of links.
         speaker: The node whose message is being taken in.
     """
 
@@ -104,7 +105,7 @@ class Processes:
         self._monitored: dict[str, dict[Reference, Monitor | None]] = {}
         # Calls that wait for an answer: their monitor, and the callback.
         self._calls: dict[Reference, tuple[Reference, Callable[[bool, Any], object]]] = {}
-        self._readers: dict[str, Reader] = {}
+        self.reading = Reading(distribution.name, self.take_in, self.refuse)
         self._heads: dict[str, bytes] = {}  # of frames to registered names, sent by the node itself
         # What is linked, ours first; by the other node.
         self._links: dict[str, dict[tuple[Pid, Pid], Monitor | None]] = {}
@@ -188,6 +189,15 @@ class Processes:
         else:
             link.send(pack_reg_send(sender, Atom(name), encoded))
         return True
+
+    def room(self, node: str) -> Waiter | None:
+        """What to wait with until a node has read most of what was sent to it; `None` if it has."""
+        link = self._distribution.links.get(node)
+        if link is None or not link.is_full:
+            return None
+        waiter = Waiter()
+        link.drained[waiter.wake] = None
+        return waiter
 
     def monitor(self, node: str, target: Target, told: OnDown) -> Reference:
         """Have `told(reason)` called when a process elsewhere is down: in the turn, once."""
@@ -284,45 +294,15 @@ class Processes:
 
     # --- What others do to ours, in the turn ----------------------------------------------------
 
-    def receive(self, link: Link, frame: bytes) -> GoOn | None:
-        """Take in a frame of a link; one that is wrong loses the link.
-
-        Returns:
-            How to go on with one that is large; `None` if it is taken in.
-        """
-        if len(frame) > LARGE:
-            return partial(self._go_on, link, parse_slowly(frame))
-        try:
-            message = self._reader(link).parse(frame)
-        except etf.DecodeError as error:
-            self._refuse_unreadable(link, error)
-        else:
-            self._take_in(link, message)
-        return None
-
-    def _go_on(self, link: Link, parsing: Iterator[None]) -> GoOn | None:
-        """Read some more of a large frame; take it in at its end."""
-        try:
-            next(parsing)
-        except StopIteration as end:
-            self._take_in(link, end.value)
-        except etf.DecodeError as error:
-            self._refuse_unreadable(link, error)
-        else:
-            return partial(self._go_on, link, parsing)
-        return None
-
-    def _refuse_unreadable(self, link: Link, error: etf.DecodeError) -> None:
-        self._refuse(link, "unreadable", f"it sent what can't be read: {error}")
-
-    def _take_in(self, link: Link, message: control.Message) -> None:
+    def take_in(self, link: Link, message: control.Message) -> None:
+        """Take in a message that a node has sent; one that is wrong loses the link."""
         self.speaker = link.peer.name
         try:
             self._take(link, message)
         except BadMessage as error:
-            self._refuse(link, "wrong message", f"it sent a wrong message: {error}")
+            self.refuse(link, "wrong message", f"it sent a wrong message: {error}")
         except OverBudget as error:
-            self._refuse(link, "budget", str(error))
+            self.refuse(link, "budget", str(error))
         except Exception as error:  # perhaps after a part of it was carried out
             name, text = link.peer.name, "a message of %s could not be carried out: %s"
             self._distribution.notices.warn(
@@ -330,7 +310,7 @@ class Processes:
             )
             link.lose(plain(f"a message of it could not be carried out: {error!r}"))
 
-    def _refuse(self, link: Link, cause: str, reason: str) -> None:
+    def refuse(self, link: Link, cause: str, reason: str) -> None:
         """Lose a link by the fault of the other node."""
         name, text = link.peer.name, "%s: the connection to %s is closed: %s"
         self._distribution.notices.warn(cause, name, text, self._distribution.name, name, reason)
@@ -374,15 +354,9 @@ class Processes:
             case _:
                 assert_never(message)
 
-    def _reader(self, link: Link) -> Reader:
-        reader = self._readers.get(link.peer.name)
-        if reader is None:
-            reader = self._readers[link.peer.name] = Reader(self._distribution.name)
-        return reader
-
     def lost(self, node: str) -> None:
         """The link to a node is gone."""
-        self._readers.pop(node, None)
+        self.reading.lost(node)
         for reference, (where, _, told) in list(self._monitors.items()):
             if where == node:
                 del self._monitors[reference]

@@ -504,7 +504,9 @@ class Rig:
 
     def take(self, frame: bytes) -> None:
         """Take a frame in as from the link."""
-        self.node.turn.run(self.cluster.processes.receive, self.link, frame)
+        go_on = self.node.turn.run(self.cluster.processes.reading.receive, self.link, frame)
+        while go_on is not None:  # it is a large one
+            go_on = self.node.turn.run(go_on)
 
     def state(self) -> Any:
         """All that must be as before."""

@@ -8,6 +8,7 @@ connected. The tests of `test_misbehaviour.py` run it beside an honest program, 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import struct
 import threading
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from locks.core.messages import RaiseVersion, Request, Watch
+from locks.core.messages import RaiseVersion, Request, Unwatch, Watch
 from locks.model import AgentId
 from locks.otp import control, etf
 from locks.otp.behaviours import CALL, CAST
@@ -228,6 +229,48 @@ def deep_terms(bad: Bad) -> None:
     bad.many(forever(lambda: frame))
 
 
+def large_maps(bad: Bad) -> None:
+    """Maps of 45,000 keys, to somebody who does not mind."""
+    frame = bad.reg("net_kernel", {n * 300: n for n in range(1, 45_000)})
+    bad.many(forever(lambda: frame))
+
+
+def large_binaries(bad: Bad) -> None:
+    """Messages of 8 MB that are one text each."""
+    frame = bad.reg("net_kernel", "x" * (8 * 2**20))
+    bad.many(forever(lambda: frame))
+
+
+def drips(bad: Bad) -> None:
+    """Small frames, one byte at a time."""
+    frame = bad.reg("net_kernel", None)
+    data = struct.pack(">I", len(frame)) + frame
+    while True:
+        for at in range(len(data)):
+            bad.peer.send(data[at : at + 1])
+
+
+def watches_that_end(bad: Bad) -> None:
+    """Watch a hot id and what is below it, and watch it no more, and again."""
+    pids = [Pid(1000 + n, NAME, CREATION) for n in range(500)]
+
+    def frames() -> Iterator[bytes]:
+        for kind in itertools.cycle((Watch, Unwatch)):
+            for pid in pids:
+                term = pack(kind(pid, (*HOT, pid.number % 50)[: 1 + pid.number % 2]))
+                yield control.RegSend(pid, Atom(LOCK_SERVER), (CAST, term)).pack()
+
+    bad.many(frames())
+
+
+def deadlocks(bad: Bad) -> None:
+    """Have 300 deadlocks that nobody resolves, and ask for more."""
+    for n in range(0, 600, 2):
+        for who, row in ((n, n), (n + 1, n + 1), (n, n + 1), (n + 1, n)):
+            bad.peer.frame(bad.request(who, ("knot", row), "write"))
+    bad.many(forever(lambda: bad.request(1000, ("knot", bad.count() % 600), "write")))
+
+
 def too_deep(bad: Bad) -> None:
     """A message that is nested deeper than is allowed."""
     term = b"\x83" + b"l\0\0\0\1" * 100_000 + b"j" * 100_001
@@ -353,6 +396,11 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         strange_messages,
         long_terms,
         deep_terms,
+        large_maps,
+        large_binaries,
+        drips,
+        watches_that_end,
+        deadlocks,
         too_deep,
         small_frames,
         ticks,
@@ -371,7 +419,7 @@ BEHAVIOURS: dict[str, Callable[[Bad], None]] = {
         tunnel_data,
     )
 }
-UNREAD = ("watches_unread", "small_frames", "ticks")
+UNREAD = ("watches_unread", "small_frames", "ticks", "drips", "large_maps", "large_binaries")
 
 
 def main() -> None:

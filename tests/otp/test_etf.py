@@ -183,6 +183,7 @@ def test_a_term_can_stand_anywhere() -> None:
 def test_every_term_survives(term: Any) -> None:
     """Encoding and decoding gives the same values of the same types."""
     assert exact(decode(encode(term))) == exact(term)
+    assert exact(slowly(encode(term))) == exact(term)
 
 
 # --- What can't be sent -------------------------------------------------------------------------
@@ -400,12 +401,39 @@ def test_damaged_terms_are_refused_and_nothing_else(term: Any, data: st.DataObje
 
 
 def check_decoding(data: bytes) -> None:
-    """Decode; what comes of it can be encoded, and is the same when it comes back."""
+    """Decode; what comes of it can be encoded, and is the same when it comes back, and if it is decoded slowly."""
     try:
         term = decode(data)
     except DecodeError:
+        with pytest.raises(DecodeError):
+            slowly(data)
         return
+    assert exact(slowly(data)) == exact(term)
     assert exact(decode(encode(term))) == exact(term)
+
+
+def slowly(data: bytes) -> Any:
+    """Decode with a pause after each term."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(etf_decode, "STEP", 1)
+        steps = etf_decode.decode_slowly(data, 0)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            term, at = end.value
+    if at != len(data):
+        raise DecodeError("too long")
+    return term
+
+
+def test_a_large_term_is_decoded_in_parts() -> None:
+    """Each takes a small part of the time, however the term is nested."""
+    for term in ([[]] * 90_000, list(range(90_000)), [[[[each]]] for each in range(20_000)]):
+        data = encode(term)
+        steps = etf_decode.decode_slowly(data, 0)
+        parts = sum(1 for _ in steps)
+        assert parts >= len(data) // etf_decode.STEP - 1
 
 
 # --- Caches -------------------------------------------------------------------------------------

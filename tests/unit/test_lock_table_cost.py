@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 
+from locks.core.messages import Remove, Request
+from locks.core.server import notifier
 from locks.core.server import table as lock_table
 from locks.core.server import tree as lock_tree
+from locks.core.server.machine import ServerMachine
 from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry
 from locks.model import LockId, Mode
@@ -181,3 +184,43 @@ def test_an_upgrade_does_not_look_at_all_who_wait_behind_it() -> None:
         return cost
 
     assert upgrade(1000) <= upgrade(10) + 50
+
+
+def notifying(do: Callable[[], object]) -> int:
+    """How many lines the search for cycles takes."""
+    return lines_of(do, notifier, lock_tree)
+
+
+def ask(server: ServerMachine, who: int, lock_id: LockId, elsewhere: bool = False) -> None:
+    """An agent asks for a write lock; perhaps at other nodes as well, where it waits."""
+    server.handle(Request(agent(who), "c", lock_id, "write", elsewhere, elsewhere))
+
+
+def test_a_hand_over_among_many_who_wait_elsewhere_too_costs_their_square() -> None:
+    """Each may lie on a cycle with each other one. All edges are looked through once, not once for each of them."""
+
+    def hand_over(contenders: int) -> int:
+        server = ServerMachine("a@h")
+        for n in range(contenders):
+            ask(server, n, ("a",), True)
+        return notifying(lambda: server.handle(Remove(agent(0))))
+
+    assert hand_over(40) < 5.5 * hand_over(20)
+
+
+def test_deadlocks_of_others_cost_nothing() -> None:
+    """Who asks for a lock that is free pays for no deadlock of others, however many are not resolved."""
+
+    def one_more(deadlocks: int) -> int:
+        server = ServerMachine("a@h")
+        for n in range(0, 2 * deadlocks, 2):
+            for who, row in ((n, n), (n + 1, n + 1), (n, n + 1), (n + 1, n)):
+                ask(server, who, ("a", row))
+
+        def act() -> None:
+            ask(server, 9999, ("b",))
+            server.handle(Remove(agent(9999)))
+
+        return notifying(act)
+
+    assert one_more(100) <= one_more(1)
