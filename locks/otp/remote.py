@@ -37,6 +37,7 @@ from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, GeventFuture, Monitor, monitor, tell
 from locks.runtime.inline import OwnReference
 from locks.runtime.monitor import DeathWatch
+from locks.runtime.waiter import Waiter, get_hub_if_exists
 
 if TYPE_CHECKING:
     from pykka._envelope import Envelope
@@ -223,10 +224,25 @@ class Remotes:
     # --- Sending
 
     def send(self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None) -> None:
-        """Send a message to a process of another node; with a future, as a call."""
-        self.turn.run(self._send, ref, message, future)
+        """Send a message to a process of another node; with a future, as a call.
 
-    def _send(self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None) -> None:
+        Who sends faster than the other node reads waits, as for a busy port of Erlang: until that has read, or
+        the connection is lost.
+        """
+        while (waiter := self.turn.run(self._send, ref, message, future)) is not None:
+            waiter.wait()
+
+    def _send(
+        self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None
+    ) -> Waiter | None:
+        """Send it now and return `None`, or return what to wait with before it can be sent."""
+        can_wait = gevent.getcurrent() is not get_hub_if_exists()
+        waiter = self.processes.room(ref.node) if can_wait else None
+        if waiter is None:
+            self._send_now(ref, message, future)
+        return waiter
+
+    def _send_now(self, ref: RemoteRef, message: Any, future: pykka.Future[Any] | None) -> None:
         term = self.terms(message)
         if future is not None:
 
@@ -312,6 +328,8 @@ class Remotes:
                 answer = gevent.get_hub().threadpool.apply(future.get)
         except Exception as error:
             answer = error
+        while (waiter := self.turn.run(self.processes.room, caller.node)) is not None:
+            waiter.wait()
         self.turn.run(self.answer, caller, tag, answer)
 
     def answer(self, caller: Pid, tag: Any, answer: Any) -> None:

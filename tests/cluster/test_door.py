@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from tests.cluster.nodes import (
     until_connected,
     until_members,
 )
-from tests.helpers import eventually
+from tests.helpers import LIMIT, eventually
 from tests.otp.strategies import TERMS
 
 BAD = "bad@127.0.0.1"
@@ -394,6 +395,42 @@ def test_a_peer_that_does_not_read(nodes: Nodes, monkeypatch: pytest.MonkeyPatch
             agent.end()
     assert "does not read" in news.reasons()[0]
     assert b.nodes() == [A]
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
+    """Until the peer has read it, or is lost; the connection does not end by that. Others' messages go out."""
+    a, _ = nodes.meet(A, B)
+    stranger = Stranger(a.address)
+    stranger.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    stranger.shake_hands(A, BAD)
+    eventually(lambda: BAD in a.nodes())
+    ref = a.remote("nobody", BAD)
+    sent: list[int] = []
+
+    def send() -> None:
+        for number in range(40):
+            ref.tell("x" * 1_000_000)
+            sent.append(number)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    link = a.cluster.distribution.links[BAD]  # type: ignore[union-attr]
+    eventually(lambda: link.drained)
+    assert len(sent) < 20
+    agent = a.spawn_agent()
+    agent.lock_all([(("x",), "write", (B,), "all")], 5)
+    agent.end()
+    if reads:
+        messages = stranger.messages()
+        large = sum(1 for each in islice(messages, 40) if each is not None)
+        while large < 40:
+            large += isinstance(next(iter(messages)), control.RegSend)
+        assert BAD in a.nodes()
+    stranger.close()
+    sender.join(LIMIT)
+    assert len(sent) == 40
+    assert not link.drained
 
 
 def test_a_silent_peer(nodes: Nodes) -> None:
