@@ -22,8 +22,10 @@ from locks.groups.table import (
     Discover,
     Effect,
     GroupTable,
+    Join,
     Message,
     Send,
+    Sync,
     Tell,
     UnwatchMember,
     WatchMember,
@@ -32,6 +34,7 @@ from locks.groups.table import (
 from locks.groups.wire import Group
 from locks.node.node import Node
 from locks.otp import etf
+from locks.otp.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.control import StrangeMessage, check_speaker
 from locks.otp.processes import Local
 from locks.otp.terms import Pid
@@ -131,6 +134,7 @@ class Scope:
         self._table = GroupTable()
         self._watches: dict[Any, Monitor] = {}  # of the members of this node
         self._pids: dict[Any, Pid] = {}  # of the members that other nodes were told of
+        self._tallies: dict[str, Tally] = {}  # of the members of each other node
         self._me: Pid | None = None
         self._ended = False
         cluster = node.cluster
@@ -209,10 +213,34 @@ class Scope:
             self._cluster.ignored(text, self.name, self.node.name, error)
             return
         check_speaker(peer, self._cluster.processes.speaker)
+        self._count(peer, said)
         self._perform(self._table.handle(peer, said))
+
+    def _count(self, peer: Pid, said: Message) -> None:
+        """Raise `OverBudget` if a node would have more memberships here than it may, before anything is done."""
+        if isinstance(said, Join):
+            more = len(said.members)
+        elif isinstance(said, Sync):  # in the place of what was there
+            more = sum(len(members) for _, members in said.groups) - self._table.size(peer)
+        elif isinstance(said, Discover):
+            more = 1  # the peer itself, if it is a new one
+        else:
+            return
+        tally = self._tallies.get(peer.node)
+        if tally is None:
+            count = partial(self._memberships, peer.node)
+            tally = Tally(MOST_MEMBERSHIPS, "memberships of process groups", count)
+            self._tallies[peer.node] = tally
+        tally.add(max(more, 0))
+
+    def _memberships(self, node: str) -> int:
+        peers = [peer for peer in self._table.peers() if _pid(peer).node == node]
+        return len(peers) + sum(map(self._table.size, peers))
 
     def _peer_down(self, peer: Pid, reason: Any) -> None:
         self._perform(self._table.peer_down(peer))
+        if not any(_pid(each).node == peer.node for each in self._table.peers()):
+            self._tallies.pop(peer.node, None)
 
     def _member_down(self, member: Ref) -> None:
         if self._ended:

@@ -205,6 +205,11 @@ class GroupTable:
         """The peers that are known."""
         return tuple(self._peers)
 
+    def size(self, peer: Hashable) -> int:
+        """How many memberships are known of a peer."""
+        known = self._peers.get(peer)
+        return 0 if known is None else sum(sum(there.values()) for there in known.groups.values())
+
     # --- What happens on this node --------------------------------------------------------------
 
     def join(self, group: Hashable, members: tuple[Hashable, ...]) -> list[Effect]:

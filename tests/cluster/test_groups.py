@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import combinations
 from random import Random
 from typing import Any
@@ -449,6 +450,51 @@ def test_what_others_may_not_say(
     eventually(lambda: seen(a, "h") == {member: 1})
     stranger.close()
     eventually(lambda: groups.which_groups(node=a) == ["g"])
+    mine.stop()
+
+
+def test_memberships_of_a_node_are_counted(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They may come and go; too many at once, however they are told, end its connection, and nobody hears of them."""
+    monkeypatch.setattr("locks.groups.scope.MOST_MEMBERSHIPS", 50)
+    a = nodes.start(A)
+    mine = Member.start()
+    groups.join("g", mine, node=a)
+    bad, member, cast = Pid(1, BAD, 77), Pid(2, BAD, 77), Atom("$gen_cast")
+
+    def meet() -> Callable[..., None]:
+        stranger = Stranger(a.address)
+        stranger.shake_hands(A, BAD)
+        eventually(lambda: BAD in a.nodes())
+
+        def say(*term: Any) -> None:
+            stranger.frame(pack_reg_send(bad, Atom(groups.SCOPE), etf.encode(term)))
+
+        say(Atom("discover"), bad)
+        return say
+
+    say = meet()
+    for _ in range(20):
+        say(Atom("join"), bad, "h", [member] * 30)
+        say(Atom("leave"), bad, [member] * 30, ["h"])
+        say(cast, (Atom("sync"), bad, [("h", [member] * 40)]))
+        say(cast, (Atom("sync"), bad, []))
+    say(Atom("join"), bad, "h", [member] * 45)
+    eventually(lambda: seen(a, "h") == {member: 45})
+    for too_much in (
+        (Atom("join"), bad, "i", [member] * 60),
+        (cast, (Atom("sync"), bad, [("i", [member] * 30), ("j", [member] * 30)])),
+    ):
+        say(*too_much)
+        eventually(lambda: BAD not in a.nodes())
+        assert groups.which_groups(node=a) == ["g"]
+        say = meet()
+    for number in range(60):
+        with suppress(OSError):
+            say(Atom("discover"), bad._replace(number=number))
+    eventually(lambda: BAD not in a.nodes())
+    assert "it has more than 50 memberships of process groups here" in caplog.text
     mine.stop()
 
 
