@@ -34,7 +34,6 @@ workers may be on nodes that do not count for the majority.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -77,8 +76,6 @@ from locks_leader.wire.ownership_messages import (
 )
 
 __all__ = ["Ownership"]
-
-logger = logging.getLogger("locks")
 
 Ref = pykka.ActorRef[Any]
 Heard = FromWorker | Agreed | AgreementFailed
@@ -266,7 +263,7 @@ class Participant(Behaviour):
         try:
             received = unpack(message, self.me, self._groups)
         except MisuseError as error:
-            logger.warning("%s ignores a message: %s", self.me, error)
+            self._agreements.ignored(self.me, error)
             return
         if self._id is None or received.id != self._id:
             return

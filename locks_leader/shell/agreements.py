@@ -51,6 +51,11 @@ class Agreements:
         """Take one, and tell the participant `Agreed` or `AgreementFailed`."""
         self._greenlet = gevent.spawn(self._take, id, newest, participant)
 
+    def ignored(self, participant: Ref, error: Exception) -> None:
+        """Log that a message to the participant was not taken in, one line a minute."""
+        text = "%s ignores a message: %s"
+        self._node.notices.warn("ignored", str(participant), text, participant, error)
+
     def cancel(self) -> None:
         """None is wanted any more."""
         if self._greenlet is not None:

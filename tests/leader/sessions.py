@@ -9,6 +9,7 @@ less than what elections promise.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,10 @@ class Agreements:
     def take(self, id: Any, newest: int, participant: Any) -> None:
         """See `locks_leader.shell.agreements.Agreements`."""
         self.wanted.append((id, newest))
+
+    def ignored(self, participant: Any, error: Exception) -> None:
+        """Likewise."""
+        logging.getLogger("locks").warning("%s ignores a message: %s", participant, error)
 
     def cancel(self) -> None:
         """Likewise."""
