@@ -30,6 +30,7 @@ from locks.otp.options import Address, Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom
 from locks.runtime import (
+    CannotMonitor,
     Client,
     Down,
     Executor,
@@ -203,7 +204,7 @@ class Node:
             if keep is not None:
                 keep(agent)
             return agent
-        except (TypeError, ValueError) as error:
+        except CannotMonitor as error:
             insist(let_go)
             raise InvalidOption(
                 f"client {client!r} can't have a transaction: {error}", client=repr(client)
@@ -404,7 +405,8 @@ class Node:
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
-            Whether it is connected, and its lock server can be asked if it has one for others.
+                    Whether it is connected, and its lock server can be asked if it has one for others. If not,
+            `refusals` says why, if the node runs.
 
         Raises:
             InvalidOption: That is not a peer, or its address is not allowed (see `start`).
@@ -430,7 +432,8 @@ class Node:
             timeout: Seconds to wait at most; `None` waits for ever.
 
         Returns:
-            Whether all of them were there at some moment of the wait.
+            Whether all of them were there at some moment of the wait. If not, `refusals` says why,
+            of those that run.
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)

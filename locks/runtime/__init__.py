@@ -8,6 +8,7 @@ from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
 from locks.runtime.executor import Executor
 from locks.runtime.identity import Listener, client_key
 from locks.runtime.monitor import (
+    CannotMonitor,
     Client,
     Down,
     Killed,
@@ -19,6 +20,7 @@ from locks.runtime.monitor import (
 from locks.runtime.waiter import Channel, Event, Waiter
 
 __all__ = [
+    "CannotMonitor",
     "Channel",
     "Client",
     "Down",

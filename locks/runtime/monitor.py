@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = [
+    "CannotMonitor",
     "Client",
     "DeathWatch",
     "Down",
@@ -88,6 +89,10 @@ class Killed(gevent.GreenletExit):
     def __init__(self, reason: object = "killed") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class CannotMonitor(TypeError, ValueError):
+    """That is no client, or its end can't be noticed."""
 
 
 class Down(NamedTuple):
@@ -228,9 +233,9 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
     `cancel` has returned, unless it is being called at that moment by another thread.
 
     Raises:
-        TypeError: for something that is not a client.
-        ValueError: for a thread that wasn't started, or one that Python's `threading` didn't
-            start, if called from outside of it: its end can't be noticed from there.
+        CannotMonitor: for something that is not a client; for a thread that wasn't started, or one that
+            Python's `threading` didn't start, if called from outside of it: its end can't be noticed
+            from there.
     """
     new = Monitor(callback)
     new.begin(subject)
@@ -314,7 +319,7 @@ def _watch_of(subject: Client) -> DeathWatch | None:
         return _watch_of_thread(subject)
     if isinstance(subject, greenlet.greenlet):
         return _watch_of_raw_greenlet(subject)
-    raise TypeError(f"not an actor's ref, a greenlet or a thread: {subject!r}")
+    raise CannotMonitor(f"not an actor's ref, a greenlet or a thread: {subject!r}")
 
 
 # Two threads that hook the same subject at the same time get the same watch (`setdefault`) and may
@@ -422,11 +427,11 @@ def _watch_of_thread(subject: threading.Thread) -> DeathWatch | None:
         else:
             _this_thread.__dict__.setdefault("sentinels", []).append(_Sentinel(subject, new))
     elif subject.ident is None:
-        raise ValueError(f"a thread that was not started can't be monitored: {subject!r}")
+        raise CannotMonitor(f"a thread that was not started can't be monitored: {subject!r}")
     elif not subject.is_alive():
         return None
     elif isinstance(subject, _DummyThread):
-        raise ValueError(f"only that thread itself can monitor its end: {subject!r}")
+        raise CannotMonitor(f"only that thread itself can monitor its end: {subject!r}")
     elif monkey.is_module_patched("threading"):
         gevent.spawn(_join, subject, new)
     else:

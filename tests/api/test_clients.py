@@ -791,3 +791,17 @@ def test_fork(run_script: Callable[..., str], program: str) -> None:
     """A forked child starts afresh; the parent goes on; the parent's agents are dead in the child."""
     out = run_script(FORK.format(prelude=PROGRAMS[program]["prelude"]))
     assert out.splitlines() == ["refused", "parent"]
+
+
+def test_a_fault_elsewhere_is_no_wrong_client() -> None:
+    """Only a client that can't be watched is refused as one; what goes wrong otherwise is shown as it is."""
+    node = locks.start()
+
+    def fails(agent: object) -> None:
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$"):
+        node.spawn_agent(keep=fails)
+    with pytest.raises(locks.InvalidOption, match="not an actor's ref, a greenlet or a thread"):
+        node.spawn_agent(client="me")  # type: ignore[arg-type]
+    assert node.statistics().agents == 0
