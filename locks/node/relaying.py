@@ -90,8 +90,11 @@ class Relaying:
         link = self._links.get(name)
         if not isinstance(told, Knowledge) or link is None or link.waiting <= MOST_WAITING:
             return True
-        self._held.setdefault(name, {})[told.sender, receiver] = None
-        link.on_drained = partial(self._drained, name)
+        held = self._held.get(name)
+        if held is None:
+            held = self._held[name] = {}
+            link.drained[partial(self._drained, name)] = None
+        held[told.sender, receiver] = None
         return False
 
     def _drained(self, name: str) -> None:

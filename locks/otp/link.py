@@ -141,9 +141,9 @@ class Link:
         wanted: How long this node may be silent, as the peer demands.
         tick_due: When it is to tick next.
         silent: How many checks in a row have found that nothing had arrived.
-        drained: What to call, once, when less than `FULL` bytes wait to be sent again, or it is lost; in the turn.
+        drained: What to call, once, when hardly anything waits to be sent any more, or it is lost; in the turn.
+            It is for those who have found that much waits.
         quiet: How many calls of `tick` have found that nothing had been sent.
-        on_drained: Called once, in a turn of its own, when hardly anything waits to be sent any more.
     """
 
     __slots__ = (
@@ -176,7 +176,6 @@ class Link:
         "address",
         "closed",
         "drained",
-        "on_drained",
         "peer",
         "quiet",
         "relay",
@@ -215,7 +214,6 @@ class Link:
         self.tick_due = 0.0
         self.silent = 0
         self.quiet = 0
-        self.on_drained: Callable[[], object] | None = None
         self.drained: dict[Callable[[], object], None] = {}
         self._socket = sock
         self._hub = hub
@@ -251,7 +249,7 @@ class Link:
     @property
     def is_full(self) -> bool:
         """Whether so much waits to be sent that who can wait should, with `drained`."""
-        return len(self._out) + len(self._raw) > FULL
+        return self.waiting > FULL
 
     def send(self, body: bytes) -> None:
         """Send a frame when the turn ends."""
@@ -296,9 +294,6 @@ class Link:
             elif waiting and not self._blocked:
                 self._blocked = True
                 run_in_hub(self._hub, self._await_writable)
-            if self.on_drained is not None and len(waiting) <= LITTLE:
-                self._turn.post(self.on_drained)
-                self.on_drained = None
         self._waits_to_flush = False
 
     def _cut_sent(self, waiting: bytearray) -> None:
@@ -331,7 +326,7 @@ class Link:
     def _unblock(self) -> None:
         self._blocked = False
         self.flush()
-        if not self.is_full:
+        if self.waiting <= LITTLE:
             self._tell_drained()
 
     def _tell_drained(self) -> None:
