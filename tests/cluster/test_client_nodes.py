@@ -185,4 +185,5 @@ def test_what_was_lost_with_a_connection_is_said_another_way(nodes: Nodes) -> No
         done, _ = futures.wait(left, LIMIT, futures.FIRST_COMPLETED)
         assert done, "stuck"
         for each in done:
+            assert each.result().status == "have_all_locks"
             left.pop(each).end()
