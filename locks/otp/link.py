@@ -294,6 +294,8 @@ class Link:
             elif waiting and not self._blocked:
                 self._blocked = True
                 run_in_hub(self._hub, self._await_writable)
+            if self.drained and len(waiting) <= LITTLE:
+                self._turn.post(self._tell_drained)
         self._waits_to_flush = False
 
     def _cut_sent(self, waiting: bytearray) -> None:
@@ -326,8 +328,6 @@ class Link:
     def _unblock(self) -> None:
         self._blocked = False
         self.flush()
-        if self.waiting <= LITTLE:
-            self._tell_drained()
 
     def _tell_drained(self) -> None:
         while self.drained:
