@@ -40,7 +40,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     "rings": (Kind(agents=3, locks=3, ring=True, held=True), 2),
     "deaths": (Kind(faults=MORTAL), 6),
     "two nodes": (Kind(1, 2, 2, "rw", extras=("try",)), 5),
-    "spokes": (Kind(2, 2, 2, spokes=True, apart=True), 1),
+    "spokes": (Kind(2, 2, 2, spokes=True, apart=True), 2),
     "rings of spokes": (Kind(3, 3, 1, ring=True, held=True, spokes=True), 2),
     "a relay fails": (
         Kind(3, 3, 1, ring=True, held=True, spokes=True, faults=Faults((), 0, 1, ("n1",), False)),
