@@ -405,7 +405,7 @@ class Node:
             timeout: Seconds to wait at most; `None` waits for ever. It is tried on afterwards.
 
         Returns:
-                    Whether it is connected, and its lock server can be asked if it has one for others. If not,
+            Whether it is connected, and its lock server can be asked if it has one for others. If not,
             `refusals` says why, if the node runs.
 
         Raises:

@@ -45,9 +45,7 @@ LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the
 FULL = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
 TICK = bytes(4)
 LOOKS = 4  # after how many calls of `tick` that find nothing sent one is sent
-MOST_AFTER = (
-    50.0  # times as long as the frames may what follows from them take, as far as that is foreseen
-)
+MOST_AFTER = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
 BYTES = "bytes"
 LITTLE = 65536  # bytes that wait to be sent: hardly anything
 GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`

@@ -433,6 +433,23 @@ def test_who_sends_more_than_is_read_waits(nodes: Nodes, reads: bool) -> None:
     assert not link.drained
 
 
+def test_who_has_found_that_much_waits_is_told(nodes: Nodes) -> None:
+    """Also if all of it is written at the end of that very turn."""
+    a, _ = nodes.meet(A, B)
+    assert a.cluster is not None
+    link = a.cluster.distribution.links[B]
+    told = threading.Event()
+
+    def find_much() -> None:
+        link.send(control.RegSend(a.cluster.processes.me, Atom("nobody"), "x" * 100_000).pack())  # type: ignore[union-attr]
+        assert link.waiting > 100_000
+        link.drained[told.set] = None
+
+    a.turn.run(find_much)
+    assert told.wait(LIMIT)
+    assert not link.drained
+
+
 def test_a_silent_peer(nodes: Nodes) -> None:
     """A peer that has said nothing for `net_ticktime` counts as down; one that ticks does not."""
     a = nodes.start(A, net_ticktime=1)
