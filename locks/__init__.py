@@ -69,6 +69,7 @@ from locks.model import (
 from locks.node.agent import Agent
 from locks.node.cluster import NodeDown, NodeUp
 from locks.node.node import Node, NodeStatistics
+from locks.node.scope import HERE
 from locks.otp.options import TLS
 from locks.otp.remote import RemoteError, RemoteRef
 from locks.otp.terms import Atom
@@ -80,6 +81,7 @@ from locks.transactions import Transaction, run_transaction, transaction
 __version__ = "0.1.0"
 
 __all__ = [
+    "HERE",
     "TLS",
     "Agent",
     "AgentEnded",

@@ -12,6 +12,7 @@ from typing import Any
 from locks.arguments import (
     Pattern,
     checked_agent,
+    checked_node,
     checked_nodes,
     checked_object,
     checked_pattern,
@@ -34,6 +35,7 @@ from locks.model import (
 )
 from locks.node.agent import Agent, NotifyTarget
 from locks.node.node import NodeStatistics
+from locks.node.scope import Nodes
 from locks.node.server import Watcher, listener
 from locks.program import default_node
 from locks.runtime import Client, current_client
@@ -200,8 +202,8 @@ def lock(
     agent: Agent,
     lock_id: Sequence[Any],
     mode: Mode = "write",
-    nodes: Sequence[str] | None = None,
-    require: Require = "all",
+    nodes: Nodes | None = None,
+    require: Require | None = None,
     *,
     timeout: float | None = None,
 ) -> LockResult:
@@ -212,9 +214,10 @@ def lock(
         lock_id: A non-empty tuple or list of key elements, e.g. `("db", "users", 17)`. It covers
             everything below it.
         mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking again.
-        nodes: Names of the nodes on which to lock it; the own node by default.
+        nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default those that `locks.start` was
+            given as `servers`, or the own one.
         require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
-            `"majority_alive"`.
+            `"majority_alive"`. By default a majority of several servers, and all of `nodes`.
         timeout: Seconds to wait at most; `None` waits for ever, `0` doesn't wait.
 
     Returns:
@@ -242,8 +245,8 @@ def lock_nowait(
     agent: Agent,
     lock_id: Sequence[Any],
     mode: Mode = "write",
-    nodes: Sequence[str] | None = None,
-    require: Require = "all",
+    nodes: Nodes | None = None,
+    require: Require | None = None,
 ) -> None:
     """Ask for a lock without waiting for it; see `lock` and `await_all_locks`."""
     user = checked_agent(agent)
@@ -308,7 +311,7 @@ def surrender_nowait(
     agent: Agent,
     lock_id: Sequence[Any],
     other: Agent | AgentId,
-    nodes: Sequence[str] | None = None,
+    nodes: Nodes | None = None,
 ) -> None:
     """Give up a lock to another agent that waits for it; this one stands last and waits again.
 
@@ -316,7 +319,7 @@ def surrender_nowait(
         agent: The transaction's agent.
         lock_id: The lock id.
         other: The agent that waits for it, or its id, as views and reports give it.
-        nodes: The nodes; this program's node by default.
+        nodes: The nodes; by default those on which this program takes its locks.
 
     Raises:
         NotHeld: The lock isn't held, or the other agent doesn't wait for it.
@@ -401,19 +404,21 @@ def queue(lock_id: Sequence[Any], *, node: str | None = None, timeout: float | N
 
     Args:
         lock_id: The lock id.
-        node: Name of the node whose lock server is asked; this program's node by default.
+        node: Name of the node whose lock server is asked; by default the own one, or the first of the `servers`
+            that can be asked, if the program takes its locks on these.
         timeout: Seconds to wait for another node at most.
 
     Raises:
         NodeNotRunning: The node can't be reached.
         LockTimeout: It does not answer in time.
     """
-    return default_node().view(check_lock_id(lock_id), node, timeout)
+    here = default_node()
+    return here.view(check_lock_id(lock_id), checked_node(here, node), timeout)
 
 
 def watch(
     lock_id: Sequence[Any],
-    nodes: Sequence[str] | None = None,
+    nodes: Nodes | None = None,
     *,
     watcher: Watcher | None = None,
 ) -> None:
@@ -424,7 +429,7 @@ def watch(
 
     Args:
         lock_id: The lock id.
-        nodes: Names of the nodes; this program's node by default.
+        nodes: Names of the nodes; by default those on which this program takes its locks.
         watcher: An actor's reference, which gets the views as messages, or a callable; the calling
             actor by default. A callable runs in the node's background greenlet.
 
@@ -448,7 +453,7 @@ def watch(
 
 def unwatch(
     lock_id: Sequence[Any],
-    nodes: Sequence[str] | None = None,
+    nodes: Nodes | None = None,
     *,
     watcher: Watcher | None = None,
 ) -> None:

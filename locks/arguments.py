@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pykka
 
 from locks.core.agent.machine import Object
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
-from locks.model import check_lock_id, check_mode, check_nodes, check_require
+from locks.model import Require, check_lock_id, check_mode
 from locks.node.agent import Agent
 from locks.node.ports import NodePort
 from locks.node.refusals import reasons
 from locks.node.remote_clients import RemoteAgent
+from locks.node.scope import Nodes, one_of, where
 from locks.node.server import Watcher
 from locks.otp.remote import RemoteRef
 from locks.program import default_node
@@ -23,6 +23,7 @@ from locks.wire.sendable import check_sendable
 __all__ = [
     "Pattern",
     "checked_agent",
+    "checked_node",
     "checked_nodes",
     "checked_object",
     "checked_pattern",
@@ -51,18 +52,14 @@ def checked_agent(agent: Any) -> Agent | RemoteAgent:
     )
 
 
-def checked_nodes(
-    node: NodePort, nodes: Sequence[str] | None, must_run: bool = True
-) -> tuple[str, ...]:
-    """Names of nodes; the program's own by default.
+def checked_nodes(node: NodePort, nodes: Nodes | None, must_run: bool = True) -> tuple[str, ...]:
+    """Names of nodes; by default those on which the program takes its locks.
 
     Raises:
         InvalidOption: They are no names.
         NodeNotRunning: One of them can't be reached, and `must_run`.
     """
-    if nodes is None:
-        return (node.name,)
-    names = check_nodes(nodes)
+    names = where(node, nodes, None).nodes
     down = [name for name in names if name not in node.alive]
     if down and must_run:
         why = reasons(down, node.refusals)
@@ -71,8 +68,17 @@ def checked_nodes(
     return names
 
 
+def checked_node(node: NodePort, name: str | None) -> str:
+    """The name of a node that is asked; by default one on which the program takes its locks."""
+    return one_of(node, where(node, None, None).nodes) if name is None else name
+
+
 def checked_object(
-    node: NodePort, lock_id: Any, mode: Any, nodes: Sequence[str] | None, require: Any
+    node: NodePort,
+    lock_id: Any,
+    mode: Any,
+    nodes: Nodes | None,
+    require: Require | None,
 ) -> Object:
     """What is to be locked, checked, with defaults for what was left out.
 
@@ -82,8 +88,7 @@ def checked_object(
     return (
         check_sendable(check_lock_id(lock_id)) if node.is_clustered else check_lock_id(lock_id),
         "write" if mode == "write" else check_mode(mode),
-        (node.name,) if nodes is None else checked_nodes(node, nodes, must_run=False),
-        "all" if require == "all" else check_require(require),
+        *where(node, nodes, require),
     )
 
 
@@ -99,7 +104,7 @@ def checked_pattern(node: NodePort, pattern: Pattern) -> Object:
             "(lock_id, mode, nodes, require)",
             pattern=repr(pattern),
         )
-    defaults: Pattern = (None, None, None, "all")
+    defaults: Pattern = (None, None, None, None)
     lock_id, mode, nodes, require = (*pattern, *defaults[len(pattern) :])
     return checked_object(node, lock_id, mode, nodes, require)
 

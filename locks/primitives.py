@@ -24,14 +24,18 @@ from locks.errors import (
     MisuseError,
     NotHeld,
 )
-from locks.model import Mode, check_lock_id, check_mode, check_timeout, show
+from locks.model import Mode, Require, check_lock_id, check_mode, check_timeout, show
 from locks.node.agent import Agent
 from locks.node.refusals import not_held
+from locks.node.scope import Nodes, checked_where, one_of, where
 from locks.program import default_node
 from locks.runtime import current_client
 from locks.runtime.leaving import Block, Hold, entering
+from locks.wire.sendable import check_sendable
 
 __all__ = ["Lock", "RWLock"]
+
+ASK = 5  # seconds that another node is asked for
 
 
 class Lock(Block):
@@ -41,11 +45,24 @@ class Lock(Block):
         lock_id: A non-empty tuple or list of key elements. All `Lock`s of the same id are the same
             lock; it covers everything below it.
         mode: `"write"` is exclusive, `"read"` is shared.
+        nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default those that `locks.start` was
+            given as `servers`, or the own one.
+        require: How many of them are needed; as for `locks.lock`.
     """
 
-    def __init__(self, lock_id: Sequence[Any], mode: Mode = "write") -> None:
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+    ) -> None:
         self.lock_id = check_lock_id(lock_id)
         self.mode = check_mode(mode)
+        checked_where(nodes, require)
+        self._nodes = nodes
+        self._require = require
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
@@ -83,7 +100,9 @@ class Lock(Block):
     def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
         node = default_node()
         client = current_client()
-        wanted: Object = (self.lock_id, self.mode, (node.name,), "all")
+        wanted: Object = (self.lock_id, self.mode, *where(node, self._nodes, self._require))
+        if node.is_clustered:
+            check_sendable(self.lock_id)
         while True:
             call = None
             try:
@@ -123,9 +142,18 @@ class Lock(Block):
         agent.release(self.lock_id)
 
     def locked(self) -> bool:
-        """Whether any client holds a lock on exactly this id, or on one that covers it."""
+        """Whether any client holds a lock on exactly this id, or on one that covers it.
+
+        Of locks on several nodes, one of them is asked.
+
+        Raises:
+            NodeNotRunning: It can't be reached.
+            LockTimeout: It does not answer within five seconds.
+        """
         depth = len(self.lock_id)
-        found = default_node().view(self.lock_id).holders
+        node = default_node()
+        asked = one_of(node, where(node, self._nodes, self._require).nodes)
+        found = node.view(self.lock_id, asked, ASK).holders
         return any(len(holder.lock_id) <= depth for holder in found)
 
     def owned(self) -> bool:
@@ -133,12 +161,12 @@ class Lock(Block):
         agent = default_node().holders.get(current_client())
         return agent is not None and agent.holds(self.lock_id)
 
-    def token(self) -> int:
+    def token(self, *, timeout: float | None = None) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
         agent = default_node().holders.get(current_client())
         if agent is None:
             raise NotHeld(f"{show(self.lock_id)} is not held by the caller", lock_id=self.lock_id)
-        return agent.token(self.lock_id)
+        return agent.token(self.lock_id, timeout)
 
     def __enter__(self) -> Lock:
         self._acquire(None, True, entering(self))
@@ -169,18 +197,29 @@ class RWLock:
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
+        nodes: As for `Lock`.
+        require: As for `Lock`.
     """
 
-    def __init__(self, lock_id: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+    ) -> None:
         self.lock_id = check_lock_id(lock_id)
+        checked_where(nodes, require)
+        self._nodes = nodes
+        self._require = require
 
     def __repr__(self) -> str:
         return f"<RWLock {show(self.lock_id)}>"
 
     def read_lock(self) -> Lock:
         """The lock for a reader; acquire it, or use it in a `with` statement."""
-        return Lock(self.lock_id, "read")
+        return Lock(self.lock_id, "read", nodes=self._nodes, require=self._require)
 
     def write_lock(self) -> Lock:
         """The lock for a writer; acquire it, or use it in a `with` statement."""
-        return Lock(self.lock_id, "write")
+        return Lock(self.lock_id, "write", nodes=self._nodes, require=self._require)

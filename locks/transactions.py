@@ -6,13 +6,24 @@ block has acted on the locks that it was told it has, and must not lose them unn
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from locks.arguments import checked_object
-from locks.errors import AgentEnded, DeadlockAborted, InvalidOption, LockLost, MisuseError
+from locks.core.agent.machine import Object
+from locks.errors import (
+    AgentEnded,
+    DeadlockAborted,
+    InvalidOption,
+    LockLost,
+    LocksError,
+    MisuseError,
+)
 from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
+from locks.node.scope import Nodes, checked_where
 from locks.program import default_node
 from locks.runtime import Event
 from locks.runtime.leaving import Block, entering
@@ -23,6 +34,8 @@ T = TypeVar("T")
 
 OnDeadlock = Literal["abort", "surrender"]
 OnLost = Callable[[LockLost], object]
+
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 5.0  # seconds before what has failed is run again
 
 
 class Transaction(Block):
@@ -40,6 +53,8 @@ class Transaction(Block):
         created: int | None = None,
         await_nodes: bool = False,
         on_lost: OnLost | None = None,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
     ) -> None:
         if on_deadlock not in ("abort", "surrender"):
             raise InvalidOption(
@@ -52,6 +67,9 @@ class Transaction(Block):
         self._created = created
         self._await_nodes = await_nodes
         self._on_lost = on_lost
+        checked_where(nodes, require)
+        self._nodes = nodes
+        self._require = require
         self._agent: Agent | None = None
 
     @property
@@ -95,9 +113,23 @@ class Transaction(Block):
         """The block was left, and this was not noted; see `Block`."""
         held.let_go()
 
+    def _checked(
+        self, lock_id: Sequence[Any], mode: Mode, nodes: Nodes | None, require: Require | None
+    ) -> Object:
+        """What is to be locked, with the transaction's defaults for what is left out."""
+        if nodes is None:
+            nodes = self._nodes
+            require = self._require if require is None else require
+        return checked_object(self.agent.node, lock_id, mode, nodes, require)
+
     @overload
     def lock(
-        self, lock_id: Sequence[Any], mode: Mode = "write", *, timeout: float | None = None
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        require: Require | None = None,
+        timeout: float | None = None,
     ) -> int: ...
 
     @overload
@@ -106,8 +138,8 @@ class Transaction(Block):
         lock_id: Sequence[Any],
         mode: Mode = "write",
         *,
-        nodes: Sequence[str],
-        require: Require = "all",
+        nodes: Nodes,
+        require: Require | None = None,
         timeout: float | None = None,
     ) -> None: ...
 
@@ -116,8 +148,8 @@ class Transaction(Block):
         lock_id: Sequence[Any],
         mode: Mode = "write",
         *,
-        nodes: Sequence[str] | None = None,
-        require: Require = "all",
+        nodes: Nodes | None = None,
+        require: Require | None = None,
         timeout: float | None = None,
     ) -> int | None:
         """Lock an id, and wait until it is granted.
@@ -126,13 +158,15 @@ class Transaction(Block):
             lock_id: A non-empty tuple or list of key elements. It covers everything below it.
             mode: `"write"` is exclusive, `"read"` is shared. A read lock is upgraded by asking
                 again.
-            nodes: Names of the nodes on which to lock it; this program's node by default.
+            nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default those that `locks.start`
+                was given as `servers`, or the own one.
             require: How many of them are needed: `"all"`, `"any"`, `"majority"`, `"all_alive"`,
-                `"majority_alive"`.
+                `"majority_alive"`. By default a majority of several servers, and all of `nodes`.
             timeout: Seconds to wait at most; by default that of the transaction.
 
         Returns:
-            The lock's fencing token; `None` for a lock with `nodes`: ask `token` for it.
+            The lock's fencing token; `None` for a lock with `nodes`: ask `token` for it. Of several servers
+            the token takes a second round trip; `lock_all` does without.
 
         Raises:
             LockTimeout: Time ran out; the request was withdrawn, the transaction goes on.
@@ -140,31 +174,98 @@ class Transaction(Block):
             DeadlockAborted: The transaction was aborted to resolve a deadlock.
             MisuseError: The call is wrong; nothing was changed.
         """
+        return self._lock(lock_id, mode, nodes, require, timeout)
+
+    def _lock(
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode,
+        nodes: Nodes | None,
+        require: Require | None,
+        timeout: float | None,
+    ) -> int | None:
         agent = self.agent
-        wanted = checked_object(agent.node, lock_id, mode, nodes, require)
+        wanted = self._checked(lock_id, mode, nodes, require)
         call = agent.node.new_call()
+        timeout = self._timeout if timeout is None else timeout
+        began = time.monotonic()
         try:
-            agent.lock_by(call, (wanted,), self._timeout if timeout is None else timeout)
-            return agent.token(wanted[0]) if nodes is None else None
+            agent.lock_by(call, (wanted,), timeout)
+            if nodes is not None:
+                return None
+            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+            return agent.token(wanted[0], left)
         except BaseException:
             agent.give_up(call)
             raise
 
-    def read_lock(self, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
-        """Lock an id together with other readers; see `lock`."""
-        return self.lock(lock_id, "read", timeout=timeout)
+    @overload
+    def read_lock(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        require: Require | None = None,
+        timeout: float | None = None,
+    ) -> int: ...
 
-    def write_lock(self, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:
+    @overload
+    def read_lock(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        nodes: Nodes,
+        require: Require | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    def read_lock(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        timeout: float | None = None,
+    ) -> int | None:
+        """Lock an id together with other readers; see `lock`."""
+        return self._lock(lock_id, "read", nodes, require, timeout)
+
+    @overload
+    def write_lock(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        require: Require | None = None,
+        timeout: float | None = None,
+    ) -> int: ...
+
+    @overload
+    def write_lock(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        nodes: Nodes,
+        require: Require | None = None,
+        timeout: float | None = None,
+    ) -> None: ...
+
+    def write_lock(
+        self,
+        lock_id: Sequence[Any],
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        timeout: float | None = None,
+    ) -> int | None:
         """Lock an id exclusively; see `lock`."""
-        return self.lock(lock_id, "write", timeout=timeout)
+        return self._lock(lock_id, "write", nodes, require, timeout)
 
     def lock_all(
         self,
         write: Iterable[Sequence[Any]] = (),
         read: Iterable[Sequence[Any]] = (),
         *,
-        nodes: Sequence[str] | None = None,
-        require: Require = "all",
+        nodes: Nodes | None = None,
+        require: Require | None = None,
         timeout: float | None = None,
     ) -> None:
         """Lock several ids, all or nothing, within one time limit.
@@ -172,8 +273,8 @@ class Transaction(Block):
         Args:
             write: The ids to lock exclusively.
             read: The ids to lock together with other readers.
-            nodes: Names of the nodes on which to lock them; this program's node by default.
-            require: How many of them are needed.
+            nodes: Names of the nodes on which to lock them; see `lock`.
+            require: How many of them are needed; see `lock`.
             timeout: Seconds to wait at most for all of them together.
 
         Raises:
@@ -182,8 +283,8 @@ class Transaction(Block):
             MisuseError: The call is wrong; nothing was changed.
         """
         agent = self.agent
-        wanted = [checked_object(agent.node, i, "write", nodes, require) for i in write]
-        wanted += [checked_object(agent.node, i, "read", nodes, require) for i in read]
+        wanted = [self._checked(i, "write", nodes, require) for i in write]
+        wanted += [self._checked(i, "read", nodes, require) for i in read]
         call = agent.node.new_call()
         try:
             agent.lock_by(call, wanted, self._timeout if timeout is None else timeout)
@@ -233,6 +334,8 @@ def transaction(
     on_deadlock: OnDeadlock = "abort",
     await_nodes: bool = False,
     on_lost: OnLost | None = None,
+    nodes: Nodes | None = None,
+    require: Require | None = None,
 ) -> Transaction:
     """Make a transaction, to be used in a `with` statement.
 
@@ -246,15 +349,26 @@ def transaction(
             locks again when they are back.
         on_lost: Called with a `LockLost` when locks that you were told the transaction holds are
             lost with a node. It runs in the node's background greenlet.
+        nodes: Names of the nodes on which it locks what is not locked elsewhere by its own arguments; as for
+            `Transaction.lock`.
+        require: How many of them are needed.
 
     Returns:
         The transaction.
     """
-    return Transaction(timeout, on_deadlock, None, await_nodes, on_lost)
+    return Transaction(timeout, on_deadlock, None, await_nodes, on_lost, nodes, require)
 
 
 def run_transaction(
-    function: Callable[[Transaction], T], *, retries: int = 100, timeout: float | None = None
+    function: Callable[[Transaction], T],
+    *,
+    retries: int = 100,
+    timeout: float | None = None,
+    await_nodes: bool = False,
+    on_lost: OnLost | None = None,
+    nodes: Nodes | None = None,
+    require: Require | None = None,
+    retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
 
@@ -265,6 +379,13 @@ def run_transaction(
         function: Called with the transaction; it must be safe to run more than once.
         retries: How many times it may be run again.
         timeout: As for `transaction`.
+        await_nodes: As for `transaction`.
+        on_lost: As for `transaction`.
+        nodes: As for `transaction`.
+        require: As for `transaction`.
+        retry_on: After which other errors it is run again, such as `(locks.CannotServe, locks.LockLost)` when
+            servers were lost: after a while, which is twice as long each time, from 0.05 to 5 seconds, less up to half
+            of it at random.
 
     Returns:
         What the function returned.
@@ -272,15 +393,28 @@ def run_transaction(
     Raises:
         DeadlockAborted: It was aborted once more than `retries` times; or another transaction of the
             caller is to be run again (`Deadlock.run_again`), in which this one is nested.
+        InvalidOption: An option is wrong; it was not run.
     """
     if not isinstance(retries, int) or retries < 0:
         raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
+    again = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    if not all(isinstance(kind, type) and issubclass(kind, LocksError) for kind in again):
+        raise InvalidOption(
+            f"retry_on={retry_on!r} is neither a kind of LocksError nor a tuple of such",
+            value=repr(retry_on),
+        )
     created = default_node().now()
+    pause = SHORTEST_PAUSE
     while True:
         try:
-            with Transaction(timeout, "abort", created) as tx:
+            with Transaction(timeout, "abort", created, await_nodes, on_lost, nodes, require) as tx:
                 return function(tx)
         except DeadlockAborted as error:
             if retries == 0 or error.deadlock.run_again != tx.agent.id:
                 raise
-            retries -= 1
+        except again:
+            if retries == 0:
+                raise
+            default_node().new_call().waiter.wait(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, LONGEST_PAUSE)
+        retries -= 1

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
-from locks.model import AgentId, LockId, LockResult, View
+from locks.model import AgentId, LockId, LockResult, Require, View
 from locks.node.history import Event
 from locks.node.statistics import Counters
 from locks.otp.notices import Notices
 from locks.runtime import Down, Monitor, Waiter
 from locks.runtime.inline import Turn
 
-__all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall", "TokenNotice"]
+__all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall", "Scope", "TokenNotice"]
 
 T = TypeVar("T")
 
@@ -68,6 +68,18 @@ class Background(Protocol):
         """End it, after the work that it was given."""
 
 
+class Scope(NamedTuple):
+    """Where locks are taken.
+
+    Attributes:
+        nodes: On which nodes.
+        require: How many of them are needed.
+    """
+
+    nodes: tuple[str, ...]
+    require: Require
+
+
 class OriginalGuard(Protocol):
     """Refuses what can't be promised for locks on nodes that run the original."""
 
@@ -85,6 +97,7 @@ class NodePort(Protocol):
     alive: frozenset[str]  # the nodes whose lock servers can be asked
     refusals: dict[str, str]  # why nodes that run can't be connected
     notices: Notices
+    scope: Scope | None  # where locks are taken; `None`: it was not said, and there was none yet
     turn: Turn
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
     counters: Counters

@@ -1,0 +1,84 @@
+"""On which nodes a program takes its locks when a call does not say so.
+
+A node that is alone takes them in its own lock table, and one that was started with `servers` on these. A
+node that is connected with others and was told nothing takes them in its own lock table, too, where no
+other program sees them. Few want that, so the first such lock is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final, Literal
+
+from locks.model import Require, check_nodes, check_require
+from locks.node.ports import NodePort, Scope
+
+__all__ = ["HERE", "Here", "Nodes", "checked_where", "one_of", "scope_of", "where"]
+
+logger = logging.getLogger("locks")
+
+LOCAL = (
+    "%s takes locks in its own lock table, which no other program sees, although it meets other nodes. For locks that all "
+    "share, start it with locks.start(servers=[...]), or give nodes=[...]; if this is what you want, say "
+    "so by locks.start(servers=locks.HERE), or nodes=locks.HERE"
+)
+
+
+class Here(Enum):
+    """There is one of it: `HERE`."""
+
+    HERE = "HERE"
+
+    def __repr__(self) -> str:
+        return "locks.HERE"
+
+
+HERE: Final = Here.HERE
+"""In the place of a list of nodes: the own lock table of the program's node."""
+Nodes = Sequence[str] | Literal[Here.HERE]
+
+
+def scope_of(node: NodePort) -> Scope:
+    """Where a node takes the locks of which it is not said where."""
+    if node.scope is None:  # it was not said of the node either
+        node.scope = Scope((node.name,), "all")
+        node.executor.run_soon(logger.warning, LOCAL, node.name)
+    return node.scope
+
+
+def where(node: NodePort, nodes: Nodes | None, require: Require | None) -> Scope:
+    """What a call says of nodes and requirement, with defaults for what is left out.
+
+    Args:
+        node: The program's node.
+        nodes: Names of nodes, `HERE`, or `None` for those of the program.
+        require: How many are needed; `None` for what goes with the program's nodes, and for all of others.
+
+    Raises:
+        InvalidOption: They are no names, or it is no requirement.
+    """
+    if nodes is None:
+        scope = node.scope or scope_of(node)
+        return scope if require is None else Scope(scope.nodes, check_require(require))
+    if isinstance(nodes, Here):
+        names: tuple[str, ...] = (node.name,)
+    else:
+        names = check_nodes(nodes)
+    return Scope(names, "all" if require is None else check_require(require))
+
+
+def one_of(node: NodePort, names: tuple[str, ...]) -> str:
+    """The one to ask about the locks of some nodes: this one, if it is one of them, or the first that is up."""
+    if node.name in names:
+        return node.name
+    return next((each for each in names if each in node.alive), names[0])
+
+
+def checked_where(nodes: Nodes | None, require: Require | None) -> None:
+    """Raise `InvalidOption` where `where` would, before there is a node."""
+    if nodes is not None and not isinstance(nodes, Here):
+        check_nodes(nodes)
+    if require is not None:
+        check_require(require)
