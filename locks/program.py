@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from locks.errors import MisuseError
+from locks.model import Require
 from locks.node.node import Node, Trace
+from locks.node.ports import Scope
+from locks.node.scope import Here
 from locks.otp.options import TLS, Address, Options, check_node_name, client_name
 from locks.otp.secret import Cookie
 from locks.runtime.native import native_lock
@@ -16,6 +20,9 @@ __all__ = ["default_node", "stand_in", "start", "stop"]
 
 _default: Node | None = None
 _starting = native_lock()
+CONNECTED_WITHIN = (
+    5.0  # seconds that `start` waits for servers of which it is not known yet whether they run
+)
 
 
 def start(
@@ -23,11 +30,13 @@ def start(
     *,
     cookie: str | None = None,
     listen: str | int | Address | bool | None = None,
+    servers: Iterable[str] | Here = (),
+    require: Require | None = None,
     peers: Iterable[str] = (),
     tls: TLS | None = None,
     epmd: bool = False,
     net_ticktime: float | None = None,
-    mesh: bool = True,
+    mesh: bool | None = None,
     allow_plaintext: bool = False,
     allow_short_cookie: bool = False,
     trace: Trace | None = None,
@@ -46,14 +55,20 @@ def start(
         listen: Where it waits for connections: `"host:port"`, `(host, port)`, or a port on
             loopback; a free port on loopback by default. `False`: it does not listen; that is the
             default without mesh.
-        peers: The nodes to connect to, each `name@host:port`. It goes on trying while one is not
+        servers: The nodes on which locks are taken, each `name@host:port`; all programs that share them must name
+            the same ones. A program that is none of them is only a client: it gets a name of its own,
+            listens nowhere, and takes no part in what others do. `locks.HERE`: this program's locks are its own,
+            although it meets other nodes.
+        require: How many of the servers a lock needs: `"majority"`, the default of several, or `"all"`.
+        peers: More nodes to connect to, each `name@host:port`. It goes on trying while one is not
             running, and connects again when one was lost.
         tls: Certificates. Addresses other than loopback demand it.
         epmd: Register with Erlang's port mapper, and look up the ports of peers that are given
             without one.
         net_ticktime: After how many seconds of silence a node counts as down; 15 by default, and
             60 for Erlang nodes, which is their default.
-        mesh: Whether nodes tell each other which nodes they know, so that all are connected. A node
+        mesh: Whether nodes tell each other which nodes they know, so that all are connected. That is the default but
+            for clients of servers. A node
             without mesh that does not listen is a *client node*: it is connected with its peers alone,
             and uses their lock servers; nobody else is told of it, and nobody asks it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
@@ -62,7 +77,8 @@ def start(
             actors, in their order, after the step in which it was sent.
 
     Returns:
-        The node.
+        The node. A client of servers is connected with enough of them by then, or knows why not; it waits for
+        five seconds at most.
 
     Raises:
         MisuseError: A node runs already, and has another name, or a cookie is given.
@@ -83,8 +99,12 @@ def start(
             return _default
         if _default is not None:
             _default.stop()  # its lock server has crashed
-        is_client = secret is not None and not mesh and listen in (None, False)
+        given: Any = () if isinstance(servers, Here) else servers
+        if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
+            given = tuple(given)
         if name is None:
+            client = mesh is False or (mesh is None and given)
+            is_client = secret is not None and client and listen in (None, False)
             name = client_name() if is_client else "node@localhost"
         name = check_node_name(name)
         options = Options.check(
@@ -98,9 +118,16 @@ def start(
             mesh=mesh,
             allow_plaintext=allow_plaintext,
             allow_short_cookie=allow_short_cookie,
+            servers=given,
+            require=require,
         )
-        _default = Node(name, trace, options)
-        return _default
+        node = _default = Node(name, trace, options)
+        if isinstance(servers, Here):
+            node.scope = Scope((name,), "all")
+    # Not with the lock: another greenlet of this thread may want it.
+    if node.cluster is not None and node.scope is not None and name not in node.scope.nodes:
+        node.cluster.await_servers(node.scope, CONNECTED_WITHIN)
+    return node
 
 
 def stop() -> None:

@@ -13,6 +13,7 @@ that comes back begins anew, whether it was restarted or only cut off.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,11 +34,13 @@ from locks.errors import AgentEnded, MisuseError
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View
 from locks.node.agent import Agent
+from locks.node.agreement import SERVERS, Agreements
 from locks.node.greeter import Greeter
 from locks.node.greeting import GREETING
 from locks.node.guests import Guests
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.relaying import Relaying
+from locks.node.ports import Scope
 from locks.node.remote_clients import RemoteClients
 from locks.node.view_reader import ViewReader
 from locks.node.view_sender import ViewSender
@@ -70,6 +73,8 @@ from locks.wire import (
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
 logger = logging.getLogger("locks")
+
+MOMENT = 0.02  # seconds between two looks at whether servers are there
 
 
 class NodeUp(NamedTuple):
@@ -160,6 +165,10 @@ class Cluster:
             on_greeted=self._has_greeted,
             on_answered=self._greeted,
         )
+        self.agreements = Agreements(
+            node, executor, self.processes, node.scope, on_agreed=self._may_join
+        )
+        self._greeters: set[str] = set()  # who has greeted
         self.original_peers = OriginalPeers(self)
         self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
         self.relaying = Relaying(node, executor, self.distribution, self.members)
@@ -179,6 +188,7 @@ class Cluster:
         self.node.server.peer_up(link.peer.name, relays=False)  # not before it has greeted
         self.node.tell_agents(AgentMachine.peer_up, link.peer.name, in_touch=True)
         self._tell(NodeUp(link.peer.name), link)
+        self.agreements.connected(link)
         self.greeter.greet(link)
         for act in self.on_connected:
             act(link.peer.name)
@@ -206,7 +216,14 @@ class Cluster:
                 "it is a client node (mesh=False), and grants no locks to others"
             )
             self._arrived(name, has_server=False)
-        elif name not in self.members:
+        else:
+            self._greeters.add(name)
+            self._may_join(name)
+
+    def _may_join(self, name: str) -> None:
+        """A node has greeted, or uses the same servers: when both is so, its lock server can be asked."""
+        ready = name in self._greeters and self.agreements.may_ask(name)
+        if ready and name not in self.members:
             self.joined(name)
 
     def joined(self, name: str, original: bool = False) -> None:
@@ -219,6 +236,24 @@ class Cluster:
         node.tell_agents(AgentMachine.node_up, name)
         self._arrived(name)
         self.views.joined(name)
+
+    def await_servers(self, servers: Scope, timeout: float) -> None:
+        """Wait until enough servers can be asked, or it is known of the others why they can't; outside of the turn."""
+        nodes = servers.nodes
+        needed = len(nodes) if servers.require == "all" else len(nodes) // 2 + 1
+        deadline = time.monotonic() + timeout
+        while True:
+            there = self.node.alive.intersection(nodes)
+            open_ = [name for name in nodes if name not in there]
+            unknown = self.node.turn.ask(self._not_tried, open_)
+            left = deadline - time.monotonic()
+            if len(there) >= needed or not unknown or left <= 0:
+                return
+            self.await_node(unknown[0], min(left, MOMENT), server=True)
+
+    def _not_tried(self, names: list[str]) -> list[str]:
+        has_failed = self.distribution.book.has_failed
+        return [name for name in names if not has_failed(name)]
 
     def await_node(self, name: str, timeout: float | None, *, server: bool) -> bool:
         """Wait for a node, outside of the turn: for its lock server, or just for the connection.
@@ -276,6 +311,8 @@ class Cluster:
         self.greeter.disconnected(name)
         if name not in self.members:
             self.node.tell_agents(AgentMachine.peer_down, name, in_touch=True)
+        self.agreements.lost(name)
+        self._greeters.discard(name)
         self.left(name)
         self.original_peers.disconnected(name)
         self.processes.lost(name)
@@ -445,6 +482,8 @@ class Cluster:
         """The answer to a call of the lock server."""
         if is_ours(request) and request[1] == GREETING:
             return self.greeter.take(name, request)
+        if is_ours(request) and request[1] == SERVERS:
+            return self.agreements.take(name, request)
         if is_ours(request) and request[1] == VIEW and len(request) == 3:
             return self._view(to_lock_id(request[2]))
         if is_ours(request) and request[1] == ABOUT and len(request) == 3:

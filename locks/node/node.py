@@ -22,7 +22,8 @@ from locks.model import AgentId, LockId, View, check_text, check_timeout
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
-from locks.node.ports import Background, OriginalGuard, PendingCall, Scope
+from locks.node.ports import Background, OriginalGuard, PendingCall
+from locks.node.scope import first_scope
 from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
 from locks.otp.notices import Notices
@@ -104,7 +105,6 @@ class Node:
             order, after the turn in which it was sent.
         options: How it takes part in a cluster; `None` if it stays alone.
         surroundings: What it stands on.
-        scope: Where it takes locks of which it is not said where; its own lock table by default.
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
@@ -123,11 +123,10 @@ class Node:
         trace: Trace | None = None,
         options: Options | None = None,
         surroundings: Surroundings | None = None,
-        scope: Scope | None = None,
     ) -> None:
         self.name = check_node_name(name)
         self.alive = frozenset((name,))
-        self.scope = Scope((name,), "all") if options is None else scope
+        self.scope = first_scope(name, options)
         self.running = True
         self._surroundings = around = Surroundings() if surroundings is None else surroundings
         self.new_call = around.new_call

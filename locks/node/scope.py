@@ -14,8 +14,9 @@ from typing import Final, Literal
 
 from locks.model import Require, check_nodes, check_require
 from locks.node.ports import NodePort, Scope
+from locks.otp.options import Options
 
-__all__ = ["HERE", "Here", "Nodes", "checked_where", "one_of", "scope_of", "where"]
+__all__ = ["HERE", "Here", "Nodes", "checked_where", "first_scope", "one_of", "scope_of", "where"]
 
 logger = logging.getLogger("locks")
 
@@ -38,6 +39,13 @@ class Here(Enum):
 HERE: Final = Here.HERE
 """In the place of a list of nodes: the own lock table of the program's node."""
 Nodes = Sequence[str] | Literal[Here.HERE]
+
+
+def first_scope(name: str, options: Options | None) -> Scope | None:
+    """Where a node takes locks, when it starts; `None` if it meets others and was not told."""
+    if options is None:
+        return Scope((name,), "all")
+    return Scope(options.servers, options.require) if options.servers else None
 
 
 def scope_of(node: NodePort) -> Scope:

@@ -226,6 +226,11 @@ class AddressBook:
             # Not at once: those that are left are busy now, and a program that died is not back yet.
             known.due = now + self._pause(known, now)
 
+    def has_failed(self, name: str) -> bool:
+        """Whether the last dial of a node has failed, or it was refused since."""
+        known = self.known.get(name)
+        return name in self._refusals or (known is not None and known.failure[1] > 0)
+
     def failed(self, name: str, reason: str, refused: bool) -> int:
         """A dial has failed; returns how often in a row for this reason.
 

@@ -11,18 +11,28 @@ import os
 import secrets
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
-from locks.model import is_seconds, plain_text
+from locks.model import Require, check_require, is_seconds, plain_text
 from locks.otp.secret import SHORTEST, Cookie
 
-__all__ = ["TLS", "Address", "Options", "check_node_name", "client_name", "parse_peer"]
+__all__ = [
+    "TLS",
+    "Address",
+    "Options",
+    "check_node_name",
+    "client_name",
+    "parse_peer",
+    "parse_servers",
+]
 
 Address = tuple[str, int]
+
+MOST_SERVERS = 99
 
 NET_TICKTIME = 15.0  # seconds; between our own nodes
 OTP_NET_TICKTIME = 60.0  # seconds; what Erlang nodes have unless told otherwise
@@ -81,6 +91,8 @@ class Options(NamedTuple):
         net_ticktime: After how many seconds a silent node counts as down; `None` for the default.
         mesh: Whether nodes tell each other of the nodes that they know.
         plaintext: Whether addresses other than loopback are allowed without TLS.
+        servers: On which nodes locks are taken of which it is not said where, in their order; none if that was not said.
+        require: How many of these are needed.
     """
 
     cookie: Cookie
@@ -91,6 +103,8 @@ class Options(NamedTuple):
     net_ticktime: float | None
     mesh: bool
     plaintext: bool
+    servers: tuple[str, ...]
+    require: Require
 
     @property
     def hidden(self) -> bool:
@@ -108,9 +122,11 @@ class Options(NamedTuple):
         tls: TLS | None,
         epmd: bool,
         net_ticktime: float | None,
-        mesh: bool,
+        mesh: bool | None,
         allow_plaintext: bool,
         allow_short_cookie: bool = False,
+        servers: Iterable[str] = (),
+        require: Require | None = None,
     ) -> Options | None:
         """Check the options of `locks.start`; return `None` if the node is to stay alone.
 
@@ -123,8 +139,14 @@ class Options(NamedTuple):
                 peers=repr(peers),
             )
         peers = list(peers)
+        given = parse_servers(servers, epmd)
+        if not given and require is not None:
+            raise InvalidOption(
+                f"require={require!r} says how many of the servers are needed: give servers=[...], too",
+                require=require,
+            )
         if cookie is None:
-            if listen not in (None, False) or peers or tls is not None or epmd:
+            if listen not in (None, False) or peers or given or tls is not None or epmd:
                 raise InvalidOption(
                     "a node that meets others needs a cookie, a secret that they all share: "
                     "start(..., cookie=...); there is no default",
@@ -138,16 +160,24 @@ class Options(NamedTuple):
             )
         if tls is not None and not isinstance(tls, TLS):
             raise InvalidOption(f"tls={tls!r} is no locks.TLS(certificate, key, ca)", tls=repr(tls))
+        if mesh is None:
+            mesh = not given or name in given
+        if listen is None:
+            listen = given.get(name) or (None if mesh else False)
         options = cls(
             cookie,
-            _listen_address(False if listen is None and not mesh else listen),
-            dict(parse_peer(peer, epmd) for peer in peers),
+            _listen_address(listen),
+            {**given, **dict(parse_peer(peer, epmd) for peer in peers)},
             tls,
             bool(epmd),
             net_ticktime,
             bool(mesh),
             bool(allow_plaintext),
+            tuple(sorted(given)),
+            _required(given, require),
         )
+        if name in given:
+            del options.peers[name]
         if name in options.peers:
             raise InvalidOption(f"{name} is the node itself, not a peer", peer=name)
         if options.listen is not None:
@@ -220,6 +250,42 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
         + ("" if epmd else "; the port can be left out only with epmd=True"),
         peer=repr(peer),
     )
+
+
+def parse_servers(servers: Iterable[str], epmd: bool) -> dict[str, Address | None]:
+    """The names of servers and their addresses.
+
+    Raises:
+        InvalidOption: They are no servers, or too many.
+    """
+    if isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable):
+        raise InvalidOption(
+            f"servers={shown(servers)} is no list of servers; write one: "
+            '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"]',
+            servers=shown(servers),
+        )
+    each = list(servers)
+    if len(each) > MOST_SERVERS:
+        raise InvalidOption(f"{len(each)} servers are too many; there may be {MOST_SERVERS}")
+    found = dict(parse_peer(server, epmd) for server in each)
+    if len(found) < len(each):
+        raise InvalidOption(
+            f"servers={shown(each)} has a name twice; each server needs a name of its own",
+            servers=shown(each),
+        )
+    return found
+
+
+def _required(servers: Sized, require: Require | None) -> Require:
+    """How many of the servers are needed; a majority of several by default."""
+    if require is None:
+        return "majority" if len(servers) > 1 else "all"
+    if check_require(require) not in ("all", "majority"):
+        raise InvalidOption(
+            f'require={require!r} lets two programs have the same lock; servers need "majority" or "all"',
+            require=require,
+        )
+    return require
 
 
 def _listen_address(listen: str | int | Address | bool | None) -> Address | None:

@@ -1,0 +1,186 @@
+"""All who share servers agree on them: which they are, and how many of them a lock needs.
+
+Programs that ask different majorities of different servers would both get a lock. So each node that was
+started with `servers` tells each node that it is connected with which ones, and how many of them it asks for a
+lock, by a call `{'$locks', servers, Names, Require}` of its lock server. It asks that lock server for nothing before
+the answer. That is `ok`, or `{'$locks', servers, Names, Require}` with those of the other node. In that case it asks
+again, as long as they are connected.
+
+A lock server that was not told itself which ones it is one of takes that from the first one who says it, and
+keeps it for as long as anybody who said so is connected. Nodes that say nothing name the nodes for each lock; that
+is up to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import gevent
+
+from locks.errors import InvalidOption
+from locks.model import Require
+from locks.node.ports import NodePort, Scope
+from locks.otp.control import brief
+from locks.otp.link import Link
+from locks.otp.options import MOST_SERVERS, check_node_name
+from locks.otp.terms import Atom
+from locks.runtime.waiter import run_in_hub
+from locks.wire import LOCK_SERVER, OURS, BadMessage, is_ours
+
+if TYPE_CHECKING:
+    from locks.otp.processes import Processes
+    from locks.runtime import Executor
+
+__all__ = ["SERVERS", "Agreement", "Agreements", "pack_servers", "unpack_servers"]
+
+SERVERS = Atom("servers")
+OK = Atom("ok")
+AGAIN = 5.0  # seconds until a node that does not agree is asked again
+
+
+class Agreement:
+    """What the nodes that are connected with one say of their servers.
+
+    Args:
+        own: Its own servers; `None` if it was told none.
+    """
+
+    def __init__(self, own: Scope | None) -> None:
+        self._own = own
+        self._said: dict[str, Scope] = {}
+
+    def take(self, name: str, said: Scope) -> Scope | None:
+        """Another node says which servers it uses.
+
+        Returns:
+            `None` if that agrees with what was known; otherwise that.
+        """
+        others = (each for other, each in self._said.items() if other != name)
+        known = self._own or next(others, said)
+        if known != said:
+            self._said.pop(name, None)
+            return known
+        self._said[name] = said
+        return None
+
+    def lost(self, name: str) -> None:
+        """A node is gone."""
+        self._said.pop(name, None)
+
+
+def pack_servers(servers: Scope) -> tuple[Any, ...]:
+    """What a node says of its servers, as a term."""
+    return (OURS, SERVERS, sorted(servers.nodes), Atom(servers.require))
+
+
+def unpack_servers(term: tuple[Any, ...]) -> Scope:
+    """What a node says of its servers.
+
+    Raises:
+        BadMessage: It is not of this form.
+    """
+    names, require = term[2:] if len(term) == 4 else (None, None)
+    if type(names) is not list or not 0 < len(names) <= MOST_SERVERS:
+        raise BadMessage(f"{brief(names)} is not a list of 1 to {MOST_SERVERS} servers")
+    found = next((each for each in get_args(Require) if require == Atom(each)), None)
+    if type(require) is not Atom or found is None:
+        raise BadMessage(f"{brief(require)} is not how many servers are needed")
+    try:
+        checked = [check_node_name(name) for name in names if type(name) is str]
+    except InvalidOption as error:
+        raise BadMessage(f"{brief(names)} are not names of nodes") from error
+    if len(checked) < len(names) or checked != sorted(set(checked)):
+        raise BadMessage(f"{brief(names)} are not names of nodes, in their order")
+    return Scope(tuple(checked), found)
+
+
+class Agreements:
+    """Says to the others which servers a node uses, and takes in what they say. All in the turn, or in the hub.
+
+    Args:
+        node: The node.
+        executor: Where it waits before it asks again.
+        processes: Who can be reached on other nodes.
+        own: The node's servers; `None` if it was told none.
+        on_agreed: Called with the name of a node that agrees, if it did not before.
+    """
+
+    def __init__(
+        self,
+        node: NodePort,
+        executor: Executor,
+        processes: Processes,
+        own: Scope | None,
+        on_agreed: Callable[[str], object],
+    ) -> None:
+        self._node = node
+        self._executor = executor
+        self._processes = processes
+        self._own = own
+        self._on_agreed = on_agreed
+        self._others = Agreement(own)
+        self._agreed: set[str] = set()
+
+    def connected(self, link: Link) -> None:
+        """A node is connected: say which servers this one uses, before it is asked for anything."""
+        if self._own is not None and link.closed is None and not link.peer.hidden:
+            told = partial(self._answered, link, self._own)
+            self._processes.call(link.peer.name, LOCK_SERVER, pack_servers(self._own), told)
+
+    def may_ask(self, name: str) -> bool:
+        """Whether a node's lock server may be asked."""
+        return self._own is None or name in self._agreed
+
+    def _answered(self, link: Link, own: Scope, answered: bool, answer: Any) -> None:
+        name = link.peer.name
+        if link.closed is not None:
+            return
+        if answered and is_ours(answer):
+            text = disagreement(name, unpack_servers(answer), self._node.name, own)
+            self._node.refusals[name] = text
+            self._node.notices.warn("servers", name, "%s", text)
+        elif answered:  # one that does not know the question runs the original
+            self._node.refusals.pop(name, None)
+            self._agreed.add(name)
+            self._on_agreed(name)
+            return
+        run_in_hub(self._executor.hub, self._ask_later, link)
+
+    def _ask_later(self, link: Link) -> None:
+        gevent.spawn_later(AGAIN, self._node.turn.run, self.connected, link)
+
+    def take(self, name: str, term: tuple[Any, ...]) -> Any:
+        """Another node says which servers it uses.
+
+        Returns:
+            The answer.
+
+        Raises:
+            BadMessage: What it says is wrong.
+        """
+        said = unpack_servers(term)
+        known = self._others.take(name, said)
+        if known is None:
+            return OK
+        text = disagreement(self._node.name, known, name, said)
+        self._node.notices.warn("servers", name, "%s", text)
+        return pack_servers(known)
+
+    def lost(self, name: str) -> None:
+        """A node is gone."""
+        self._agreed.discard(name)
+        self._others.lost(name)
+
+
+def disagreement(server: str, there: Scope, client: str, wanted: Scope) -> str:
+    """Why a node can't use a lock server, in words."""
+    return (
+        f"{server} is one of the servers {_show(there)}, and {client} was started with {_show(wanted)}. "
+        "Give all programs that share servers the same ones: otherwise two could have the same lock"
+    )
+
+
+def _show(servers: Scope) -> str:
+    return f"{', '.join(servers.nodes)} (require={servers.require!r})"
