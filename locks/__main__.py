@@ -1,4 +1,4 @@
-"""The command line: `python -m locks demo`, `node` and `sim`."""
+"""The command line: `python -m locks config`, `demo`, `node` and `sim`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from locks import __version__
-from locks.cli import demo, node, sim
+from locks.cli import config, demo, node, sim
 
 __all__ = ["main"]
 
@@ -23,6 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"locks {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    config.add_command(commands)
     demo.add_command(commands)
     node.add_command(commands)
     sim.add_command(commands)

@@ -12,6 +12,7 @@ from locks.model import Require
 from locks.node.node import Node, Trace
 from locks.node.ports import Scope
 from locks.node.scope import Here
+from locks.node.settings import arguments, read_settings
 from locks.otp.options import TLS, Address, Options, check_node_name, client_name
 from locks.otp.secret import Cookie
 from locks.runtime.native import native_lock
@@ -30,20 +31,22 @@ def start(
     *,
     cookie: str | None = None,
     listen: str | int | Address | bool | None = None,
-    servers: Iterable[str] | Here = (),
+    servers: Iterable[str] | Here | None = None,
     require: Require | None = None,
-    peers: Iterable[str] = (),
+    peers: Iterable[str] | None = None,
     tls: TLS | None = None,
-    epmd: bool = False,
+    epmd: bool | None = None,
     net_ticktime: float | None = None,
     mesh: bool | None = None,
-    allow_plaintext: bool = False,
+    allow_plaintext: bool | None = None,
     allow_short_cookie: bool = False,
     trace: Trace | None = None,
 ) -> Node:
     """Start this program's node, unless it runs already.
 
-    The first use of `locks` starts it, too, as a node that is alone. Its background work is done in a
+    The first use of `locks` starts it, too. What is not given is taken from the environment (`LOCKS_SERVERS` and so on),
+    or from a file `locks.toml` (see `locks.node.settings`); if nothing is said there either, it is a node that is alone.
+    Its background work is done in a
     thread of its own; in a program that is monkey-patched by gevent, and starts it in its main
     thread, in that thread's hub.
 
@@ -88,9 +91,15 @@ def start(
     global _default
     secret = None if cookie is None else Cookie(cookie)
     cookie = None  # a traceback may show variables
+    if isinstance(servers, Iterable) and not isinstance(servers, (str, bytes)):
+        servers = tuple(servers)
     with _starting:
         if _default is not None and _default.running:
-            if name not in (None, _default.name) or secret is not None:
+            if (
+                name not in (None, _default.name)
+                or secret is not None
+                or _are_others(_default, servers)
+            ):
                 raise MisuseError(
                     f"node {_default.name} runs already; stop it with locks.stop() before you "
                     f"start {name or 'another one'}",
@@ -99,27 +108,30 @@ def start(
             return _default
         if _default is not None:
             _default.stop()  # its lock server has crashed
-        given: Any = () if isinstance(servers, Here) else servers
-        if isinstance(given, Iterable) and not isinstance(given, (str, bytes)):
-            given = tuple(given)
+        said: dict[str, Any] = {
+            "name": name,
+            "cookie": secret,
+            "listen": listen,
+            "servers": servers,
+            "require": require,
+            "peers": peers,
+            "tls": tls,
+            "epmd": epmd,
+            "net_ticktime": net_ticktime,
+            "allow_plaintext": allow_plaintext,
+        }
+        said |= {
+            what: value for what, value in arguments(read_settings()).items() if said[what] is None
+        }
+        name, servers = said.pop("name"), said.pop("servers")
+        given: Any = () if servers is None or isinstance(servers, Here) else servers
         if name is None:
             client = mesh is False or (mesh is None and given)
-            is_client = secret is not None and client and listen in (None, False)
+            is_client = said["cookie"] is not None and client and said["listen"] in (None, False)
             name = client_name() if is_client else "node@localhost"
         name = check_node_name(name)
         options = Options.check(
-            name,
-            cookie=secret,
-            listen=listen,
-            peers=peers,
-            tls=tls,
-            epmd=epmd,
-            net_ticktime=net_ticktime,
-            mesh=mesh,
-            allow_plaintext=allow_plaintext,
-            allow_short_cookie=allow_short_cookie,
-            servers=given,
-            require=require,
+            name, **said, mesh=mesh, allow_short_cookie=allow_short_cookie, servers=given
         )
         node = _default = Node(name, trace, options)
         if isinstance(servers, Here):
@@ -128,6 +140,15 @@ def start(
     if node.cluster is not None and node.scope is not None and name not in node.scope.nodes:
         node.cluster.await_servers(node.scope, CONNECTED_WITHIN)
     return node
+
+
+def _are_others(node: Node, servers: Iterable[str] | Here | None) -> bool:
+    """Whether these are not the servers that a node was started with."""
+    if servers is None or isinstance(servers, (str, bytes)) or node.scope is None:
+        return servers is not None
+    if isinstance(servers, Here):
+        return node.scope.nodes != (node.name,)
+    return set(node.scope.nodes) != {str(each).partition(":")[0] for each in servers}
 
 
 def stop() -> None:

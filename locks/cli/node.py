@@ -13,13 +13,13 @@ import json
 import logging
 import resource
 import signal
-import stat
 import sys
 from pathlib import Path
 from typing import Any
 
 from locks.errors import InvalidOption, LocksError
-from locks.otp.options import TLS
+from locks.node.settings import read_cookie, read_settings
+from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
 from locks.runtime import Event
 
@@ -41,20 +41,28 @@ def add_command(commands: Any) -> None:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--name", required=True, help="its name: name@host")
+    parser.add_argument("--name", help="its name: name@host (default: $LOCKS_NAME)")
     parser.add_argument(
-        "--cookie-file", required=True, type=Path, help="file with the secret that all nodes share"
+        "--cookie-file",
+        type=Path,
+        help="file with the secret that all nodes share (default: $LOCKS_COOKIE_FILE)",
+    )
+    parser.add_argument(
+        "--server",
+        action="append",
+        metavar="NAME@HOST:PORT",
+        help="one of the servers that programs share, to be repeated for all of them, this one among them "
+        "(default: $LOCKS_SERVERS)",
     )
     parser.add_argument(
         "--listen",
-        default="127.0.0.1:0",
         metavar="HOST:PORT",
-        help="where to wait for others; port 0 takes a free one (default: %(default)s)",
+        help="where to wait for others; port 0 takes a free one (default: as --server says, or a free port on "
+        "loopback)",
     )
     parser.add_argument(
         "--peer",
         action="append",
-        default=[],
         metavar="NAME@HOST:PORT",
         help="a node to connect to; may be repeated",
     )
@@ -65,7 +73,10 @@ def add_command(commands: Any) -> None:
         help="PEM files: own certificate, its key, and the CA of the others",
     )
     parser.add_argument(
-        "--epmd", action="store_true", help="register with, and ask, Erlang's port mapper"
+        "--epmd",
+        action="store_true",
+        default=None,
+        help="register with, and ask, Erlang's port mapper",
     )
     parser.add_argument(
         "--net-ticktime",
@@ -81,6 +92,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--allow-plaintext",
         action="store_true",
+        default=None,
         help="allow addresses other than loopback without TLS",
     )
     parser.add_argument(
@@ -90,25 +102,6 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--verbose", action="store_true", help="log nodes that come and go")
     parser.set_defaults(run=_run)
-
-
-def read_cookie(path: Path) -> str:
-    """Read a cookie from a file that only its owner can read.
-
-    Raises:
-        InvalidOption: The file can't be read, or other users can read it, too.
-    """
-    try:
-        mode = path.stat().st_mode
-        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
-            return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
-    raise InvalidOption(
-        f"{path} can be read by others, and whoever knows the cookie can do anything to the "
-        f"node: chmod 600 {path}",
-        path=str(path),
-    )
 
 
 def _open_many_files() -> None:
@@ -129,15 +122,28 @@ def _run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.open())
     try:
+        said = {name: setting.value for name, setting in read_settings().items()}
+        name = options.name or said.get("name")
+        if name is None or not (options.cookie_file or "cookie_file" in said):
+            missing = "a name: --name" if name is None else "a cookie: --cookie-file"
+            raise InvalidOption(f"a lock server for others needs {missing}")
+        servers = options.server or said.get("servers") or []
+        if servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
+            raise InvalidOption(
+                f"{name} is none of the servers {', '.join(servers)}: a lock server is one of those that it shares "
+                "programs with"
+            )
+        listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
         node = start(
-            options.name,
-            cookie=read_cookie(options.cookie_file),
-            listen=options.listen,
+            name,
+            cookie=read_cookie(options.cookie_file) if options.cookie_file else None,
+            listen=listen,
+            servers=servers,
             peers=options.peer,
             tls=TLS(*options.tls) if options.tls else None,
             epmd=options.epmd,
             net_ticktime=options.net_ticktime,
-            mesh=not options.no_mesh,
+            mesh=False if options.no_mesh else None,
             allow_plaintext=options.allow_plaintext,
             allow_short_cookie=options.allow_short_cookie,
         )

@@ -118,12 +118,12 @@ class Options(NamedTuple):
         *,
         cookie: Cookie | str | None,
         listen: str | int | Address | bool | None,
-        peers: Iterable[str],
+        peers: Iterable[str] | None,
         tls: TLS | None,
-        epmd: bool,
+        epmd: bool | None,
         net_ticktime: float | None,
         mesh: bool | None,
-        allow_plaintext: bool,
+        allow_plaintext: bool | None,
         allow_short_cookie: bool = False,
         servers: Iterable[str] = (),
         require: Require | None = None,
@@ -138,7 +138,8 @@ class Options(NamedTuple):
                 f'peers={peers!r} is a string; write a list: ["b@127.0.0.1:9100"]',
                 peers=repr(peers),
             )
-        peers = list(peers)
+        peers = list(peers or ())
+        epmd = bool(epmd)
         given = parse_servers(servers, epmd)
         if not given and require is not None:
             raise InvalidOption(
@@ -169,7 +170,7 @@ class Options(NamedTuple):
             _listen_address(listen),
             {**given, **dict(parse_peer(peer, epmd) for peer in peers)},
             tls,
-            bool(epmd),
+            epmd,
             net_ticktime,
             bool(mesh),
             bool(allow_plaintext),

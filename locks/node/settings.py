@@ -1,0 +1,209 @@
+"""What is said of a program's node outside of the program: in the environment, and in a file.
+
+So the same program runs alone on a laptop and with servers elsewhere. What is said in more than one place is
+taken from the first of these: the arguments of `locks.start`; the environment, `LOCKS_SERVERS` and so on; the file that
+`LOCKS_CONFIG` names, or else `locks.toml` in the current folder; the defaults.
+
+The file has the names of `locks.start`'s arguments, but a file in the place of the cookie:
+
+    servers = ["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"]
+    cookie_file = "cookie"
+
+    [tls]
+    certificate = "worker.pem"
+    key = "worker.key"
+    ca = "ca.pem"
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from locks.errors import InvalidOption
+from locks.lock_ids import shown
+from locks.node.scope import HERE
+from locks.otp.options import TLS
+from locks.otp.secret import Cookie
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
+
+__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "read_cookie", "read_settings"]
+
+FILE = "locks.toml"
+NAMES_A_FILE = "LOCKS_CONFIG"
+TRUTH = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+
+
+class Setting(NamedTuple):
+    """One thing that was said.
+
+    Attributes:
+        value: What.
+        source: Where: the name of a variable of the environment, or of a file.
+    """
+
+    value: Any
+    source: str
+
+
+class _Kind(NamedTuple):
+    """A kind of value.
+
+    Attributes:
+        says: What it is, for errors.
+        of_text: Makes it of a variable's text; raises `ValueError` or `KeyError`.
+        is_good: Whether a file's value is one.
+    """
+
+    says: str
+    of_text: Callable[[str], Any]
+    is_good: Callable[[Any], bool]
+
+
+def _names(text: str) -> Any:
+    return text if text == "here" else text.replace(",", " ").split()
+
+
+def _are_names(value: Any) -> bool:
+    return value == "here" or (
+        isinstance(value, list) and all(isinstance(each, str) for each in value)
+    )
+
+
+_TEXT = _Kind("text", str, lambda value: isinstance(value, str))
+_LIST = _Kind('a list of name@host:port, or "here"', _names, _are_names)
+_NUMBER = _Kind(
+    "a number", float, lambda value: isinstance(value, (int, float)) and value is not True
+)
+_BOOL = _Kind(
+    "true or false", lambda text: TRUTH[text.lower()], lambda value: isinstance(value, bool)
+)
+
+SETTINGS: dict[str, _Kind] = {
+    "name": _TEXT,
+    "servers": _LIST,
+    "require": _TEXT,
+    "cookie_file": _TEXT,
+    "listen": _TEXT,
+    "peers": _LIST,
+    "net_ticktime": _NUMBER,
+    "epmd": _BOOL,
+    "allow_plaintext": _BOOL,
+    "tls_certificate": _TEXT,
+    "tls_key": _TEXT,
+    "tls_ca": _TEXT,
+    "tls_check_hostname": _BOOL,
+}
+"""The settings; of a variable's name, `LOCKS_` and the name in capitals."""
+_PATHS = ("cookie_file", "tls_certificate", "tls_key", "tls_ca")
+
+
+def read_settings(
+    environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> dict[str, Setting]:
+    """All that is said in the environment and in the file, by name.
+
+    Args:
+        environment: The environment; that of the process by default.
+        folder: Where to look for the file, unless the environment names one; the current folder by default.
+
+    Raises:
+        InvalidOption: Something that is said is wrong.
+    """
+    environment = os.environ if environment is None else environment
+    found: dict[str, Setting] = {}
+    named = environment.get(NAMES_A_FILE)
+    path = Path(named) if named else (folder or Path()) / FILE
+    if named or path.is_file():
+        found |= _read_file(path)
+    for name, kind in SETTINGS.items():
+        variable = f"LOCKS_{name.upper()}"
+        text = environment.get(variable)
+        if text:
+            try:
+                found[name] = Setting(kind.of_text(text), variable)
+            except (ValueError, KeyError):
+                raise _wrong(variable, text, kind) from None
+    return found
+
+
+def _read_file(path: Path) -> dict[str, Setting]:
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidOption(f"{path} can't be read: {error}", path=str(path)) from error
+    tls = content.pop("tls", {})
+    if not isinstance(tls, dict):
+        raise InvalidOption(f"{path}: tls is a table, [tls]", path=str(path))
+    content |= {f"tls_{name}": value for name, value in tls.items()}
+    found = {}
+    for name, value in content.items():
+        kind = SETTINGS.get(name)
+        if kind is None:
+            raise InvalidOption(
+                f"{path} says {name!r}, which is no setting; there are {', '.join(SETTINGS)}",
+                path=str(path),
+            )
+        if not kind.is_good(value):
+            raise _wrong(f"{name} in {path}", value, kind)
+        if name in _PATHS:
+            value = str(path.parent / value)
+        found[name] = Setting(value, str(path))
+    return found
+
+
+def _wrong(where: str, value: Any, kind: _Kind) -> InvalidOption:
+    return InvalidOption(
+        f"{where} is {shown(value)}, and should be {kind.says}", value=shown(value)
+    )
+
+
+def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
+    """What is said, as arguments of `locks.start`.
+
+    Raises:
+        InvalidOption: The cookie can't be read, or a part of TLS is missing.
+    """
+    values = {name: setting.value for name, setting in settings.items()}
+    tls = {name: values.pop(f"tls_{name}", None) for name in TLS._fields}
+    if tls.pop("check_hostname") is False:
+        tls["check_hostname"] = False
+    if any(each is not None for each in tls.values()):
+        missing = [name for name, value in tls.items() if value is None]
+        if missing:
+            raise InvalidOption(
+                f"tls needs a certificate, a key and a ca; there is no {' and no '.join(missing)}"
+            )
+        values["tls"] = TLS(**tls)
+    if "cookie_file" in values:
+        values["cookie"] = Cookie(read_cookie(Path(values.pop("cookie_file"))))
+    if values.get("servers") == "here":
+        values["servers"] = HERE
+    return values
+
+
+def read_cookie(path: Path) -> str:
+    """Read a cookie from a file that only its owner can read.
+
+    Raises:
+        InvalidOption: The file can't be read, or other users can read it, too.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
+    raise InvalidOption(
+        f"{path} can be read by others, and whoever knows the cookie can do anything to the "
+        f"node: chmod 600 {path}",
+        path=str(path),
+    )

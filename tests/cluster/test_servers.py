@@ -1,0 +1,266 @@
+"""Programs that share servers: the first thing that one tries is locked for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import locks
+from locks.node.agreement import Agreement, pack_servers, unpack_servers
+from locks.node.ports import Scope
+from locks.wire import BadMessage
+from tests.cluster.harness import World
+
+NAMES = ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1")
+LIMIT = 60
+
+HOLDER = """
+import sys, locks
+with locks.transaction(timeout=60) as tx:
+    print(tx.write_lock(("accounts", "ann")), flush=True)
+    sys.stdin.readline()
+    with locks.Lock(("other",)) as lock:
+        print(lock.token(), lock.locked(), len(locks.holders(("other",))), flush=True)
+        sys.stdin.readline()
+"""
+ONCE = """
+import locks
+try:
+    with locks.transaction(timeout={timeout}) as tx:
+        tx.{call}(("accounts", "ann"){more})
+        print("held")
+except locks.LocksError as error:
+    print(type(error).__name__, error)
+"""
+
+
+class Servers:
+    """Three lock servers, and programs that know them from their environment.
+
+    Attributes:
+        addresses: As `name@host:port`.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        taken = [socket.create_server(("127.0.0.1", 0)) for _ in NAMES]
+        ports = [sock.getsockname()[1] for sock in taken]
+        for sock in taken:
+            sock.close()
+        self.addresses = [f"{name}:{port}" for name, port in zip(NAMES, ports, strict=True)]
+        given = [f"--server={address}" for address in self.addresses]
+        self.processes = [
+            world.server(name, port=port, arguments=given)
+            for name, port in zip(NAMES, ports, strict=True)
+        ]
+        for server in self.processes:
+            assert server.address
+
+    def program(self, code: str, servers: list[str] | None = None) -> subprocess.Popen[str]:
+        """Start a program of a few lines."""
+        known = {
+            "LOCKS_SERVERS": ",".join(self.addresses if servers is None else servers),
+            "LOCKS_COOKIE_FILE": str(self.world.cookie_file),
+        }
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=os.environ | known,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, code: str, servers: list[str] | None = None) -> str:
+        """Run a program to its end; return what it prints."""
+        out, error = self.program(code, servers).communicate(timeout=LIMIT)
+        return out + error
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Servers]:
+    """The lock servers."""
+    with World() as world:
+        yield Servers(world)
+
+
+def once(call: str = "write_lock", more: str = "", timeout: float = 60) -> str:
+    """A program that takes one lock."""
+    return ONCE.format(call=call, more=more, timeout=timeout)
+
+
+def test_the_obvious_program_locks_for_all(processes: Servers) -> None:
+    """A lock of which nobody said where excludes other programs; `Lock` and questions are about the servers, too."""
+    holder = processes.program(HOLDER)
+    try:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        first = int(holder.stdout.readline())
+        assert "LockTimeout" in processes.run(once(timeout=0.2))
+        assert processes.run(once(more=", nodes=locks.HERE")) == "held\n"
+        print(file=holder.stdin, flush=True)
+        token, locked, held = holder.stdout.readline().split()
+        assert int(token)
+        assert (locked, held) == ("True", "1")
+        print(file=holder.stdin, flush=True)
+        holder.wait(timeout=LIMIT)
+        after = processes.run(
+            "import locks\nwith locks.transaction() as tx: print(tx.write_lock(('accounts','ann')))"
+        )
+        assert int(after) > first
+    finally:
+        holder.communicate(timeout=LIMIT)
+
+
+def test_a_lock_needs_a_majority(processes: Servers) -> None:
+    """With one of three servers stopped it is granted; with two stopped it is not."""
+    one, two, _ = processes.processes
+    one.stop()
+    try:
+        assert processes.run(once()) == "held\n"
+        two.stop()
+        try:
+            assert "CannotServe" in processes.run(once(timeout=1))
+        finally:
+            two.go_on()
+    finally:
+        one.go_on()
+
+
+@pytest.mark.parametrize("some", [1, 2])
+def test_programs_with_other_servers_are_refused(processes: Servers, some: int) -> None:
+    """Two that share servers share all of them: otherwise each could have a majority of its own."""
+    said = processes.run(once(), processes.addresses[:some])
+    assert said.startswith("CannotServe")
+    assert f"one of the servers {', '.join(NAMES)} (require='majority')" in said
+    wanted = "all" if some == 1 else "majority"
+    assert f"started with {', '.join(NAMES[:some])} (require={wanted!r})" in said
+
+
+def test_a_wrong_cookie_is_said(processes: Servers, tmp_path: Path) -> None:
+    """The client's exception says which cookie is wrong, and where."""
+    other = tmp_path / "cookie"
+    other.touch(0o600)
+    other.write_text("another cookie of sixteen".replace(" ", "_"))
+    text = f"locks.start(cookie={other.read_text()!r})\n"
+    said = processes.run(once().replace("import locks\n", "import locks\n" + text))
+    assert said.startswith("CannotServe")
+    assert "cookie" in said
+
+
+def test_a_wrong_port_is_said(processes: Servers) -> None:
+    """A server that listens elsewhere is one that does not run, as far as the client can see."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    port = sock.getsockname()[1]
+    sock.close()
+    said = processes.run(once(timeout=5), [f"{NAMES[0]}:{port}"])
+    assert said.startswith("CannotServe")
+    assert NAMES[0] in said
+
+
+def test_the_configuration_is_shown(processes: Servers, tmp_path: Path) -> None:
+    """`locks config` says what is used, and from where; the environment comes before the file."""
+    (tmp_path / "locks.toml").write_text('name = "x@127.0.0.1"\nservers = ["y@127.0.0.1:9"]\n')
+    environment = {**os.environ, "LOCKS_SERVERS": processes.addresses[0]}
+    done = subprocess.run(
+        [sys.executable, "-m", "locks", "config", "--json"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == {
+        "name": {"value": "x@127.0.0.1", "source": "locks.toml"},
+        "servers": {"value": processes.addresses[:1], "source": "LOCKS_SERVERS"},
+    }
+
+
+def test_a_local_lock_among_others_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A node that meets others, and was not told where to lock, says that its locks are its own, and what to do."""
+    try:
+        node = locks.start("x@127.0.0.1", cookie="x" * 16)
+        for _ in range(2):
+            with locks.transaction() as tx:
+                tx.write_lock(("a",))
+        node.executor.call(bool)
+        text = "x@127.0.0.1 takes locks in its own lock table"
+        assert caplog.text.count(text) == 1
+        assert "servers=[...]" in caplog.text
+        assert "locks.HERE" in caplog.text
+    finally:
+        locks.stop()
+
+
+def test_a_local_lock_on_purpose_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """`servers=locks.HERE` says it once for the program."""
+    try:
+        node = locks.start("x@127.0.0.1", cookie="x" * 16, servers=locks.HERE)
+        with locks.Lock(("a",)):
+            pass
+        node.executor.call(bool)
+        assert "own lock table" not in caplog.text
+    finally:
+        locks.stop()
+
+
+# --- Agreement ----------------------------------------------------------------------------------
+
+THREE = Scope(NAMES, "majority")
+TWO = Scope(NAMES[:2], "majority")
+
+
+def test_the_first_program_tells_a_server_what_it_is_one_of() -> None:
+    """A server that was told nothing keeps to what the first one says, while somebody says so."""
+    agreement = Agreement(None)
+    assert agreement.take("x@h", THREE) is None
+    assert agreement.take("y@h", TWO) == THREE
+    assert agreement.take("z@h", THREE) is None
+    agreement.lost("x@h")
+    assert agreement.take("y@h", TWO) == THREE
+    agreement.lost("z@h")
+    assert agreement.take("y@h", TWO) is None
+    assert agreement.take("y@h", THREE) is None  # it was the only one, and is another program now
+
+
+def test_a_server_that_was_told_agrees_with_that_alone() -> None:
+    """Also on how many are needed."""
+    agreement = Agreement(THREE)
+    assert agreement.take("x@h", TWO) == THREE
+    assert agreement.take("x@h", Scope(NAMES, "all")) == THREE
+    assert agreement.take("x@h", THREE) is None
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        None,
+        [],
+        "a@h",
+        [1],
+        ["nothing"],
+        ["b@h", "a@h"],
+        ["a@h", "a@h"],
+        [f"a{n}@h" for n in range(100)],
+    ],
+)
+def test_what_is_said_of_servers_is_checked(names: object) -> None:
+    """Names of nodes, in their order, and not too many."""
+    good = pack_servers(THREE)
+    assert unpack_servers(good) == THREE
+    with pytest.raises(BadMessage):
+        unpack_servers((*good[:2], names, good[3]))
+
+
+@pytest.mark.parametrize("require", [None, "majority", 3, locks.Atom("most")])
+def test_what_is_said_of_how_many_is_checked(require: object) -> None:
+    """One of the words of `Require`."""
+    with pytest.raises(BadMessage):
+        unpack_servers((*pack_servers(THREE)[:3], require))

@@ -1,0 +1,96 @@
+"""What is said of a node in the environment and in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from locks import HERE, TLS
+from locks.errors import InvalidOption
+from locks.node.settings import arguments, read_settings
+
+FILE = """
+servers = ["a@h:1", "b@h:2"]
+require = "all"
+net_ticktime = 3
+
+[tls]
+certificate = "own.pem"
+key = "own.key"
+ca = "ca.pem"
+"""
+
+
+def test_a_file(tmp_path: Path) -> None:
+    """Its names are those of `start`; paths are from where it is."""
+    (tmp_path / "locks.toml").write_text(FILE)
+    found = arguments(read_settings({}, tmp_path))
+    tls = TLS(*(str(tmp_path / name) for name in ("own.pem", "own.key", "ca.pem")))
+    assert found == {"servers": ["a@h:1", "b@h:2"], "require": "all", "net_ticktime": 3, "tls": tls}
+
+
+def test_nothing_is_said(tmp_path: Path) -> None:
+    """Then nothing is taken."""
+    assert arguments(read_settings({}, tmp_path)) == {}
+
+
+def test_the_environment_comes_before_the_file(tmp_path: Path) -> None:
+    """For each setting alone."""
+    path = tmp_path / "other.toml"
+    path.write_text(FILE)
+    said = {"LOCKS_CONFIG": str(path), "LOCKS_SERVERS": "c@h:3 d@h:4,e@h:5", "LOCKS_EPMD": "yes"}
+    found = arguments(read_settings(said, tmp_path / "nowhere"))
+    assert found["servers"] == ["c@h:3", "d@h:4", "e@h:5"]
+    assert found["require"] == "all"
+    assert found["epmd"] is True
+
+
+def test_here(tmp_path: Path) -> None:
+    """That locks are the program's own can be said, too."""
+    assert arguments(read_settings({"LOCKS_SERVERS": "here"}, tmp_path)) == {"servers": HERE}
+
+
+def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:
+    """Nobody else may be able to read its file."""
+    path = tmp_path / "cookie"
+    path.touch(0o600)
+    path.write_text("a secret of 16 or more\n".replace(" ", "-"))
+    found = arguments(read_settings({"LOCKS_COOKIE_FILE": str(path)}, tmp_path))
+    assert found["cookie"].encode() == b"a-secret-of-16-or-more"
+    assert "secret" not in repr(found)
+    path.chmod(0o644)
+    with pytest.raises(InvalidOption, match="chmod 600"):
+        arguments(read_settings({"LOCKS_COOKIE_FILE": str(path)}, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("server = []", "'server', which is no setting; there are name, servers"),
+        ("servers = 3", "servers in .*locks.toml is 3, and should be a list"),
+        ('servers = ["a@h:1", 2]', "should be a list"),
+        ("net_ticktime = true", "should be a number"),
+        ("tls = 3", "tls is a table"),
+        ("[tls]\ncertificate = 'x'", "there is no key and no ca"),
+        ("servers = [", "can't be read"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, text: str, error: str) -> None:
+    """With what is wrong, and what could be there."""
+    (tmp_path / "locks.toml").write_text(text)
+    with pytest.raises(InvalidOption, match=error):
+        arguments(read_settings({}, tmp_path))
+
+
+@pytest.mark.parametrize("name", ["LOCKS_NET_TICKTIME", "LOCKS_EPMD"])
+def test_a_wrong_variable_is_refused(tmp_path: Path, name: str) -> None:
+    """With its name."""
+    with pytest.raises(InvalidOption, match=f"{name} is 'soon', and should be"):
+        read_settings({name: "soon"}, tmp_path)
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    """Otherwise the program would run with defaults that nobody wanted."""
+    with pytest.raises(InvalidOption, match="can't be read"):
+        read_settings({"LOCKS_CONFIG": str(tmp_path / "gone.toml")}, tmp_path)
