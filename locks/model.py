@@ -263,10 +263,13 @@ class Notification(NamedTuple):
 
     Attributes:
         agent: The agent.
-        kind: A `Status`, `"lost"`, `"lock_info"`, `"nodeup"`, `"nodedown"` or `"token"`.
+        kind: A `Status`, `"lost"`, `"lock_info"`, `"nodeup"`, `"nodedown"`, `"token"`, `"aborted"` or `"ended"`.
+            Nothing comes after one of the last two.
         value: The deadlocks so far with `"have_all_locks"`, the lock ids with `"lost"`, a
             `RequestRecord` with `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`,
-            the lock id and its fencing token, or an exception, with `"token"`; otherwise `None`.
+            the lock id and its fencing token, or an exception, with `"token"`; the `Deadlock` with
+            `"aborted"`, and with `"ended"`, for an end that the client did not ask for, the exception that says why;
+            otherwise `None`.
     """
 
     agent: AgentId
@@ -280,6 +283,8 @@ class Notification(NamedTuple):
         "nodeup",
         "nodedown",
         "token",
+        "aborted",
+        "ended",
     ]
     value: Any = None
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 from locks.core.messages import Records
 from locks.core.parts import newest
 from locks.errors import assert_never
-from locks.lock_ids import size_of
+from locks.lock_ids import shown, size_of
 from locks.model import (
     AgentId,
     Deadlock,
@@ -107,6 +107,10 @@ def pack_notification(news: Notification, agent: Any) -> list[tuple[Any, ...]]:
             values = [FORMS.of(RequestRecord).pack(value)]
         case "lost":
             values = [[list(lock_id) for lock_id in page] for page in _id_pages(value)]
+        case "aborted":
+            values = [FORMS.of(Reports).pack(newest((value,)))]
+        case "ended":
+            values = [(type(value).__name__, shown(str(value)))]
         case "waiting" | "no_locks" | "cannot_serve" | "nodeup" | "nodedown" | "token":
             pass
         case _:

@@ -69,6 +69,8 @@ Grants = frozenset[tuple[str, int]]  # nodes, each with the version of the grant
 LOCK: Final[tuple[Literal["write"], Literal["all_alive"]]] = ("write", "all_alive")
 CONTEST_OPTIONS: Final = {"notify": True, "await_nodes": True}
 MERGE_OPTIONS: Final = {"notify": True, "abort_on_deadlock": True}
+ENDS: Final = ("aborted", "ended")
+"""What agents notify of their end, which a monitor tells, too."""
 
 NOTHING: Any = object()  # no payload
 

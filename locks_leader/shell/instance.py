@@ -36,6 +36,7 @@ from locks.model import check_timeout
 from locks.runtime import tell
 from locks_leader.behaviour import NO_REPLY, Behaviour, outcome_of
 from locks_leader.core.events import (
+    ENDS,
     Answer,
     AskToken,
     BeginContest,
@@ -268,6 +269,8 @@ class Instance(GeventActor):
         self._feed(LeaderCalled(ticket, request))
 
     def _node_news(self, news: Notification) -> None:
+        if news.kind in ENDS:
+            return
         tell(self.actor_ref, NodeLost(news.value) if news.kind == "nodedown" else Noticed())
         if self._acquaintance is not None:
             self._acquaintance.look()

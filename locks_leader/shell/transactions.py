@@ -19,6 +19,7 @@ from locks import AgentEnded, Atom, Down, LocksError, Node, Notification
 from locks.runtime import tell
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
+    ENDS,
     LOCK,
     MERGE_OPTIONS,
     AskToken,
@@ -122,6 +123,8 @@ class Transactions:
 
     def _contest_news(self, round: int, news: Notification) -> None:
         event: Incoming = Noticed()
+        if news.kind in ENDS:
+            return
         if news.kind == "token":
             token = news.value[1]
             event = TokenTold(round, None if isinstance(token, Exception) else token)

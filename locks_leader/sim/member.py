@@ -27,6 +27,7 @@ from locks.sim.host import Violation
 from locks.sim.network import Party
 from locks_leader.core.events import (
     CONTEST_OPTIONS,
+    ENDS,
     LOCK,
     MERGE_OPTIONS,
     Answer,
@@ -316,6 +317,8 @@ class SimulatedInstance:
                     assert_never(effect)
 
     def _notified(self, agent: AgentMachine, kind: str) -> None:
+        if kind in ENDS:
+            return  # that it has ended is told in any case
         if agent is self.contest:
             self.notify(Noticed())
         elif agent is self.merge and kind == "have_all_locks":

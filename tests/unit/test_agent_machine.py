@@ -191,6 +191,33 @@ def test_notify_tells_status_and_lock_infos() -> None:
     assert [(n.kind, n.value) for n in net.told] == [("have_all_locks", ())]
 
 
+def test_notify_tells_an_abort() -> None:
+    """The one who yields is told that it was aborted, with the report, and nothing after it."""
+    net = Net(N1)
+    older, younger = (net.agent(notify=True, abort_on_deadlock=True) for _ in range(2))
+    net.do(older, older.ask(A, "write", (N1,), "all"))
+    net.do(younger, younger.ask(B, "write", (N1,), "all"))
+    net.do(older, older.ask(B, "write", (N1,), "all"))
+    net.do(younger, younger.ask(A, "write", (N1,), "all"))
+    last = [news for news in net.told if news.agent == younger.id][-1]
+    assert last.kind == "aborted"
+    assert last.value == younger.deadlocks[0]
+    assert last.value.agent == younger.id
+
+
+def test_notify_tells_an_end_that_the_client_did_not_ask_for() -> None:
+    """With why; its own end is no news to it, and without `notify` nothing is told."""
+    net = Net(N1)
+    agent, own, silent = net.agent(notify=True), net.agent(notify=True), net.agent()
+    reason = locks.AgentEnded("why")
+    net.do(agent, agent.end(reason))
+    net.do(own, own.end())
+    net.do(silent, silent.end(reason))
+    assert [(news.agent, news.kind, news.value) for news in net.told] == [
+        (agent.id, "ended", reason)
+    ]
+
+
 # --- Requests that are not needed ---------------------------------------------------------------
 
 

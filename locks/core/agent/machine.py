@@ -244,6 +244,8 @@ class AgentMachine(OneOfSeveral, AmongNodes):
             self._hold_ups = None
             self._ledger.end()
             self._resolver.cease()
+            if self.notify and reason is not None:  # its own end is no news to the client
+                self._notify_end(reason)
             self.ended = Ended(reason)
             self._out.append(self.ended)
         return self._flush()
@@ -468,6 +470,12 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         if self._hold_ups is None:
             self._hold_ups = HoldUps(self.id, self._ledger, self._waits)
         return self._hold_ups
+
+    def _notify_end(self, reason: LocksError) -> None:
+        news = Notification(self.id, "ended", reason)
+        if isinstance(reason, DeadlockAborted):
+            news = Notification(self.id, "aborted", reason.deadlock)
+        self._out.append(Notify(news))
 
     def _notify_status(self) -> None:
         status = self._last_status = self.status()
