@@ -346,9 +346,10 @@ class Instance(GeventActor):
 
     def _send(self, effect: SendToMember) -> NotSent | None:
         message = effect.message
-        if isinstance(message, ForwardAnswer):
-            message = message._replace(value=wire.pack_outcome(message.value))
         member: Any = effect.member
+        if isinstance(message, ForwardAnswer):
+            is_here = not isinstance(member, RemoteRef)
+            message = message._replace(value=wire.pack_outcome(message.value, is_here))
         try:
             if self._is_original(member):
                 self._originals().send(member, message)

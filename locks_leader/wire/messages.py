@@ -101,9 +101,14 @@ def check_ticket(ticket: Any) -> str:
     return ticket
 
 
-def pack_outcome(value: Any) -> tuple[Any, ...]:
-    """The outcome of a call: an answer, or an exception as its name and text."""
-    if isinstance(value, Exception):
+def pack_outcome(value: Any, is_here: bool) -> tuple[Any, ...]:
+    """The outcome of a call: an answer, or an exception; for another node, its name and text.
+
+    Args:
+        value: The outcome.
+        is_here: Whether it is for an instance of the same node, which can have the exception itself.
+    """
+    if isinstance(value, Exception) and not is_here:
         return (RAISED, type(value).__name__, str(value))
     return (OK, value)
 
