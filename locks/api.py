@@ -34,6 +34,7 @@ from locks.model import (
     show,
 )
 from locks.node.agent import Agent, NotifyTarget
+from locks.node.clients import checked_label
 from locks.node.node import NodeStatistics
 from locks.node.scope import Nodes
 from locks.node.server import Watcher, listener
@@ -115,6 +116,7 @@ def spawn_agent(
     await_nodes: bool = False,
     monitor_nodes: bool = False,
     notify: NotifyTarget = False,
+    label: str | None = None,
 ) -> Agent:
     """Begin a transaction without asking for locks.
 
@@ -130,6 +132,8 @@ def spawn_agent(
             transaction lasts.
         notify: Notify the client of lock infos and changes of status: `True` sends
             `Notification` messages to a client that is an actor; a callable is called with them.
+        label: What the client is called where others see it, such as "nightly import"; by default the name of its
+            thread, greenlet or actor.
 
     Returns:
         The agent.
@@ -149,6 +153,7 @@ def spawn_agent(
             await_nodes=await_nodes,
             monitor_nodes=monitor_nodes,
             notify=notify,
+            label=label,
         )
     except BaseException:
         for agent in kept:
@@ -165,6 +170,7 @@ def _spawn_agent(
     await_nodes: bool = False,
     monitor_nodes: bool = False,
     notify: NotifyTarget = False,
+    label: str | None = None,
 ) -> Agent:
     """Begin a transaction; as soon as it has begun, `keep` is called with its agent, which the caller is to end."""
     for value in (link, abort_on_deadlock, await_nodes, monitor_nodes):
@@ -185,6 +191,7 @@ def _spawn_agent(
         abort_on_deadlock=abort_on_deadlock,
         await_nodes=await_nodes,
         monitor_nodes=monitor_nodes,
+        label=None if label is None else checked_label(label),
     )
 
 

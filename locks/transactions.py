@@ -23,6 +23,7 @@ from locks.errors import (
 )
 from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
+from locks.node.clients import checked_label
 from locks.node.scope import Nodes, checked_where
 from locks.program import default_node
 from locks.runtime import Event
@@ -55,6 +56,7 @@ class Transaction(Block):
         on_lost: OnLost | None = None,
         nodes: Nodes | None = None,
         require: Require | None = None,
+        label: str | None = None,
     ) -> None:
         if on_deadlock not in ("abort", "surrender"):
             raise InvalidOption(
@@ -70,6 +72,7 @@ class Transaction(Block):
         checked_where(nodes, require)
         self._nodes = nodes
         self._require = require
+        self._label = None if label is None else checked_label(label)
         self._agent: Agent | None = None
 
     @property
@@ -89,6 +92,7 @@ class Transaction(Block):
                 keep=self._keep,
                 abort_on_deadlock=self._abort,
                 await_nodes=self._await_nodes,
+                label=self._label,
             )
             agent.on_lost = self._on_lost
             hold.take(agent)
@@ -336,6 +340,7 @@ def transaction(
     on_lost: OnLost | None = None,
     nodes: Nodes | None = None,
     require: Require | None = None,
+    label: str | None = None,
 ) -> Transaction:
     """Make a transaction, to be used in a `with` statement.
 
@@ -352,11 +357,13 @@ def transaction(
         nodes: Names of the nodes on which it locks what is not locked elsewhere by its own arguments; as for
             `Transaction.lock`.
         require: How many of them are needed.
+        label: What its client is called where others see it, such as "nightly import"; by default the name of its
+            thread, greenlet or actor.
 
     Returns:
         The transaction.
     """
-    return Transaction(timeout, on_deadlock, None, await_nodes, on_lost, nodes, require)
+    return Transaction(timeout, on_deadlock, None, await_nodes, on_lost, nodes, require, label)
 
 
 def run_transaction(
@@ -368,6 +375,7 @@ def run_transaction(
     on_lost: OnLost | None = None,
     nodes: Nodes | None = None,
     require: Require | None = None,
+    label: str | None = None,
     retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
@@ -383,6 +391,7 @@ def run_transaction(
         on_lost: As for `transaction`.
         nodes: As for `transaction`.
         require: As for `transaction`.
+        label: As for `transaction`.
         retry_on: After which other errors it is run again, such as `(locks.CannotServe, locks.LockLost)` when
             servers were lost: after a while, which is twice as long each time, from 0.05 to 5 seconds, less up to half
             of it at random.
@@ -407,7 +416,9 @@ def run_transaction(
     pause = SHORTEST_PAUSE
     while True:
         try:
-            with Transaction(timeout, "abort", created, await_nodes, on_lost, nodes, require) as tx:
+            with Transaction(
+                timeout, "abort", created, await_nodes, on_lost, nodes, require, label
+            ) as tx:
                 return function(tx)
         except DeadlockAborted as error:
             if retries == 0 or error.deadlock.run_again != tx.agent.id:

@@ -20,7 +20,7 @@ from locks.core.checked import check_agent_message
 from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
 from locks.errors import CannotServe, LockLost
 from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification, check_timeout
-from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, name_of
+from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
 from locks.node.door import Door
 from locks.node.history import History
 from locks.node.one_client import hold_up_others, interrupt_others
@@ -88,6 +88,7 @@ class Agent(Door):
         abort_on_deadlock: bool = False,
         await_nodes: bool = False,
         monitor_nodes: bool = False,
+        label: str | None = None,
     ) -> None:
         super().__init__(node.turn)
         self.node = node
@@ -98,7 +99,7 @@ class Agent(Door):
         self._notified: Inbox | None = None
         made = (
             agent,
-            name_of(client),
+            labelled(client, label, node.program),
             node.alive,
             abort_on_deadlock,
             await_nodes,

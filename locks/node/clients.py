@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import PurePath
+from typing import Any
 
 import gevent
 import pykka
 from gevent import monkey
 
 from locks.errors import InvalidOption
-from locks.model import Notification
+from locks.lock_ids import shown
+from locks.model import Notification, plain_text
 from locks.otp.remote import RemoteRef
 from locks.ranges import LONGEST_TEXT
 from locks.runtime import Client, tell
 from locks.wire import pack_notification
 
-__all__ = ["Inbox", "NotifyTarget", "inbox_of", "is_patched_thread", "name_of"]
+__all__ = [
+    "Inbox",
+    "NotifyTarget",
+    "checked_label",
+    "inbox_of",
+    "is_patched_thread",
+    "labelled",
+    "name_of",
+    "this_program",
+]
+
+LONGEST_LABEL = 200  # characters
 
 NotifyTarget = bool | Callable[[Notification], object]
 """What a client says of being notified: whether, or by which function."""
@@ -27,10 +43,39 @@ Inbox = Callable[[Notification], object]
 
 def name_of(client: Client) -> str:
     """A name of a client that a person can read; never longer than a message has room for."""
-    name = _name_of(client)[:LONGEST_TEXT]
-    if name.isascii():
-        return name
-    return name.encode(errors="replace").decode()  # it is sent, and text with surrogates can't be
+    return _sendable(_name_of(client))
+
+
+def checked_label(label: Any) -> str:
+    """What a program calls a client.
+
+    Raises:
+        InvalidOption: It is no text that can be shown in a line.
+    """
+    text = plain_text(label)
+    if not text or not text.isprintable() or len(text) > LONGEST_LABEL:
+        raise InvalidOption(
+            f"label={shown(label)} is not text of 1 to {LONGEST_LABEL} characters in one line",
+            label=shown(label),
+        )
+    return text
+
+
+def labelled(client: Client, label: str | None, program: str) -> str:
+    """What others see in the place of a client: its label, or else its name; and whose it is, where others may be."""
+    return _sendable(f"{_name_of(client) if label is None else label}{program}")
+
+
+def this_program() -> str:
+    """What is shown of this program behind the names of its clients, for people elsewhere."""
+    return f" ({PurePath(sys.argv[0]).name or 'python'}, pid {os.getpid()})"[:LONGEST_LABEL]
+
+
+def _sendable(text: str) -> str:
+    text = text[:LONGEST_TEXT]
+    if text.isascii():
+        return text
+    return text.encode(errors="replace").decode()  # it is sent, and text with surrogates can't be
 
 
 def _name_of(client: Client) -> str:
@@ -39,7 +84,11 @@ def _name_of(client: Client) -> str:
     if isinstance(client, pykka.ActorRef):
         return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
     if isinstance(client, gevent.Greenlet):
-        return str(client.name)
+        name = str(client.name)
+        if name != f"Greenlet-{client.minimal_ident}":
+            return name
+        run = getattr(client, "_run", None)  # a name that nobody gave says nothing
+        return f"{getattr(run, '__qualname__', type(client).__name__)} ({name})"
     return str(getattr(client, "name", client))
 
 

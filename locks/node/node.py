@@ -20,6 +20,7 @@ from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, check_text, check_timeout
 from locks.node.agent import Agent
+from locks.node.clients import this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.ports import Background, OriginalGuard, PendingCall
@@ -127,6 +128,7 @@ class Node:
         self.name = check_node_name(name)
         self.alive = frozenset((name,))
         self.scope = first_scope(name, options)
+        self.program = "" if options is None else this_program()
         self.running = True
         self._surroundings = around = Surroundings() if surroundings is None else surroundings
         self.new_call = around.new_call

@@ -97,6 +97,7 @@ class NodePort(Protocol):
     alive: frozenset[str]  # the nodes whose lock servers can be asked
     refusals: dict[str, str]  # why nodes that run can't be connected
     notices: Notices
+    program: str  # what others see behind the names of its clients
     scope: Scope | None  # where locks are taken; `None`: it was not said, and there was none yet
     turn: Turn
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+import gevent
 import pytest
 
 import locks
@@ -842,3 +843,79 @@ def test_locks_of_bad_ids(make: Callable[[Any], Any], bad: Any) -> None:
     """A lock of a bad id can't be made."""
     with pytest.raises(locks.InvalidLockId, match="lock id"):
         make(bad)
+
+
+# --- What others see of a client ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begin", ["transaction", "run_transaction", "spawn_agent"])
+def test_a_label_is_shown_in_the_place_of_the_name(begin: str) -> None:
+    """Wherever a client's name is, its label is, if it has one."""
+    label = "nightly import"
+    if begin == "transaction":
+        with locks.transaction(label=label) as tx:
+            tx.write_lock(A)
+            (holder,) = locks.holders(A)
+    elif begin == "run_transaction":
+
+        def held(tx: locks.Transaction) -> locks.Contender:
+            tx.write_lock(A)
+            return locks.holders(A)[0]
+
+        holder = locks.run_transaction(held, label=label)
+    else:
+        agent = locks.spawn_agent(label=label)
+        locks.lock(agent, A)
+        (holder,) = locks.holders(A)
+        locks.end_transaction(agent)
+    assert holder.client == label
+
+
+@pytest.mark.parametrize("label", ["", 3, "two\nlines", "x" * 201])
+def test_a_label_is_a_line_of_text(label: Any) -> None:
+    """Others show it."""
+    with pytest.raises(locks.InvalidOption, match="label="):
+        locks.transaction(label=label)
+
+
+def test_a_greenlet_without_a_name_is_called_after_its_function() -> None:
+    """`Greenlet-0` says nothing to anybody."""
+
+    def import_all() -> str:
+        with locks.transaction() as tx:
+            tx.write_lock(A)
+            return locks.holders(A)[0].client
+
+    assert ".import_all (Greenlet-" in gevent.spawn(import_all).get()
+
+
+# --- Running it again ---------------------------------------------------------------------------
+
+
+def test_what_failed_is_run_again_if_the_program_says_so() -> None:
+    """After errors of the kinds that `retry_on` names; others are raised at once, and there is a limit."""
+    tries = []
+
+    def lose(tx: locks.Transaction) -> int:
+        tries.append(tx.agent.id.created)
+        if len(tries) < 3:
+            raise locks.LockLost("as if a server was lost")
+        return len(tries)
+
+    assert locks.run_transaction(lose, retry_on=locks.OperatingError) == 3
+    assert len({created >> 12 for created in tries}) == 1  # it keeps its age
+    tries.clear()
+    with pytest.raises(locks.LockLost):
+        locks.run_transaction(lose, retry_on=(locks.CannotServe,))
+    assert len(tries) == 1
+    tries.clear()
+    with pytest.raises(locks.LockLost):
+        locks.run_transaction(lose, retry_on=locks.LockLost, retries=1)
+    assert len(tries) == 2
+
+
+@pytest.mark.parametrize("wrong", [ValueError, (locks.LockLost, 3), "LockLost"])
+def test_what_it_is_run_again_after_is_checked(wrong: Any) -> None:
+    """Before anything is run."""
+    with pytest.raises(locks.InvalidOption, match="retry_on="):
+        locks.run_transaction(lambda tx: None, retry_on=wrong)

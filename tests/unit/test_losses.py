@@ -43,7 +43,7 @@ def test_a_lost_lock_is_told_before_all_else() -> None:
     assert first.lock_ids == first.error.lock_ids == (A,)
     assert first.error.nodes == (N3,)
     kinds = [e.notification.kind for e in effects if isinstance(e, Notify)]
-    assert kinds == ["lost", "nodedown"]
+    assert kinds == ["lost", "nodedown", "ended"]
     (answer,) = (e for e in effects if isinstance(e, AnswerWait))
     assert isinstance(answer.result, locks.LockLost)
     ended = effects[-1]
