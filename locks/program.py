@@ -138,7 +138,7 @@ def start(
             node.scope = Scope((name,), "all")
     # Not with the lock: another greenlet of this thread may want it.
     if node.cluster is not None and node.scope is not None and name not in node.scope.nodes:
-        node.cluster.await_servers(node.scope, CONNECTED_WITHIN)
+        node.cluster.arrivals.await_servers(node.scope, CONNECTED_WITHIN)
     return node
 
 

@@ -13,7 +13,6 @@ that comes back begins anew, whether it was restarted or only cut off.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, NamedTuple
@@ -35,12 +34,12 @@ from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View
 from locks.node.agent import Agent
 from locks.node.agreement import SERVERS, Agreements
+from locks.node.arrivals import Arrivals
 from locks.node.greeter import Greeter
 from locks.node.greeting import GREETING
 from locks.node.guests import Guests
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.relaying import Relaying
-from locks.node.ports import Scope
 from locks.node.remote_clients import RemoteClients
 from locks.node.view_reader import ViewReader
 from locks.node.view_sender import ViewSender
@@ -55,7 +54,7 @@ from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
 from locks.otp.tunnels import Tunnels
 from locks.otp.wishes import Wishes
-from locks.runtime import Client, Executor, Listener, Waiter
+from locks.runtime import Client, Executor, Listener
 from locks.wire import (
     LOCK_SERVER,
     VIEW,
@@ -73,8 +72,6 @@ from locks.wire import (
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
 logger = logging.getLogger("locks")
-
-MOMENT = 0.02  # seconds between two looks at whether servers are there
 
 
 class NodeUp(NamedTuple):
@@ -173,7 +170,7 @@ class Cluster:
         self.guests = Guests(node.server, executor, self.distribution.links.__contains__)
         self.relaying = Relaying(node, executor, self.distribution, self.members)
         self._last: tuple[Any, bytes] = (None, b"")  # message to a lock server, and its bytes
-        self._arrivals: dict[str, list[tuple[Waiter, bool]]] = {}
+        self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
         self.readers = ViewSender(self)
         self._monitors: dict[Listener, None] = {}
@@ -201,7 +198,7 @@ class Cluster:
                 self.original_peers.appeared(name)
                 self.joined(name, original=True)
         elif not answered and answer != "noconnection":
-            self._arrived(name, has_server=False)
+            self.arrivals.came(name, has_server=False)
             self.greet_again(link)
 
     def greet_again(self, link: Link) -> None:
@@ -215,7 +212,7 @@ class Cluster:
             self.node.refusals[name] = (
                 "it is a client node (mesh=False), and grants no locks to others"
             )
-            self._arrived(name, has_server=False)
+            self.arrivals.came(name, has_server=False)
         else:
             self._greeters.add(name)
             self._may_join(name)
@@ -234,64 +231,8 @@ class Cluster:
         if not original:
             node.server.peer_up(name, relays=True)
         node.tell_agents(AgentMachine.node_up, name)
-        self._arrived(name)
+        self.arrivals.came(name)
         self.views.joined(name)
-
-    def await_servers(self, servers: Scope, timeout: float) -> None:
-        """Wait until enough servers can be asked, or it is known of the others why they can't; outside of the turn."""
-        nodes = servers.nodes
-        needed = len(nodes) if servers.require == "all" else len(nodes) // 2 + 1
-        deadline = time.monotonic() + timeout
-        while True:
-            there = self.node.alive.intersection(nodes)
-            open_ = [name for name in nodes if name not in there]
-            unknown = self.node.turn.ask(self._not_tried, open_)
-            left = deadline - time.monotonic()
-            if len(there) >= needed or not unknown or left <= 0:
-                return
-            self.await_node(unknown[0], min(left, MOMENT), server=True)
-
-    def _not_tried(self, names: list[str]) -> list[str]:
-        has_failed = self.distribution.book.has_failed
-        return [name for name in names if not has_failed(name)]
-
-    def await_node(self, name: str, timeout: float | None, *, server: bool) -> bool:
-        """Wait for a node, outside of the turn: for its lock server, or just for the connection.
-
-        Returns:
-            Whether it is there.
-        """
-        waiter = self.node.turn.run(self._wait_for, name, server)
-        if waiter is None:
-            return True
-        try:
-            return waiter.wait(timeout)
-        finally:
-            if not waiter.woken:
-                self.node.turn.post(self._stop_waiting, name, waiter)
-
-    def _wait_for(self, name: str, server: bool) -> Waiter | None:
-        """What a caller waits with; `None` if the lock server can be asked already."""
-        if name in self.members:
-            return None
-        waiter = Waiter()
-        self._arrivals.setdefault(name, []).append((waiter, server))
-        return waiter
-
-    def _stop_waiting(self, name: str, waiter: Waiter) -> None:
-        """A caller has given up."""
-        left = [entry for entry in self._arrivals.pop(name, []) if entry[0] is not waiter]
-        if left:
-            self._arrivals[name] = left
-
-    def _arrived(self, name: str, has_server: bool = True) -> None:
-        waiting = self._arrivals.pop(name, [])
-        for waiter, needs_server in waiting:
-            if has_server or not needs_server:
-                waiter.wake()
-        left = [entry for entry in waiting if not entry[0].woken]
-        if left:
-            self._arrivals[name] = left
 
     def left(self, name: str) -> None:
         """A node's lock server is gone."""

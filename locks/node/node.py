@@ -427,7 +427,7 @@ class Node:
         if address is not None:
             options.check_address(address, "connects to")
         self.turn.run(distribution.connect, name, address)
-        return cluster.await_node(name, timeout, server=False)
+        return cluster.arrivals.await_node(name, timeout, server=False)
 
     def await_nodes(self, names: Iterable[str], *, timeout: float | None = None) -> bool:
         """Wait until the lock servers of other nodes can be asked; those of client nodes never can.
@@ -442,12 +442,7 @@ class Node:
         """
         cluster = self._needs_cluster()
         check_timeout(timeout)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for name in [check_text(each) for each in names]:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if name != self.name and not cluster.await_node(name, left, server=True):
-                return False
-        return True
+        return cluster.arrivals.await_all([check_text(each) for each in names], timeout)
 
     def disconnect(self, name: str) -> bool:
         """Disconnect from another node, and stay apart from it until `connect` is called.

@@ -78,16 +78,16 @@ def test_waits_that_were_given_up_leave_nothing(nodes: Nodes) -> None:
     assert a.cluster is not None
     waits = threading.Thread(target=a.await_nodes, args=([B],), kwargs={"timeout": 60})
     waits.start()
-    eventually(lambda: a.cluster._arrivals)  # type: ignore[union-attr]
+    eventually(lambda: a.cluster.arrivals._waiting)  # type: ignore[union-attr]
     for number in range(20):
         assert not a.await_nodes([f"n{number}@127.0.0.1"], timeout=0.001)
         assert not a.await_nodes([B], timeout=0.001)
-    eventually(lambda: len(a.cluster._arrivals[B]) == 1)  # type: ignore[union-attr]
-    assert set(a.cluster._arrivals) == {B}
+    eventually(lambda: len(a.cluster.arrivals._waiting[B]) == 1)  # type: ignore[union-attr]
+    assert set(a.cluster.arrivals._waiting) == {B}
     assert a.connect(peer(b))
     waits.join(60)
     assert not waits.is_alive()
-    assert a.cluster._arrivals == {}
+    assert a.cluster.arrivals._waiting == {}
 
 
 def test_peers_are_connected_at_the_start(nodes: Nodes) -> None:
