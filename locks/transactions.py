@@ -25,6 +25,7 @@ from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
 from locks.node.clients import checked_label
 from locks.node.scope import Nodes, checked_where
+from locks.node.waiting import ANSWERED_WITHIN
 from locks.program import default_node
 from locks.runtime import Event
 from locks.runtime.leaving import Block, entering
@@ -197,7 +198,11 @@ class Transaction(Block):
             agent.lock_by(call, (wanted,), timeout)
             if nodes is not None:
                 return None
-            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+            left = timeout
+            if timeout:
+                left = max(0.0, timeout - (time.monotonic() - began))
+            elif timeout == 0:  # nobody is waited for but lock servers
+                left = ANSWERED_WITHIN
             return agent.token(wanted[0], left)
         except BaseException:
             agent.give_up(call)

@@ -19,11 +19,10 @@ from locks.core.agent.machine import AgentMachine, Object
 from locks.core.checked import check_agent_message
 from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
 from locks.errors import CannotServe, LockLost
-from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification, check_timeout
+from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification
 from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
-from locks.node.door import Door
 from locks.node.history import History
-from locks.node.one_client import hold_up_others, interrupt_others
+from locks.node.one_client import interrupt_others
 from locks.node.ports import NodePort, PendingCall, TokenNotice
 from locks.node.refusals import (
     client_has_ended,
@@ -34,9 +33,9 @@ from locks.node.refusals import (
     not_held,
     not_to_be_told,
     stopped,
-    timed_out,
     token_timed_out,
 )
+from locks.node.waiting import Waiting
 from locks.runtime import Client, Down, Event, Monitor, client_key, current_client, exit_client
 from locks.runtime.native import insist
 
@@ -45,7 +44,7 @@ __all__ = ["Agent", "NotifyTarget"]
 T = TypeVar("T")
 
 
-class Agent(Door):
+class Agent(Waiting):
     """A transaction's agent.
 
     `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
@@ -67,6 +66,7 @@ class Agent(Door):
         "_lost",
         "_monitor",
         "_notified",
+        "_tries",
         "client",
         "client_key",
         "history",
@@ -113,6 +113,9 @@ class Agent(Door):
             self._set_notified(notify)
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
+        self._tries: PendingCall | None = (
+            None  # who waits for the answers of lock servers, and no longer
+        )
         self.on_lost: Callable[[LockLost], object] | None = None
 
     def __str__(self) -> str:
@@ -163,6 +166,8 @@ class Agent(Door):
         node.touched.append((self, step))
         self.history.append(step)
         node.perform(self, event(*args))
+        if self._tries is not None:
+            self._look_at_try(self._tries)
 
     def failed(self, message: Any, error: Exception) -> None:
         """Log it."""
@@ -470,44 +475,6 @@ class Agent(Door):
 
     def _let_go(self) -> None:
         self.turn.run_surely(self.event, self.machine.end)
-
-    def _wait(
-        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
-    ) -> LockResult:
-        try:
-            result = self._await(call, timeout, event, *args)
-        except CannotServe as error:
-            raise explained(error, self.node.refusals) from None
-        if result is None:
-            wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-            self.turn.run(self._give_up_waiting, call)
-            result = call.result  # it may have come just now
-            if result is None:
-                raise timed_out(self, wanted, timeout, withdrawn=event == self.machine.ask_all)
-            if isinstance(result, Exception):
-                raise result
-        return result  # type: ignore[no-any-return]
-
-    def _give_up_waiting(self, call: PendingCall) -> None:
-        """The time is over; an answer that came just now counts."""
-        if call.result is None:
-            self.event(self.machine.abandon, call)
-
-    def _await(
-        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
-    ) -> Any:
-        """Run an event that answers `call`; return the answer, `None` if it did not come."""
-        check_timeout(timeout)
-        self.check_client()
-        call.begun = True
-        self.turn.run(self.event, event, *args)
-        if call.result is None:
-            if len(self.node.clients.get(self.client_key, ())) > 1:
-                self.turn.run(hold_up_others, self, call, timeout != 0)
-            call.waiter.wait(timeout)
-        if isinstance(call.result, Exception):
-            raise call.result
-        return call.result
 
     def _set_notified(self, notify: NotifyTarget) -> None:
         self._notified = inbox_of(self.client, self, notify, self._notified)

@@ -119,6 +119,32 @@ def test_the_obvious_program_locks_for_all(processes: Servers) -> None:
         holder.communicate(timeout=LIMIT)
 
 
+TRY = """
+import locks
+with locks.transaction() as tx:
+    try:
+        print(tx.write_lock(("accounts", "ann"), timeout=0))
+    except locks.LockTimeout:
+        print("not now")
+print(locks.Lock(("accounts", "ann")).acquire(blocking=False))
+"""
+
+
+def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
+    """Who does not want to wait gets what is free, though the servers are elsewhere, and nothing else."""
+    token, held = processes.run(TRY).split()
+    assert int(token)
+    assert held == "True"
+    holder = processes.program(HOLDER)
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert processes.run(TRY) == "not now\nFalse\n"
+    finally:
+        holder.kill()
+        holder.communicate(timeout=LIMIT)
+
+
 def test_a_lock_needs_a_majority(processes: Servers) -> None:
     """With one of three servers stopped it is granted; with two stopped it is not."""
     one, two, _ = processes.processes

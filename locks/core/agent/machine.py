@@ -364,6 +364,12 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         """Whether this very id was asked for."""
         return lock_id in self._ledger.requests
 
+    def is_answered(self, wait: Hashable) -> bool:
+        """Whether all lock servers have answered what somebody waits for; it may have to go on waiting."""
+        upto = self._waits.upto(wait)
+        ledger = self._ledger
+        return all(r.is_answered(ledger.alive) for r in ledger.open.values() if r.seq <= upto)
+
     @property
     def size(self) -> int:
         """How many lock requests there are to save."""

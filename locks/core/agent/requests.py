@@ -200,6 +200,14 @@ class LockRequest:
         told = {node: self.node_requests[node] for node in self.acknowledged_on}
         return self._enough(told, self.acknowledged, alive, given_up)
 
+    def is_answered(self, alive: Collection[str]) -> bool:
+        """Whether all lock servers that are up have granted it, or have said that it must wait."""
+        return all(
+            each.grant(self.mode) is not None or each.withdrawn or each.waits(self.mode)
+            for node, each in self.node_requests.items()
+            if node in alive
+        )
+
     def serves(self, mode: Mode, alive: Collection[str]) -> bool:
         """Whether enough node requests are granted for a mode, given the nodes that are up."""
         node_requests = self.node_requests
@@ -323,6 +331,11 @@ class ClientWaits:
     def unanswered(self) -> list[Hashable]:
         """Those who wait."""
         return list(self.pending)
+
+    def upto(self, wait: Hashable) -> int:
+        """The number of the last lock request that somebody waits for; 0 if it does not wait."""
+        waiting = self.pending.get(wait)
+        return 0 if waiting is None else waiting.upto
 
     def end(self) -> list[Hashable]:
         """There is nothing to wait for any more; return who waited."""

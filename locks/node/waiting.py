@@ -1,0 +1,102 @@
+"""How an agent's clients wait for what they have asked for.
+
+Who waits is answered by an effect of the machine. If none comes in time, what was asked for is withdrawn, and an
+answer that comes in this very moment counts. Who does not want to wait at all (`timeout=0`) waits for no other client, but
+for the lock servers' answers, which of other nodes take a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from locks.core.agent.machine import AgentMachine
+from locks.errors import CannotServe
+from locks.model import AgentId, LockResult, check_timeout
+from locks.node.door import Door
+from locks.node.one_client import hold_up_others
+from locks.node.ports import NodePort, PendingCall
+from locks.node.refusals import explained, timed_out
+
+__all__ = ["ANSWERED_WITHIN", "Waiting"]
+
+ANSWERED_WITHIN = 5.0  # seconds that lock servers have to answer those who do not wait for others
+
+
+class Waiting(Door):
+    """The waits of an agent's clients."""
+
+    __slots__ = ()
+
+    node: NodePort
+    machine: AgentMachine
+    id: AgentId
+    client_key: Hashable
+    _tries: PendingCall | None  # who waits for the answers of lock servers, and no longer
+
+    def check_client(self) -> None:
+        """Raise `NotClient` unless it is the client who calls."""
+        raise NotImplementedError
+
+    def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+        """Run one event of the machine, and do what it wants done; in a turn."""
+        raise NotImplementedError
+
+    def _wait(
+        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+    ) -> LockResult:
+        try:
+            result = self._await(call, timeout, event, *args)
+        except CannotServe as error:
+            raise explained(error, self.node.refusals) from None
+        if result is None:
+            wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+            self.turn.run(self._give_up_waiting, call)
+            result = call.result  # it may have come just now
+            if result is None:
+                raise timed_out(self, wanted, timeout, withdrawn=event == self.machine.ask_all)
+            if isinstance(result, Exception):
+                raise result
+        return result  # type: ignore[no-any-return]
+
+    def _give_up_waiting(self, call: PendingCall) -> None:
+        """The time is over; an answer that came just now counts."""
+        if call.result is None:
+            self.event(self.machine.abandon, call)
+
+    def _await(
+        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+    ) -> Any:
+        """Run an event that answers `call`; return the answer, `None` if it did not come."""
+        check_timeout(timeout)
+        self.check_client()
+        call.begun = True
+        self.turn.run(self.event, event, *args)
+        if call.result is None:
+            if len(self.node.clients.get(self.client_key, ())) > 1:
+                self.turn.run(hold_up_others, self, call, timeout != 0)
+            if timeout == 0:
+                self._await_answers(call)
+            else:
+                call.waiter.wait(timeout)
+        if isinstance(call.result, Exception):
+            raise call.result
+        return call.result
+
+    def _await_answers(self, call: PendingCall) -> None:
+        """Who does not want to wait for others waits for what lock servers elsewhere say all the same."""
+        if not self.turn.run(self._try, call):
+            try:
+                call.waiter.wait(ANSWERED_WITHIN)
+            finally:
+                self._tries = None
+
+    def _try(self, call: PendingCall) -> bool:
+        """Begin to wait for answers; returns whether all are there."""
+        self._tries = None if self.machine.is_answered(call) else call
+        return self._tries is None
+
+    def _look_at_try(self, call: PendingCall) -> None:
+        if self.machine.is_answered(call):
+            self._tries = None
+            call.waiter.wake()
