@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from locks.errors import InvalidOption, LocksError
-from locks.node.settings import read_cookie, read_settings
 from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
 from locks.runtime import Event
+from locks.settings import read_cookie, read_settings
 
 __all__ = ["add_command"]
 

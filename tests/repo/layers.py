@@ -60,7 +60,12 @@ LIBRARY = [
     ),
     Layer("wire", ("locks.wire*",), (*GROUND, "core", "otp bytes"), "wire/: messages as terms"),
     Layer("node", ("locks.node*",), NODES, "node/: the actors"),
-    Layer("program", ("locks.program",), (*NODES, "node"), "program.py: the program's node"),
+    Layer(
+        "program",
+        ("locks.program", "locks.settings"),
+        (*NODES, "node"),
+        "program.py, settings.py: the program's node",
+    ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
     Layer("sim", ("locks.sim*",), (*GROUND, "core"), "sim/: the simulator"),
