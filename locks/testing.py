@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from locks import program
 from locks.core.messages import AnswerWait, Ended, ToAgent
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
@@ -35,6 +34,7 @@ from locks.node.node import Node, NodeStatistics, Surroundings
 from locks.node.one_client import interrupt_others
 from locks.node.ports import Background, NodePort, PendingCall
 from locks.node.server import Server
+from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Killed, Waiter, client_key, current_client
 from locks.runtime.inline import Journal, Turn

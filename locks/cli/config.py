@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from locks.errors import LocksError
-from locks.settings import FILE, SETTINGS, arguments, read_settings
+from locks.program.settings import FILE, SETTINGS, arguments, read_settings
 
 __all__ = ["add_command"]
 

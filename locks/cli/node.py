@@ -20,8 +20,8 @@ from typing import Any
 from locks.errors import InvalidOption, LocksError
 from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
+from locks.program.settings import read_cookie, read_settings
 from locks.runtime import Event
-from locks.settings import read_cookie, read_settings
 
 __all__ = ["add_command"]
 

@@ -62,9 +62,9 @@ LIBRARY = [
     Layer("node", ("locks.node*",), NODES, "node/: the actors"),
     Layer(
         "program",
-        ("locks.program", "locks.settings"),
+        ("locks.program*",),
         (*NODES, "node"),
-        "program.py, settings.py: the program's node",
+        "program/: the program's node",
     ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),

@@ -9,7 +9,7 @@ import pytest
 from locks import HERE, TLS
 from locks.errors import InvalidOption
 from locks.otp.secret import Cookie
-from locks.settings import arguments, read_settings
+from locks.program.settings import arguments, read_settings
 
 FILE = """
 servers = ["a@h:1", "b@h:2"]

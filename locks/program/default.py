@@ -14,8 +14,8 @@ from locks.node.ports import Scope
 from locks.node.scope import Here
 from locks.otp.options import TLS, Address, Options, check_node_name, client_name
 from locks.otp.secret import Cookie
+from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
-from locks.settings import arguments, read_settings
 
 __all__ = ["default_node", "stand_in", "start", "stop"]
 
@@ -45,7 +45,7 @@ def start(
     """Start this program's node, unless it runs already.
 
     The first use of `locks` starts it, too. What is not given is taken from the environment (`LOCKS_SERVERS` and so on),
-    or from a file `locks.toml` (see `locks.settings`); if nothing is said there either, it is a node that is alone.
+    or from a file `locks.toml` (see `locks.program.settings`); if nothing is said there either, it is a node that is alone.
     Its background work is done in a
     thread of its own; in a program that is monkey-patched by gevent, and starts it in its main
     thread, in that thread's hub.
