@@ -20,7 +20,7 @@ import pytest
 import locks
 import locks.testing
 from locks.core.messages import Request
-from locks.node import agent
+from locks.node import waiting
 from locks.program import default_node
 from locks.sim import application
 from locks.testing import Client, Simulation, Violation, seeds, simulate
@@ -325,7 +325,7 @@ def test_no_retry_is_found() -> None:
 
 def test_stuck_clients_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """If a deadlock were not resolved, here of a `Lock` within a transaction, it says who waits."""
-    monkeypatch.setattr(agent, "hold_up_others", lambda *args: None)
+    monkeypatch.setattr(waiting, "hold_up_others", lambda *args: None)
 
     def scenario(simulation: Simulation) -> None:
         log = locks.Lock(("log",))
