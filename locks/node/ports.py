@@ -148,8 +148,8 @@ class NodePort(Protocol):
     def watchers_elsewhere(self, lock_id: LockId) -> list[Any]:
         """The processes of other nodes that watch exactly this lock id of this node."""
 
-    def view(self, lock_id: LockId) -> View:
-        """What is known of a lock id on this node."""
+    def view(self, lock_id: LockId, node: str | None = None, timeout: float | None = None) -> View:
+        """What is known of a lock id on this node, or on another one."""
 
     def log(self, text: str, *args: Any) -> None:
         """Log an error, outside of the turn."""

@@ -6,18 +6,20 @@ Whoever refuses a call raises the error in its own place, for that says where it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from locks.errors import (
     AgentEnded,
     CannotServe,
     InvalidOption,
+    LocksError,
     LockTimeout,
     MisuseError,
     NotClient,
     NotHeld,
 )
 from locks.lock_ids import shown
-from locks.model import FEW_IDS, AgentId, LockId, LockInfo, show, show_all
+from locks.model import FEW_IDS, AgentId, Contender, LockId, LockInfo, show, show_all
 from locks.node.clients import name_of
 from locks.node.one_client import OwnAgent
 from locks.runtime import Client, Down
@@ -35,6 +37,9 @@ __all__ = [
     "timed_out",
     "token_timed_out",
 ]
+
+
+ASKED_WITHIN = 1.0  # seconds that another node is asked who holds a lock
 
 
 def not_client(agent: OwnAgent, caller: Client) -> NotClient:
@@ -99,8 +104,8 @@ def timed_out(
     ids = [info.lock_id for info in wanted]
     holders = [
         contender
-        for lock_id in ids
-        for contender in agent.node.view(lock_id).holders
+        for info in wanted
+        for contender in _holders(agent, info, 0 if timeout == 0 else ASKED_WITHIN)
         if contender.agent != agent.id
     ]
     names = list(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
@@ -118,6 +123,18 @@ def timed_out(
         timeout=timeout,
         lost=lost,
     )
+
+
+def _holders(agent: OwnAgent, info: LockInfo, timeout: float) -> tuple[Contender, ...]:
+    """Who holds what an agent has waited for: as its own node knows, or the first other one that says it in time."""
+    node = agent.node
+    if node.name in info.nodes:
+        return node.view(info.lock_id).holders
+    for name in info.nodes if timeout else ():
+        if name in node.alive:
+            with suppress(LocksError):
+                return node.view(info.lock_id, name, timeout).holders
+    return ()
 
 
 def token_timed_out(lock_id: LockId, timeout: float | None) -> LockTimeout:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from locks.errors import MisuseError
 from locks.model import Require
@@ -19,7 +20,16 @@ from locks.runtime.native import native_lock
 
 __all__ = ["default_node", "stand_in", "start", "stop"]
 
+logger = logging.getLogger("locks")
+
+FORKED = (
+    "process %s has a lock table of its own, as has the process %s that it was forked from: no lock of the one is seen by "
+    "the other. For locks that processes share, call locks.start(servers=[...]); if this is what you want, locks.start(servers=locks.HERE)"
+)
+
 _default: Node | None = None
+_plan: _Plan | None = None  # that of the node that was started last
+_of_parent: _Plan | None = None  # in a forked child that has no node yet: that of the parent's node
 _starting = native_lock()
 CONNECTED_WITHIN = (
     5.0  # seconds that `start` waits for servers of which it is not known yet whether they run
@@ -44,7 +54,7 @@ def start(
 ) -> Node:
     """Start this program's node, unless it runs already.
 
-    The first use of `locks` starts it, too. What is not given is taken from the environment (`LOCKS_SERVERS` and so on),
+    The first use of `locks` starts it, too; in a forked child with what the parent's was started with. What is not given is taken from the environment (`LOCKS_SERVERS` and so on),
     or from a file `locks.toml` (see `locks.program.settings`); if nothing is said there either, it is a node that is alone.
     Its background work is done in a
     thread of its own; in a program that is monkey-patched by gevent, and starts it in its main
@@ -93,6 +103,9 @@ def start(
     cookie = None  # a traceback may show variables
     if isinstance(servers, Iterable) and not isinstance(servers, (str, bytes)):
         servers = tuple(servers)
+    everything = (name, secret, listen, servers, require, peers, tls, epmd, net_ticktime, mesh)
+    if _of_parent is not None and all(each is None for each in everything):
+        return _start_as_the_parent()
     with _starting:
         if _default is not None and _default.running:
             if (
@@ -124,6 +137,7 @@ def start(
             what: value for what, value in arguments(read_settings()).items() if said[what] is None
         }
         name, servers = said.pop("name"), said.pop("servers")
+        anonymous = name is None
         given: Any = () if servers is None or isinstance(servers, Here) else servers
         if name is None:
             client = mesh is False or (mesh is None and given)
@@ -133,12 +147,72 @@ def start(
         options = Options.check(
             name, **said, mesh=mesh, allow_short_cookie=allow_short_cookie, servers=given
         )
-        node = _default = Node(name, trace, options)
-        if isinstance(servers, Here):
-            node.scope = Scope((name,), "all")
-    # Not with the lock: another greenlet of this thread may want it.
-    if node.cluster is not None and node.scope is not None and name not in node.scope.nodes:
+        node = _begin(_Plan(name, anonymous, options, isinstance(servers, Here), trace))
+    _await_servers(node)
+    return node
+
+
+class _Plan(NamedTuple):
+    """With what a node is started.
+
+    Attributes:
+        name: Its name.
+        anonymous: Whether nobody gave the name.
+        options: How it takes part in a cluster.
+        here: Whether its locks are its own on purpose.
+        trace: As for `start`.
+    """
+
+    name: str
+    anonymous: bool
+    options: Options | None
+    here: bool
+    trace: Trace | None
+
+    def in_a_child(self) -> _Plan:
+        """The same in a forked child.
+
+        Raises:
+            MisuseError: The child can't have the name, and it is no matter of indifference.
+        """
+        if self.options is None:
+            return self
+        if self.anonymous and self.options.hidden:
+            return self._replace(name=client_name())
+        raise MisuseError(
+            f"node {self.name} lives in the process that this one was forked from; call locks.start(...) here, "
+            "with a name of its own, or without a name as a client of servers=[...]",
+            node=self.name,
+        )
+
+
+def _begin(plan: _Plan) -> Node:
+    """Make the node."""
+    global _default, _plan, _of_parent
+    node = _default = Node(plan.name, plan.trace, plan.options)
+    if plan.here:
+        node.scope = Scope((plan.name,), "all")
+    _plan, _of_parent = plan, None
+    return node
+
+
+def _await_servers(node: Node) -> None:
+    """Wait for the servers of a client. Not with the lock: another greenlet of this thread may want it."""
+    if node.cluster is not None and node.scope is not None and node.name not in node.scope.nodes:
         node.cluster.arrivals.await_servers(node.scope, CONNECTED_WITHIN)
+
+
+def _start_as_the_parent() -> Node:
+    """In a forked child: start a node of its own, with what the parent's was started with."""
+    with _starting:
+        if _default is not None:  # another thread was faster
+            return _default
+        assert _of_parent is not None
+        plan = _of_parent.in_a_child()
+        node = _begin(plan)
+        if node.cluster is None and not plan.here:
+            node.executor.run_soon(logger.warning, FORKED, os.getpid(), os.getppid())
+    _await_servers(node)
     return node
 
 
@@ -164,7 +238,7 @@ def default_node() -> Node:
     node = _default
     if node is not None and node.running:
         return node
-    return start()
+    return start() if _of_parent is None else _start_as_the_parent()
 
 
 @contextmanager
@@ -180,10 +254,11 @@ def stand_in(node: Node) -> Iterator[None]:
 
 def _forget_node() -> None:
     """In a forked child there is no node."""
-    global _default, _starting
+    global _default, _starting, _of_parent
     node, _default = _default, None
     _starting = native_lock()
     if node is not None:
+        _of_parent = _plan
         node.abandon()
 
 

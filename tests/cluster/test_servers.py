@@ -145,6 +145,75 @@ def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
         holder.communicate(timeout=LIMIT)
 
 
+FORKED = """
+import os, sys, locks
+with locks.transaction(timeout=60) as tx:
+    first = tx.write_lock(("accounts", "ann"))
+    read, write = os.pipe()
+    if os.fork() == 0:
+        try:
+            with locks.transaction() as own:
+                own.write_lock(("accounts", "ann"), timeout=0.2)
+            text = "both have it"
+        except locks.LockTimeout as error:
+            (holder,) = error.holders
+            text = f"held by {holder.client.rpartition(' ')[2]}"
+        except BaseException as error:
+            text = repr(error)
+        os.write(write, text.encode())
+        os._exit(0)
+    os.wait()
+    print(os.read(read, 1000).decode() == f"held by {os.getpid()})")
+"""
+
+
+def test_a_forked_child_is_a_client_of_its_own(processes: Servers) -> None:
+    """It starts with what its parent was started with, under another name, and sees the parent's locks."""
+    assert processes.run(FORKED) == "True\n"
+
+
+NAMED = """
+import os, locks
+locks.start("x@127.0.0.1")
+pid = os.fork()
+if pid == 0:
+    try:
+        locks.Lock(("a",)).acquire()
+    except locks.MisuseError as error:
+        print(error, flush=True)
+    locks.start("y@127.0.0.1")
+    print(locks.Lock(("a",)).acquire(), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+def test_a_forked_child_does_not_take_the_name_of_its_parent(processes: Servers) -> None:
+    """A name that the program gave itself is the parent's: the child is told to start a node of its own."""
+    told, acquired = processes.run(NAMED).splitlines()
+    assert told.startswith(
+        "node x@127.0.0.1 lives in the process that this one was forked from; call locks.start("
+    )
+    assert acquired == "True"
+
+
+def test_a_forked_child_without_servers_warns() -> None:
+    """Its lock table is another one than its parent's; who expected one lock is told so."""
+    code = """
+import os, locks, logging
+logging.basicConfig()
+locks.Lock(("a",)).acquire()
+pid = os.fork()
+if pid == 0:
+    locks.Lock(("a",)).acquire()
+    locks.stop()
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.count("no lock of the one is seen by the other") == 1
+
+
 def test_a_lock_needs_a_majority(processes: Servers) -> None:
     """With one of three servers stopped it is granted; with two stopped it is not."""
     one, two, _ = processes.processes

@@ -19,7 +19,7 @@ from tests.helpers import eventually
 native_fork = monkey.get_original("os", "fork")
 start_thread = monkey.get_original("_thread", "start_new_thread")
 native_sleep = monkey.get_original("time", "sleep")
-locks.start()
+locks.start(servers=locks.HERE)
 table = LockTable()
 found = []
 
