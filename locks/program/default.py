@@ -28,6 +28,7 @@ FORKED = (
 )
 
 _default: Node | None = None
+_newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
 _of_parent: _Plan | None = None  # in a forked child that has no node yet: that of the parent's node
 _starting = native_lock()
@@ -188,8 +189,9 @@ class _Plan(NamedTuple):
 
 def _begin(plan: _Plan) -> Node:
     """Make the node."""
-    global _default, _plan, _of_parent
-    node = _default = Node(plan.name, plan.trace, plan.options)
+    global _default, _newborn, _plan, _of_parent
+    node = _newborn = Node(plan.name, plan.trace, plan.options)
+    _default = node
     if plan.here:
         node.scope = Scope((plan.name,), "all")
     _plan, _of_parent = plan, None
@@ -198,8 +200,11 @@ def _begin(plan: _Plan) -> Node:
 
 def _await_servers(node: Node) -> None:
     """Wait for the servers of a client. Not with the lock: another greenlet of this thread may want it."""
+    global _newborn
     if node.cluster is not None and node.scope is not None and node.name not in node.scope.nodes:
         node.cluster.arrivals.await_servers(node.scope, CONNECTED_WITHIN)
+    if _newborn is node:
+        _newborn = None
 
 
 def _start_as_the_parent() -> Node:
@@ -237,6 +242,8 @@ def default_node() -> Node:
     """This program's node; it is started if it does not run."""
     node = _default
     if node is not None and node.running:
+        if node is _newborn:  # another thread has just started it
+            _await_servers(node)
         return node
     return start() if _of_parent is None else _start_as_the_parent()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,9 +16,7 @@ from locks.node.agreement import Agreement, pack_servers, unpack_servers
 from locks.node.ports import Scope
 from locks.wire import BadMessage
 from tests.cluster.harness import World
-
-NAMES = ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1")
-LIMIT = 60
+from tests.cluster.servers import LIMIT, NAMES, Servers, free_port
 
 HOLDER = """
 import sys, locks
@@ -39,49 +36,6 @@ try:
 except locks.LocksError as error:
     print(type(error).__name__, error)
 """
-
-
-class Servers:
-    """Three lock servers, and programs that know them from their environment.
-
-    Attributes:
-        addresses: As `name@host:port`.
-    """
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        taken = [socket.create_server(("127.0.0.1", 0)) for _ in NAMES]
-        ports = [sock.getsockname()[1] for sock in taken]
-        for sock in taken:
-            sock.close()
-        self.addresses = [f"{name}:{port}" for name, port in zip(NAMES, ports, strict=True)]
-        given = [f"--server={address}" for address in self.addresses]
-        self.processes = [
-            world.server(name, port=port, arguments=given)
-            for name, port in zip(NAMES, ports, strict=True)
-        ]
-        for server in self.processes:
-            assert server.address
-
-    def program(self, code: str, servers: list[str] | None = None) -> subprocess.Popen[str]:
-        """Start a program of a few lines."""
-        known = {
-            "LOCKS_SERVERS": ",".join(self.addresses if servers is None else servers),
-            "LOCKS_COOKIE_FILE": str(self.world.cookie_file),
-        }
-        return subprocess.Popen(
-            [sys.executable, "-c", code],
-            env=os.environ | known,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def run(self, code: str, servers: list[str] | None = None) -> str:
-        """Run a program to its end; return what it prints."""
-        out, error = self.program(code, servers).communicate(timeout=LIMIT)
-        return out + error
 
 
 @pytest.fixture(scope="module")
@@ -252,10 +206,7 @@ def test_a_wrong_cookie_is_said(processes: Servers, tmp_path: Path) -> None:
 
 def test_a_wrong_port_is_said(processes: Servers) -> None:
     """A server that listens elsewhere is one that does not run, as far as the client can see."""
-    sock = socket.create_server(("127.0.0.1", 0))
-    port = sock.getsockname()[1]
-    sock.close()
-    said = processes.run(once(timeout=5), [f"{NAMES[0]}:{port}"])
+    said = processes.run(once(timeout=5), [f"{NAMES[0]}:{free_port()}"])
     assert said.startswith("CannotServe")
     assert NAMES[0] in said
 

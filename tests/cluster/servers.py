@@ -1,0 +1,66 @@
+"""Lock servers that programs share, and such programs: they know them from their environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+from tests.cluster.harness import World
+
+__all__ = ["LIMIT", "NAMES", "Servers", "free_port"]
+
+NAMES = ("a@127.0.0.1", "b@127.0.0.1", "c@127.0.0.1")
+LIMIT = 60  # seconds that a program has
+
+
+def free_port() -> int:
+    """A port at which nobody listens just now."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port
+
+
+class Servers:
+    """Three lock servers, and programs that know them from their environment.
+
+    Attributes:
+        addresses: As `name@host:port`.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        ports = [free_port() for _ in NAMES]
+        self.addresses = [f"{name}:{port}" for name, port in zip(NAMES, ports, strict=True)]
+        given = [f"--server={address}" for address in self.addresses]
+        self.processes = [
+            world.server(name, port=port, arguments=given)
+            for name, port in zip(NAMES, ports, strict=True)
+        ]
+        for server in self.processes:
+            assert server.address
+
+    def environment(self, servers: list[str] | None = None) -> dict[str, str]:
+        """The environment of a program that knows the servers."""
+        known = {
+            "LOCKS_SERVERS": ",".join(self.addresses if servers is None else servers),
+            "LOCKS_COOKIE_FILE": str(self.world.cookie_file),
+        }
+        return {**os.environ, **known}
+
+    def program(self, code: str, servers: list[str] | None = None) -> subprocess.Popen[str]:
+        """Start a program of a few lines."""
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=self.environment(servers),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, code: str, servers: list[str] | None = None) -> str:
+        """Run a program to its end; return what it prints."""
+        out, error = self.program(code, servers).communicate(timeout=LIMIT)
+        return out + error
