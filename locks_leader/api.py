@@ -19,7 +19,7 @@ from locks_leader.behaviour import Behaviour
 from locks_leader.core.messages import Role
 from locks_leader.errors import LeaderDied, LeaderTimeout
 from locks_leader.policy import Policy, policy_of
-from locks_leader.shell.acquaintance import check_electorate
+from locks_leader.shell.acquaintance import check_electorate, servers_of
 from locks_leader.shell.instance import Begin, Instance
 from locks_leader.state import Caller
 from locks_leader.wire import messages as wire
@@ -69,7 +69,7 @@ def start(
     resource: Any = None,
     role: Literal["candidate", "worker"] = "candidate",
     name: str | None = None,
-    policy: Literal["island", "majority"] | Policy = "island",
+    policy: Literal["island", "majority"] | Policy | None = None,
     nodes: Iterable[str] | None = None,
     node: Node | None = None,
 ) -> Ref:
@@ -83,9 +83,10 @@ def start(
         role: `"candidate"` stands for election, `"worker"` only follows.
         name: A name under which other nodes reach it (`node.remote(name, node)`).
         policy: Who may lead when the network is parted: `"island"` (each part has a leader),
-            `"majority"` of `nodes`, or `quorum(n)`. The same for all instances.
-        nodes: The nodes that count for the policy, and on which the lock is asked for; all that are
-            known by default. On a client node (`mesh=False`) they are needed: the lock servers.
+            `"majority"` of `nodes`, or `quorum(n)`. The same for all instances. By default a majority of `nodes`,
+            or else of the `servers` that `locks.start` was given, or else `"island"`.
+        nodes: The nodes that count for the policy, and on which the lock is asked for; by default those servers, or
+            all that are known.
         node: The node on which it runs; this program's node by default.
 
     Returns:
@@ -104,10 +105,12 @@ def start(
         )
     if role not in ("candidate", "worker"):
         raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
-    checked = policy_of(policy, nodes)
+    nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
+    policy_of(policy, nodes)
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
+    checked = policy_of(policy, nodes, servers_of(node))
     check_electorate(node, checked)
     made: list[Ref] = []
     given_up: list[bool] = []

@@ -93,7 +93,7 @@ class Election:
         *,
         on_elected: Callable[[Leadership], object] | None = None,
         on_lost: Callable[[Leadership], object] | None = None,
-        policy: Literal["island", "majority"] | Policy = "island",
+        policy: Literal["island", "majority"] | Policy | None = None,
         nodes: Iterable[str] | None = None,
         node: Node | None = None,
     ) -> None:

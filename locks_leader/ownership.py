@@ -64,6 +64,7 @@ from locks.runtime import current_client, tell
 from locks_leader.api import check_resource, start
 from locks_leader.behaviour import Behaviour, OnlyNew
 from locks_leader.policy import Policy, policy_of
+from locks_leader.shell.acquaintance import servers_of
 from locks_leader.shell.agreements import Agreed, Agreements
 from locks_leader.state import ElectionState
 from locks_leader.wire import messages as wire
@@ -103,7 +104,7 @@ class Ownership(Worker):
         policy: What happens when the network is parted. `"island"`: each part shares out all groups
             among its own workers. `"majority"` of `nodes`: only the part with more than half of these
             does; workers elsewhere begin nothing. As for `locks_leader.start`, and the same for all.
-        nodes: The nodes that count for the policy. Workers may be on others, too.
+        nodes: The nodes that count for the policy; likewise. Workers may be on others, too.
         node: The node on which it works; this program's by default.
 
     The callbacks run in the node's hub and must be quick: a change of leaders waits for them. An
@@ -121,7 +122,7 @@ class Ownership(Worker):
         group_for: Callable[[Any], int] | None = None,
         on_gained: Callable[[int, int], object] | None = None,
         on_lost: Callable[[int], object] | None = None,
-        policy: Literal["island", "majority"] | Policy = "island",
+        policy: Literal["island", "majority"] | Policy | None = None,
         nodes: Iterable[str] | None = None,
         node: Node | None = None,
     ) -> None:
@@ -145,7 +146,7 @@ class Ownership(Worker):
             Participant,
             part,
             self.groups,
-            Agreements(node, self._lock_id, policy_of(self._policy, self._nodes)),
+            Agreements(node, self._lock_id, policy_of(self._policy, self._nodes, servers_of(node))),
             resource=self._lock_id,
             policy=self._policy,
             nodes=self._nodes,

@@ -68,17 +68,24 @@ def quorum(nodes: int) -> Policy:
     return Policy(nodes)
 
 
-def policy_of(policy: str | Policy, nodes: Iterable[str] | None) -> Policy:
+def policy_of(
+    policy: str | Policy | None, nodes: Iterable[str] | None, servers: Iterable[str] = ()
+) -> Policy:
     """The policy that a user asks for.
 
     Args:
-        policy: `"island"`, `"majority"`, or what `quorum` returns.
+        policy: `"island"`, `"majority"`, or what `quorum` returns; by default a majority of the nodes that
+            are given, or else of the servers, or else `"island"`.
         nodes: The nodes that count; needed for a majority. Where they are given, it takes more than
             half of them to lead, for instances on other nodes may see both of two leaders.
+        servers: The servers on which the program takes its locks, if it has any.
 
     Raises:
         InvalidOption: There is no such policy, or the nodes do not fit it.
     """
+    if policy is None:
+        nodes = tuple(servers) or None if nodes is None else nodes
+        policy = "island" if nodes is None else "majority"
     electorate = None if nodes is None else frozenset(nodes)
     wrong = isinstance(nodes, str) or electorate == frozenset()
     if wrong or not all(isinstance(n, str) and n.count("@") == 1 for n in electorate or ()):

@@ -17,12 +17,17 @@ from locks.runtime import Listener
 from locks_leader.core.contenders import Contenders
 from locks_leader.policy import Policy
 
-__all__ = ["Acquaintance", "check_electorate", "is_client"]
+__all__ = ["Acquaintance", "check_electorate", "is_client", "servers_of"]
 
 
 def is_client(node: Node) -> bool:
     """Whether a node is of a client program: connected with servers only."""
     return node.cluster is not None and node.cluster.distribution.options.hidden
+
+
+def servers_of(node: Node) -> tuple[str, ...]:
+    """The servers on which a node takes its locks, if it was started with any."""
+    return () if node.cluster is None else node.cluster.distribution.options.servers
 
 
 def check_electorate(node: Node, policy: Policy) -> None:
@@ -34,7 +39,7 @@ def check_electorate(node: Node, policy: Policy) -> None:
     if is_client(node) and (policy.electorate is None or node.name in policy.electorate):
         raise InvalidOption(
             f"{node.name} is a client node (mesh=False), which other nodes don't see: hold the election on lock "
-            'servers, with policy="majority", nodes=[the servers]; or start the node with mesh',
+            "servers, with locks.start(servers=[...]) or nodes=[the servers]; or start the node with mesh",
             node=node.name,
         )
 

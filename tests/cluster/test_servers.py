@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -97,6 +98,36 @@ def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
     finally:
         holder.kill()
         holder.communicate(timeout=LIMIT)
+
+
+CRON = """
+import os, locks_leader
+def job(leadership):
+    print(os.getpid(), leadership.term, flush=True)
+    leadership.lost.wait()
+locks_leader.Election("nightly").run(job)
+"""
+
+
+def test_an_election_is_held_on_the_servers(processes: Servers) -> None:
+    """Without a word on where: one of two programs leads, and the other one when that was killed."""
+    programs = [processes.program(CRON) for _ in range(2)]
+    try:
+        outputs = {program.pid: program.stdout for program in programs}
+        ready, _, _ = select.select(list(outputs.values()), [], [], LIMIT)
+        (output,) = ready
+        leader, term = map(int, output.readline().split())
+        (killed,) = (program for program in programs if program.pid == leader)
+        (left,) = (program for program in programs if program.pid != leader)
+        killed.kill()
+        assert left.stdout is not None
+        follower, later = map(int, left.stdout.readline().split())
+        assert follower == left.pid
+        assert later > term
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate(timeout=LIMIT)
 
 
 FORKED = """
