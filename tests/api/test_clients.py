@@ -758,6 +758,7 @@ FORK = """
     {prelude}
     import os, sys, threading, time, locks
 
+    locks.start(servers=locks.HERE)
     agent, _ = locks.begin_transaction([(("a",), "write")])
     held = locks.Lock(("b",))
     held.acquire()

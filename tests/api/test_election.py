@@ -210,6 +210,7 @@ FORK = """
     {prelude}
     import os, locks, locks_leader
 
+    locks.start(servers=locks.HERE)
     leads = locks.runtime.Event()
     elected = locks_leader.Election("report", on_elected=lambda leadership: leads.open())
     elected.start()

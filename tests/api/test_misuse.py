@@ -12,6 +12,7 @@ import pytest
 
 import locks
 from locks.runtime import current_client
+from locks.runtime.monitor import CannotMonitor
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
 
@@ -476,7 +477,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
     (
         "monitor of what does not live",
         lambda agent, other: locks.monitor("me", print),
-        TypeError,
+        CannotMonitor,
         ["'me'"],
     ),
 ]

@@ -507,12 +507,14 @@ def test_a_fork_takes_no_part(run_script: Callable[..., str]) -> None:
     """In a forked child nobody is a worker, and it can join for itself."""
     script = """
         import os, time
+        import locks
         from locks.ownership import Ownership
 
         def wait_for_groups():
             while len(mine.owned()) < 2:
                 time.sleep(0.001)
 
+        locks.start(servers=locks.HERE)
         mine = Ownership("ingest", 2)
         mine.join()
         wait_for_groups()

@@ -288,13 +288,13 @@ def test_an_actor_that_watches(nodes: Nodes) -> None:
         )
         assert nodes_told
         locks.watch(("y",), [B], watcher=actor)
-        eventually(lambda: b.server.machine.watchers(("y",)))
+        eventually(lambda: b.server.watchers(("y",)))
         actor.stop()
-        eventually(lambda: b.server.machine.watchers(X) == b.server.machine.watchers(("y",)) == [])
+        eventually(lambda: b.server.watchers(X) == b.server.watchers(("y",)) == [])
         locks.watch(X, [B], watcher=print)
-    eventually(lambda: b.server.machine.watchers(X))
+    eventually(lambda: b.server.watchers(X))
     a.disconnect(B)
-    eventually(lambda: b.server.machine.watchers(X) == [])
+    eventually(lambda: b.server.watchers(X) == [])
     eventually(lambda: b.server.machine.all_watchers() == [])
 
 
