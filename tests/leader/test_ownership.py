@@ -390,7 +390,7 @@ def test_another_number_of_groups(nodes: Nodes) -> None:
         ({"groups": 40_000}, "groups=40000 is more than 32,768"),
         ({"policy": "lions"}, "no policy 'lions'"),
         ({"policy": "majority"}, "majority of which nodes"),
-        ({"nodes": ["a@h"]}, '"island" leads wherever'),
+        ({"policy": "island", "nodes": ["a@h"]}, '"island" leads wherever'),
         ({"policy": "majority", "nodes": "a@h"}, "as a list"),
         ({"on_gained": 17}, "on_gained=17"),
         ({"group_for": 17}, "group_for=17"),
