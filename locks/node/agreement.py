@@ -1,7 +1,7 @@
 """All who share servers agree on them: which they are, and how many of them a lock needs.
 
 Programs that ask different majorities of different servers would both get a lock. So each node that was
-started with `servers` tells each node that it is connected with which ones, and how many of them it asks for a
+started with `servers` tells each of these which ones they are, and how many of them it asks for a
 lock, by a call `{'$locks', servers, Names, Require}` of its lock server. It asks that lock server for nothing before
 the answer. That is `ok`, or `{'$locks', servers, Names, Require}` with those of the other node. In that case it asks
 again, as long as they are connected.
@@ -124,14 +124,15 @@ class Agreements:
         self._agreed: set[str] = set()
 
     def connected(self, link: Link) -> None:
-        """A node is connected: say which servers this one uses, before it is asked for anything."""
-        if self._own is not None and link.closed is None and not link.peer.hidden:
-            told = partial(self._answered, link, self._own)
-            self._processes.call(link.peer.name, LOCK_SERVER, pack_servers(self._own), told)
+        """A node is connected: if it is one of the servers, say which ones, before it is asked for anything."""
+        own, name = self._own, link.peer.name
+        if own is not None and name in own.nodes and link.closed is None:
+            told = partial(self._answered, link, own)
+            self._processes.call(name, LOCK_SERVER, pack_servers(own), told)
 
     def may_ask(self, name: str) -> bool:
         """Whether a node's lock server may be asked."""
-        return self._own is None or name in self._agreed
+        return self._own is None or name not in self._own.nodes or name in self._agreed
 
     def _answered(self, link: Link, own: Scope, answered: bool, answer: Any) -> None:
         name = link.peer.name
