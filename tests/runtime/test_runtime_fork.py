@@ -19,6 +19,8 @@ from tests.helpers import eventually
 native_fork = monkey.get_original("os", "fork")
 start_thread = monkey.get_original("_thread", "start_new_thread")
 native_sleep = monkey.get_original("time", "sleep")
+# greenlet has a lock for threads that end. If one ends while another thread forks, the child may wait for it for ever.
+no_thread_ends = monkey.get_original("_thread", "allocate_lock")()
 locks.start(servers=locks.HERE)
 table = LockTable()
 found = []
@@ -55,7 +57,8 @@ def child(say):
 
 def fork(fork):
     reader, writer = os.pipe()
-    pid = fork()
+    with no_thread_ends:
+        pid = fork()
     if not pid:
         said = []
         try:
@@ -97,8 +100,11 @@ def work(number):
 def short_lives():
     while not stop:
         thread = threading.Thread(target=lambda: locks.begin_transaction([(("s",), "write")]))
-        thread.start()
-        thread.join()
+        with no_thread_ends:
+            thread.start()
+            thread.join()
+            while os.path.exists(f"/proc/self/task/{{thread.native_id}}"):
+                native_sleep(0.0001)
 
 def forker():
     draw = random.Random(2)
