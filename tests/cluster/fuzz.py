@@ -10,6 +10,7 @@ the link is taken in as from a socket. `Rig.state` is all that must be as before
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Hashable
 from fractions import Fraction
@@ -439,6 +440,7 @@ class NoLink:
         self.quiet = True
         self.waiting = 0
         self.relay = None
+        self.tick_due = math.inf  # it is never time
 
     def send(self, body: bytes) -> None:
         """Nobody gets it."""
