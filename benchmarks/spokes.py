@@ -434,9 +434,9 @@ def _at_one_server(report: Report, sizes: Sizes, number: int) -> None:
         memory, idle = resident(pid), busy(pid, sizes.seconds)
         spokes.add("few", number)
         time.sleep(1)
-        each = (resident(pid) - memory) * 1024 / number
+        each = max(0.0, resident(pid) - memory) * 1024 / number
         report.add(f"{number} clients of a server: memory for each", each, "KiB")
-        each = (busy(pid, sizes.seconds) - idle) * 1e6 / number
+        each = max(0.0, busy(pid, sizes.seconds) - idle) * 1e6 / number
         report.add(f"{number} clients of a server: idle, in a second, each", each, "µs")
         for program in spokes.programs:
             program.ask("toil", world="few", server=server.name, pause=1.0)
@@ -447,7 +447,7 @@ def _at_one_server(report: Report, sizes: Sizes, number: int) -> None:
         share = busy(pid, sizes.seconds)
         took = [t for program in spokes.programs for t in program.ask("rest")["took"]]
         rate = len(took) / (time.monotonic() - begun)
-        each = (share - idle) * 1e6 / (rate or 1)
+        each = max(0.0, share - idle) * 1e6 / (rate or 1)
         report.add(
             f"{number} clients of a server: each transaction",
             each,
@@ -457,7 +457,7 @@ def _at_one_server(report: Report, sizes: Sizes, number: int) -> None:
         )
         report.add(
             f"{number} clients of a server: memory for each, at work",
-            (resident(pid) - memory) * 1024 / number,
+            max(0.0, resident(pid) - memory) * 1024 / number,
             "KiB",
         )
 
