@@ -434,6 +434,7 @@ def main() -> None:
     given = parser.parse_args()
     NAME = f"{given.what}@127.0.0.1"
     times = 0
+    connected = threading.Event()
 
     def go_on() -> None:
         nonlocal times
@@ -442,11 +443,13 @@ def main() -> None:
                 bad = Bad(given.node, given.port, given.what not in UNREAD, given.cookie)
                 times += 1
                 print(json.dumps({"connected": times}), flush=True)
+                connected.set()
                 BEHAVIOURS[given.what](bad)
             except (OSError, ConnectionError):
                 time.sleep(0.05)
 
     threading.Thread(target=go_on, daemon=True).start()
+    connected.wait(60)  # the node may be busy with what was done before
     time.sleep(given.seconds)
 
 
