@@ -24,8 +24,8 @@ from locks.lock_ids import shown
 from locks.otp import etf
 from locks.otp.control import StrangeMessage
 from locks.otp.etf_decode import constant
+from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.otp.terms import Atom, ImproperList, Pid
-from locks.wire.fields import BadMessage, Form, Forms, brief, tag_of
 
 __all__ = ["Group", "pack", "pieces", "to_group", "unpack"]
 

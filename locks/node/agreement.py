@@ -15,19 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import gevent
 
-from locks.errors import InvalidOption
 from locks.model import Require
+from locks.node.greeting import to_node_name
 from locks.node.ports import NodePort, Scope
-from locks.otp.control import brief
+from locks.otp.fields import BadMessage, Form, Forms, brief
 from locks.otp.link import Link
-from locks.otp.options import MOST_SERVERS, check_node_name
+from locks.otp.options import MOST_SERVERS
 from locks.otp.terms import Atom
+from locks.ranges import Name, Size
 from locks.runtime.waiter import run_in_hub
-from locks.wire import LOCK_SERVER, OURS, BadMessage, is_ours
+from locks.wire import LOCK_SERVER, OURS, is_ours
 
 if TYPE_CHECKING:
     from locks.otp.processes import Processes
@@ -70,9 +71,20 @@ class Agreement:
         self._said.pop(name, None)
 
 
+class _Said(NamedTuple):
+    """A `Scope`, as it is sent."""
+
+    nodes: Annotated[tuple[Name, ...], Size(MOST_SERVERS)]
+    require: Require
+
+
+_FORM = Forms({Name: Form(str, to_node_name)}).message(_Said, OURS, SERVERS)
+
+
 def pack_servers(servers: Scope) -> tuple[Any, ...]:
     """What a node says of its servers, as a term."""
-    return (OURS, SERVERS, sorted(servers.nodes), Atom(servers.require))
+    term: tuple[Any, ...] = _FORM.pack(servers._replace(nodes=tuple(sorted(servers.nodes))))
+    return term
 
 
 def unpack_servers(term: tuple[Any, ...]) -> Scope:
@@ -81,19 +93,10 @@ def unpack_servers(term: tuple[Any, ...]) -> Scope:
     Raises:
         BadMessage: It is not of this form.
     """
-    names, require = term[2:] if len(term) == 4 else (None, None)
-    if type(names) is not list or not 0 < len(names) <= MOST_SERVERS:
-        raise BadMessage(f"{brief(names)} is not a list of 1 to {MOST_SERVERS} servers")
-    found = next((each for each in get_args(Require) if require == Atom(each)), None)
-    if type(require) is not Atom or found is None:
-        raise BadMessage(f"{brief(require)} is not how many servers are needed")
-    try:
-        checked = [check_node_name(name) for name in names if type(name) is str]
-    except InvalidOption as error:
-        raise BadMessage(f"{brief(names)} are not names of nodes") from error
-    if len(checked) < len(names) or checked != sorted(set(checked)):
-        raise BadMessage(f"{brief(names)} are not names of nodes, in their order")
-    return Scope(tuple(checked), found)
+    said = Scope(*_FORM.unpack(term))
+    if not said.nodes or list(said.nodes) != sorted(set(said.nodes)):
+        raise BadMessage(f"{brief(list(said.nodes))} are not one or more nodes, in their order")
+    return said
 
 
 class Agreements:
@@ -147,10 +150,8 @@ class Agreements:
             self._agreed.add(name)
             self._on_agreed(name)
             return
-        run_in_hub(self._executor.hub, self._ask_later, link)
-
-    def _ask_later(self, link: Link) -> None:
-        gevent.spawn_later(AGAIN, self._node.turn.run, self.connected, link)
+        hub, turn = self._executor.hub, self._node.turn
+        run_in_hub(hub, gevent.spawn_later, AGAIN, turn.run, self.connected, link)
 
     def take(self, name: str, term: tuple[Any, ...]) -> Any:
         """Another node says which servers it uses.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterable
 
+from locks.core.agent.requests import servable
 from locks.node.ports import NodePort, Scope
 from locks.runtime import Waiter
 
@@ -57,14 +58,13 @@ class Arrivals:
     def await_servers(self, servers: Scope, timeout: float) -> None:
         """Wait until enough servers can be asked, or it is known why the others can't; outside of the turn."""
         nodes = servers.nodes
-        needed = len(nodes) if servers.require == "all" else len(nodes) // 2 + 1
         deadline = time.monotonic() + timeout
         while True:
             there = self._node.alive.intersection(nodes)
             away = [name for name in nodes if name not in there]
             unknown = self._node.turn.ask(self._not_tried, away)
             left = deadline - time.monotonic()
-            if len(there) >= needed or not unknown or left <= 0:
+            if servable(servers.require, nodes, there) or not unknown or left <= 0:
                 return
             self.await_node(unknown[0], min(left, MOMENT), server=True)
 

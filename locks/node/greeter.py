@@ -121,10 +121,8 @@ class Greeter:
 
     def greet_again(self, link: Link) -> None:
         """Greet a lock server that is not there, in a while."""
-        run_in_hub(self._executor.hub, self._greet_later, link)
-
-    def _greet_later(self, link: Link) -> None:
-        gevent.spawn_later(AGAIN, self._node.turn.run, self.greet, link)
+        hub, turn = self._executor.hub, self._node.turn
+        run_in_hub(hub, gevent.spawn_later, AGAIN, turn.run, self.greet, link)
 
     def disconnected(self, name: str) -> None:
         """A connection is gone."""

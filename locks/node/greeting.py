@@ -25,7 +25,7 @@ from locks.otp.terms import Atom
 from locks.wire import OURS, BadMessage
 from locks.wire.versions import check_version
 
-__all__ = ["GREETING", "Greeting", "pack_greeting", "unpack_greeting"]
+__all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]
 
 PROTOCOL = 1
 GREETING = Atom("greeting")
@@ -89,17 +89,22 @@ def unpack_greeting(term: Any) -> Greeting:
     return Greeting(version, ticktime, [_news(entry) for entry in known])
 
 
+def to_node_name(term: Any) -> str:
+    """The name of a node that a term stands for; raises `BadMessage` if it is none."""
+    try:
+        if type(term) is not str:
+            raise InvalidOption("a node's name is text")
+        return check_node_name(term)
+    except InvalidOption as error:
+        raise BadMessage(f"{brief(term)} is not the name of a node") from error
+
+
 def _news(entry: Any) -> News:
     """One node that is named."""
     if type(entry) is not tuple or not 3 <= len(entry) <= 4:
         raise BadMessage(f"{brief(entry)} does not say where a node is: name, host, port, age")
     name, host, port, age = entry if len(entry) == 4 else (*entry, 0.0)
-    try:
-        if type(name) is not str:
-            raise InvalidOption("a node's name is text")
-        check_node_name(name)
-    except InvalidOption as error:
-        raise BadMessage(f"{brief(name)} is not the name of a node") from error
+    to_node_name(name)
     if type(host) is not str or not 0 < len(host) <= LONGEST_HOST or not _is_plain(host):
         raise BadMessage(f"{brief(host)} is not a host: text of at most {LONGEST_HOST} characters")
     if type(port) is not int or port not in PORTS:

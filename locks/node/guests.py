@@ -92,7 +92,9 @@ class Guests:
             if early:
                 check_budget(guest.early + 1, MOST_CALLS, "messages that wait for the clock")
                 guest.early += 1
-                run_in_hub(self._executor.hub, self._wait, name, guest, early, message)
+                hub, turn = self._executor.hub, self._server.turn
+                in_time = (self._in_time, name, guest, message)
+                run_in_hub(hub, gevent.spawn_later, early, turn.run, *in_time)
                 return False
         return True
 
@@ -116,13 +118,10 @@ class Guests:
             self._server.node.deliver(self._server, Remove(agent))
         del agents[:SOME]
         if agents:
-            run_in_hub(self._executor.hub, self._go_on, name)
+            hub, turn = self._executor.hub, self._server.turn  # others are served meanwhile
+            run_in_hub(hub, gevent.spawn_later, BREATH, turn.post, self._take_some_out, name)
         else:
             self._leaving.pop(name, None)
-
-    def _go_on(self, name: str) -> None:
-        # Others are served meanwhile.
-        gevent.spawn_later(BREATH, self._server.turn.post, self._take_some_out, name)
 
     def _new(self, name: str) -> _Guest:
         machine = self._server.machine
@@ -137,9 +136,6 @@ class Guests:
         return _Guest(
             Tally(MOST_AGENTS, "agents", agents), Tally(MOST_LOCKS, "locks and requests", locks)
         )
-
-    def _wait(self, name: str, guest: _Guest, early: float, message: RaiseVersion) -> None:
-        gevent.spawn_later(early, self._server.turn.run, self._in_time, name, guest, message)
 
     def _in_time(self, name: str, guest: _Guest, message: RaiseVersion) -> None:
         if self._known.get(name) is guest and self._is_connected(name):

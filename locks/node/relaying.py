@@ -20,8 +20,8 @@ from locks.model import AgentId
 from locks.node.agent import Agent
 from locks.node.original_peers import LocalNode
 from locks.otp.distribution import Distribution
+from locks.otp.fields import BadMessage
 from locks.runtime import Executor
-from locks.wire.fields import BadMessage
 
 __all__ = ["MOST_WAITING", "Relaying"]
 

@@ -21,6 +21,7 @@ from locks.model import Require, check_require, is_seconds, plain_text
 from locks.otp.secret import SHORTEST, Cookie
 
 __all__ = [
+    "NODE_NAME",
     "TLS",
     "Address",
     "Options",
@@ -33,6 +34,7 @@ __all__ = [
 Address = tuple[str, int]
 
 MOST_SERVERS = 99
+NODE_NAME = "node@localhost"  # of who needs no other one
 
 NET_TICKTIME = 15.0  # seconds; between our own nodes
 OTP_NET_TICKTIME = 60.0  # seconds; what Erlang nodes have unless told otherwise
@@ -111,10 +113,14 @@ class Options(NamedTuple):
         """Whether it is a client node, of which nobody is told: without mesh, and it listens nowhere."""
         return not self.mesh and self.listen is None
 
+    def name_for(self, given: str | None) -> str:
+        """The name of a node: what it was given, or else one of its own for a client node."""
+        return given or (client_name() if self.hidden else NODE_NAME)
+
     @classmethod
     def check(
         cls,
-        name: str,
+        name: str | None,
         *,
         cookie: Cookie | str | None,
         listen: str | int | Address | bool | None,
@@ -128,7 +134,7 @@ class Options(NamedTuple):
         servers: Iterable[str] = (),
         require: Require | None = None,
     ) -> Options | None:
-        """Check the options of `locks.start`; return `None` if the node is to stay alone.
+        """Check the options of `locks.start`, all as given there; return `None` if the node is to stay alone.
 
         Raises:
             InvalidOption: Something is wrong.
@@ -164,7 +170,7 @@ class Options(NamedTuple):
         if mesh is None:
             mesh = not given or name in given
         if listen is None:
-            listen = given.get(name) or (None if mesh else False)
+            listen = given.get(name or "") or (None if mesh else False)
         options = cls(
             cookie,
             _listen_address(listen),
@@ -177,10 +183,11 @@ class Options(NamedTuple):
             tuple(sorted(given)),
             _required(given, require),
         )
-        if name in given:
+        if name is not None and name in given:
             del options.peers[name]
-        if name in options.peers:
-            raise InvalidOption(f"{name} is the node itself, not a peer", peer=name)
+        own = options.name_for(name)
+        if own in options.peers:
+            raise InvalidOption(f"{own} is the node itself, not a peer", peer=own)
         if options.listen is not None:
             options.check_address(options.listen, "listens on")
         for address in options.peers.values():

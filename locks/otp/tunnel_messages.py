@@ -18,11 +18,11 @@ arrives.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args
 
 from locks.otp import etf
-from locks.otp.control import BadMessage, StrangeMessage, brief
+from locks.otp.control import StrangeMessage
+from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.otp.terms import Atom
 from locks.ranges import LONGEST_TEXT, Name, Number, Range, Size, Text
 
@@ -49,6 +49,9 @@ CHUNK = 16 * 1024  # bytes in one message
 ABSENT = "it is not connected there"  # why a relay does not lead to a node, as a rule
 
 
+Bytes = Annotated[bytes, Size(CHUNK)]
+
+
 class Open(NamedTuple):
     """The opener wants a stream to the target."""
 
@@ -69,7 +72,7 @@ class Data(NamedTuple):
 
     opener: Name
     number: Number
-    data: Annotated[bytes, Size(CHUNK)]
+    data: Bytes
 
 
 class Credit(NamedTuple):
@@ -94,60 +97,23 @@ Message = Open | Opened | Data | Credit | Close
 _NO_TEXT = b"\xff"
 
 
-def _check_text(size: Size) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if type(value) is not str or len(value) > size.most:
-            raise BadMessage(f"{brief(value)} is not text of at most {size.most} characters")
-        return value
-
-    return check
+def _unpack_bytes(term: Any) -> bytes:
+    if type(term) is not bytes or term[:1] != _NO_TEXT or not 1 < len(term) <= CHUNK + 1:
+        raise BadMessage(f"{brief(term)} is not 1 to {CHUNK} bytes of a tunnel")
+    return term[1:]
 
 
-def _check_number(bound: Range) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if type(value) is not int or not bound.least <= value <= bound.most:
-            raise BadMessage(f"{brief(value)} is not a whole number {bound}")
-        return value
-
-    return check
-
-
-def _check_bytes(size: Size) -> Callable[[Any], Any]:
-    def check(value: Any) -> Any:
-        if type(value) is not bytes or value[:1] != _NO_TEXT or not 1 < len(value) <= size.most + 1:
-            raise BadMessage(f"{brief(value)} is not 1 to {size.most} bytes of a tunnel")
-        return value[1:]
-
-    return check
-
-
-def _check(kind: Any) -> Callable[[Any], Any]:
-    """The check of a field, by its annotation."""
-    assert get_origin(kind) is Annotated, "a field needs a bound"
-    base, bound = get_args(kind)[:2]
-    if base is int:
-        return _check_number(bound)
-    return _check_text(bound) if base is str else _check_bytes(bound)
-
-
-_KINDS: dict[Any, tuple[Any, list[Callable[[Any], Any]]]] = {
-    Atom(kind.__name__.lower()): (
-        kind,
-        [_check(each) for each in get_type_hints(kind, include_extras=True).values()],
-    )
-    for kind in get_args(Message)
-}
-_TAGS = {kind: tag for tag, (kind, _) in _KINDS.items()}
+_FORMS = Forms({Bytes: Form(lambda data: _NO_TEXT + data, _unpack_bytes)})
+_TAGS = {kind: Atom(tag_of(kind)) for kind in get_args(Message)}
+_PACK = {kind: _FORMS.message(kind, tag).pack for kind, tag in _TAGS.items()}
+_UNPACK = {tag: _FORMS.message(kind, tag).unpack for kind, tag in _TAGS.items()}
 
 
 def encode(message: Message) -> bytes:
     """The bytes of the term of a message; what is too long of a reason is cut."""
-    fields: list[Any] = list(message)
-    if isinstance(message, Data):
-        fields[2] = _NO_TEXT + message.data
-    elif isinstance(message, Close):
-        fields[2] = message.reason[:LONGEST_TEXT]
-    return etf.encode((_TAGS[type(message)], *fields))
+    if isinstance(message, Close):
+        message = message._replace(reason=message.reason[:LONGEST_TEXT])
+    return etf.encode(_PACK[type(message)](message))
 
 
 def unpack(term: Any) -> Message:
@@ -157,10 +123,7 @@ def unpack(term: Any) -> Message:
         StrangeMessage: It is none of these messages.
         BadMessage: A field is not what it must be.
     """
-    if type(term) is not tuple or not term or type(term[0]) is not Atom or term[0] not in _KINDS:
+    if type(term) is not tuple or not term or type(term[0]) is not Atom or term[0] not in _UNPACK:
         raise StrangeMessage(f"{brief(term)} is not about a tunnel")
-    kind, checks = _KINDS[term[0]]
-    if len(term) != len(checks) + 1:
-        raise BadMessage(f"{brief(term)} should have {len(checks) + 1} parts")
-    made: Message = kind(*[check(value) for check, value in zip(checks, term[1:], strict=True)])
+    made: Message = _UNPACK[term[0]](term)
     return made

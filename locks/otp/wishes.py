@@ -65,10 +65,7 @@ class Wishes:
                 self._asked[name] = now
                 dropped = True
         if dropped:
-            run_in_hub(self._executor.hub, self._look_later)
-
-    def _look_later(self) -> None:
-        gevent.spawn_later(LINGER, self._turn.run, self._look)
+            run_in_hub(self._executor.hub, gevent.spawn_later, LINGER, self._turn.run, self._look)
 
     def _look(self) -> None:
         """Forget whom nobody has wished for, for a while."""

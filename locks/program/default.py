@@ -13,7 +13,15 @@ from locks.model import Require
 from locks.node.node import Node, Trace
 from locks.node.ports import Scope
 from locks.node.scope import Here
-from locks.otp.options import TLS, Address, Options, check_node_name, client_name
+from locks.otp.options import (
+    NODE_NAME,
+    TLS,
+    Address,
+    Options,
+    check_node_name,
+    client_name,
+    parse_servers,
+)
 from locks.otp.secret import Cookie
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
@@ -32,9 +40,7 @@ _newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
 _of_parent: _Plan | None = None  # in a forked child that has no node yet: that of the parent's node
 _starting = native_lock()
-CONNECTED_WITHIN = (
-    5.0  # seconds that `start` waits for servers of which it is not known yet whether they run
-)
+CONNECTED_WITHIN = 5.0  # seconds that `start` waits for servers until it is known whether they run
 
 
 def start(
@@ -55,11 +61,11 @@ def start(
 ) -> Node:
     """Start this program's node, unless it runs already.
 
-    The first use of `locks` starts it, too; in a forked child with what the parent's was started with. What is not given is taken from the environment (`LOCKS_SERVERS` and so on),
-    or from a file `locks.toml` (see `locks.program.settings`); if nothing is said there either, it is a node that is alone.
-    Its background work is done in a
-    thread of its own; in a program that is monkey-patched by gevent, and starts it in its main
-    thread, in that thread's hub.
+    The first use of `locks` starts it, too; in a forked child with what the parent's was started with. What is not
+    given is taken from the environment (`LOCKS_SERVERS` and so on), or from a file `locks.toml` (see
+    `locks.program.settings`); if nothing is said there either, it is a node that is alone. Its background work is
+    done in a thread of its own; in a program that is monkey-patched by gevent, and starts it in its main thread, in
+    that thread's hub.
 
     Args:
         name: The node's name, `name@host`; `node@localhost` by default, and one that no other node has
@@ -81,9 +87,8 @@ def start(
             without one.
         net_ticktime: After how many seconds of silence a node counts as down; 15 by default, and
             60 for Erlang nodes, which is their default.
-        mesh: Whether nodes tell each other which nodes they know, so that all are connected. That is the default but
-            for clients of servers. A node
-            without mesh that does not listen is a *client node*: it is connected with its peers alone,
+        mesh: Whether nodes tell each other which nodes they know, so that all are connected. That is the
+            default but for clients of servers. A node without mesh that does not listen is a *client node*: it is connected with its peers alone,
             and uses their lock servers; nobody else is told of it, and nobody asks it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
         allow_short_cookie: Allow a cookie of less than 16 characters.
@@ -99,19 +104,29 @@ def start(
         InvalidOption: An option is wrong.
         OperatingError: `epmd` is given, and the port mapper does not answer.
     """
-    global _default
-    secret = None if cookie is None else Cookie(cookie)
-    cookie = None  # a traceback may show variables
     if isinstance(servers, Iterable) and not isinstance(servers, (str, bytes)):
         servers = tuple(servers)
-    everything = (name, secret, listen, servers, require, peers, tls, epmd, net_ticktime, mesh)
-    if _of_parent is not None and all(each is None for each in everything):
+    given: dict[str, Any] = {
+        "name": name,
+        "cookie": None if cookie is None else Cookie(cookie),
+        "listen": listen,
+        "servers": servers,
+        "require": require,
+        "peers": peers,
+        "tls": tls,
+        "epmd": epmd,
+        "net_ticktime": net_ticktime,
+        "mesh": mesh,
+        "allow_plaintext": allow_plaintext,
+    }
+    cookie = None  # a traceback may show variables
+    if _of_parent is not None and all(each is None for each in given.values()):
         return _start_as_the_parent()
     with _starting:
         if _default is not None and _default.running:
             if (
                 name not in (None, _default.name)
-                or secret is not None
+                or given["cookie"] is not None
                 or _are_others(_default, servers)
             ):
                 raise MisuseError(
@@ -122,33 +137,9 @@ def start(
             return _default
         if _default is not None:
             _default.stop()  # its lock server has crashed
-        said: dict[str, Any] = {
-            "name": name,
-            "cookie": secret,
-            "listen": listen,
-            "servers": servers,
-            "require": require,
-            "peers": peers,
-            "tls": tls,
-            "epmd": epmd,
-            "net_ticktime": net_ticktime,
-            "allow_plaintext": allow_plaintext,
-        }
-        said |= {
-            what: value for what, value in arguments(read_settings()).items() if said[what] is None
-        }
-        name, servers = said.pop("name"), said.pop("servers")
-        anonymous = name is None
-        given: Any = () if servers is None or isinstance(servers, Here) else servers
-        if name is None:
-            client = mesh is False or (mesh is None and given)
-            is_client = said["cookie"] is not None and client and said["listen"] in (None, False)
-            name = client_name() if is_client else "node@localhost"
-        name = check_node_name(name)
-        options = Options.check(
-            name, **said, mesh=mesh, allow_short_cookie=allow_short_cookie, servers=given
-        )
-        node = _begin(_Plan(name, anonymous, options, isinstance(servers, Here), trace))
+        elsewhere = arguments(read_settings())
+        given |= {what: value for what, value in elsewhere.items() if given[what] is None}
+        node = _begin(_plan_of(trace, allow_short_cookie, **given))
     _await_servers(node)
     return node
 
@@ -187,6 +178,28 @@ class _Plan(NamedTuple):
         )
 
 
+def _plan_of(
+    trace: Trace | None,
+    allow_short_cookie: bool,
+    *,
+    name: str | None,
+    servers: Any,
+    **options: Any,
+) -> _Plan:
+    """Check what `start` was given, and what was said elsewhere."""
+    checked = None if name is None else check_node_name(name)
+    here = isinstance(servers, Here)
+    made = Options.check(
+        checked,
+        **options,
+        allow_short_cookie=allow_short_cookie,
+        servers=() if servers is None or here else servers,
+    )
+    if checked is None:
+        checked = NODE_NAME if made is None else made.name_for(None)
+    return _Plan(checked, name is None, made, here, trace)
+
+
 def _begin(plan: _Plan) -> Node:
     """Make the node."""
     global _default, _newborn, _plan, _of_parent
@@ -223,11 +236,10 @@ def _start_as_the_parent() -> Node:
 
 def _are_others(node: Node, servers: Iterable[str] | Here | None) -> bool:
     """Whether these are not the servers that a node was started with."""
-    if servers is None or isinstance(servers, (str, bytes)) or node.scope is None:
-        return servers is not None
-    if isinstance(servers, Here):
-        return node.scope.nodes != (node.name,)
-    return set(node.scope.nodes) != {str(each).partition(":")[0] for each in servers}
+    if servers is None:
+        return False
+    names = {node.name} if isinstance(servers, Here) else set(parse_servers(servers, epmd=True))
+    return node.scope is None or names != set(node.scope.nodes)
 
 
 def stop() -> None:

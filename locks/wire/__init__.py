@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
+from locks.otp.fields import BadMessage
 from locks.wire import pages
-from locks.wire.fields import BadMessage
 from locks.wire.forms import (
     LOCK_SERVER,
     OURS,

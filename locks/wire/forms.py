@@ -22,6 +22,7 @@ from locks.model import (
     check_lock_id,
 )
 from locks.otp.etf_decode import constant
+from locks.otp.fields import BadMessage, Form, Forms, brief
 from locks.otp.terms import Pid
 from locks.ranges import (
     LONGEST_NAME,
@@ -33,7 +34,6 @@ from locks.ranges import (
     Number,
     Version,
 )
-from locks.wire.fields import BadMessage, Form, Forms, brief
 from locks.wire.versions import check_version
 
 __all__ = [

@@ -27,9 +27,9 @@ from locks.core.messages import (
 )
 from locks.model import AgentId, Deadlock, LockId, Mode, Place, RequestRecord
 from locks.otp.etf_decode import constant
+from locks.otp.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.otp.terms import Atom, Pid
 from locks.ranges import Name, Number, Version
-from locks.wire.fields import BadMessage, Form, Forms, brief, tag_of
 from locks.wire.forms import (
     FORMS,
     OURS,

@@ -17,9 +17,9 @@ from typing import Annotated, Any, NamedTuple
 from locks.model import Contender, LockInfo
 from locks.otp import etf
 from locks.otp.etf_decode import constant
+from locks.otp.fields import BadMessage, brief
 from locks.otp.terms import Term
 from locks.ranges import Number, Size, Version
-from locks.wire.fields import BadMessage, brief
 from locks.wire.forms import FORMS, OURS
 
 __all__ = [

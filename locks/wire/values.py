@@ -23,9 +23,9 @@ from locks.model import (
     View,
 )
 from locks.otp.etf_decode import constant
+from locks.otp.fields import BadMessage, brief
 from locks.otp.terms import Atom
 from locks.ranges import MOST_RECORDS, Size, Version
-from locks.wire.fields import BadMessage, brief
 from locks.wire.forms import FORMS, OURS, Context
 from locks.wire.messages import TO_AGENTS
 from locks.wire.pages import LARGEST_PAGE, MOST_ITEMS

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from locks import Atom, LockId, OperatingError
 from locks.errors import assert_never
 from locks.otp import ImproperList, Reference, Term
-from locks.wire.fields import brief
+from locks.otp.fields import brief
 from locks_leader.core.messages import Kind
 
 __all__ = [

@@ -23,13 +23,13 @@ from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.otp import control, tunnel_messages
 from locks.otp.behaviours import CALL, CAST
+from locks.otp.fields import tag_of
 from locks.otp.handshake import Peer
 from locks.otp.link import LONGEST_REASON
 from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.tunnel_messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
 from locks.wire import LOCK_SERVER, OURS
-from locks.wire.fields import tag_of
 from locks.wire.messages import TAGS
 from locks.wire.versions import ASKED, DAY, now
 from tests.cluster.nodes import A, Nodes

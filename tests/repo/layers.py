@@ -33,7 +33,7 @@ class Layer(NamedTuple):
 
 
 SANS_IO = (
-    *("terms", "etf", "etf_decode", "behaviours", "control", "frames"),
+    *("terms", "etf", "etf_decode", "behaviours", "control", "fields", "frames"),
     *("secret", "challenges", "strangers", "introductions", "handshake"),
     *("certificates", "epmd", "tunnel_messages", "tunnel_relay"),
 )
@@ -113,7 +113,7 @@ LEADER = [
     Layer(
         "leader wire",
         ("locks_leader.wire*",),
-        (*PUBLIC, "otp", "wire", "leader ground", "leader core"),
+        (*PUBLIC, "otp bytes", "otp", "wire", "leader ground", "leader core"),
         "wire/: messages as terms",
     ),
     Layer(

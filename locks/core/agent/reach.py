@@ -101,8 +101,6 @@ class Reach:
 
     def say_unsaid(self) -> None:
         """Say it again to those whom it has perhaps not reached."""
-        if not self.unsaid:
-            return
         for source, nodes in sorted(self.unsaid.items()):
             self._say(source, nodes)
 

@@ -53,9 +53,9 @@ from locks.model import (
 )
 from locks.otp import etf
 from locks.otp.control import StrangeMessage
+from locks.otp.fields import brief
 from locks.otp.terms import Atom, Pid
 from locks.wire import agent_of
-from locks.wire.fields import brief
 from locks.wire.forms import to_mode
 from locks.wire.original.forms import (
     SURRENDER,

@@ -33,10 +33,10 @@ from locks.model import (
     check_lock_id,
 )
 from locks.otp import etf
+from locks.otp.fields import Form, brief, parts
 from locks.otp.terms import Atom, Pid, Term
 from locks.ranges import MOST_RECORDS, Number, Text, Version
 from locks.wire import BadMessage, agent_of
-from locks.wire.fields import Form, brief, parts
 from locks.wire.forms import FORMS
 from locks.wire.versions import check_version
 

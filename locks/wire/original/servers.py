@@ -57,9 +57,9 @@ from locks.core.messages import (
 from locks.errors import MisuseError, assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, show
 from locks.otp.control import StrangeMessage
+from locks.otp.fields import brief
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of
-from locks.wire.fields import brief
 from locks.wire.original.forms import (
     CastServer,
     Command,
