@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.core.messages import Release
+from locks.otp import fields
 from locks.otp.etf import decode, encode
 from locks.otp.fields import BadMessage, Form, Forms, tag_of
 from locks.otp.terms import Atom
 from locks.ranges import Number, Range, Size, Text
-from locks.otp import fields
 from locks.wire.messages import TO_SERVERS
 from tests.unit.strategies import replaced, values
 
