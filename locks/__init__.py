@@ -35,6 +35,7 @@ from locks.api import (
 )
 from locks.errors import (
     AgentEnded,
+    BlocksEventLoop,
     CannotServe,
     ConflictingRequest,
     DeadlockAborted,
@@ -69,6 +70,7 @@ from locks.model import (
 from locks.node.agent import Agent
 from locks.node.cluster import NodeDown, NodeUp
 from locks.node.node import Node, NodeStatistics
+from locks.node.owner import Owner
 from locks.node.scope import HERE
 from locks.otp.options import TLS
 from locks.otp.remote import RemoteError, RemoteRef
@@ -87,6 +89,7 @@ __all__ = [
     "AgentEnded",
     "AgentId",
     "Atom",
+    "BlocksEventLoop",
     "CannotServe",
     "ConflictingRequest",
     "Contender",
@@ -117,6 +120,7 @@ __all__ = [
     "NotHeld",
     "Notification",
     "OperatingError",
+    "Owner",
     "RWLock",
     "ReentrantCall",
     "RemoteError",

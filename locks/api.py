@@ -36,6 +36,7 @@ from locks.model import (
 from locks.node.agent import Agent, NotifyTarget
 from locks.node.clients import checked_label
 from locks.node.node import NodeStatistics
+from locks.node.owner import Owner
 from locks.node.scope import Nodes
 from locks.node.server import Watcher, listener
 from locks.program import default_node
@@ -90,7 +91,7 @@ def begin_transaction(
     check_timeout(timeout)
     wanted = [checked_pattern(default_node(), pattern) for pattern in objects]
     client = options.get("client")
-    if wanted and client is not None and client != current_client():
+    if wanted and not (client is None or isinstance(client, Owner) or client == current_client()):
         raise InvalidOption(
             f"objects can only be locked for the caller, not for client {client!r}; begin with "
             "spawn_agent(client=...) and let the client lock",
@@ -121,9 +122,9 @@ def spawn_agent(
     """Begin a transaction without asking for locks.
 
     Args:
-        client: The actor (its reference), greenlet or thread that the transaction belongs to; the
-            caller by default. Only the client may use the transaction, and it ends when the client
-            ends.
+        client: The actor (its reference), greenlet, thread or `locks.Owner` that the transaction belongs to; by
+            default the owner that the caller acts for, or else the caller. Only the client may use the transaction
+            (an owner's: whoever has it), and it ends when the client ends.
         link: Stop the client when the transaction ends abnormally.
         abort_on_deadlock: When a deadlock can only be resolved by giving up a lock that the client
             was told it has, abort the transaction instead of surrendering that lock.

@@ -27,6 +27,7 @@ else:
 
 __all__ = [
     "AgentEnded",
+    "BlocksEventLoop",
     "CannotServe",
     "ConflictingRequest",
     "DeadlockAborted",
@@ -121,6 +122,13 @@ class ReentrantCall(MisuseError):
     Python runs finalisers, signal handlers, tracers and the like between any two bytecodes of a
     thread, so also in the middle of such a step. What releases or ends something works there all the
     same, at the end of the step. What asks for something would have to wait for itself, and is refused.
+    """
+
+
+class BlocksEventLoop(MisuseError):
+    """A call that may wait was made in a coroutine, or a callback, of an event loop; nothing was asked for.
+
+    Use `locks.aio` there.
     """
 
 

@@ -1,6 +1,6 @@
 """`Lock` and `RWLock`: for programs that need only a lock.
 
-They behave like `threading.Lock`, over lock ids, for threads, greenlets and actors. What one client
+They behave like `threading.Lock`, over lock ids, for threads, greenlets, actors and owners. What one client
 holds by them belongs to one transaction, which begins with the first `acquire` and ends with the
 last `release`. So a client that dies frees its locks, and deadlocks are found. They are resolved
 as in `locks.transaction`: the youngest client gets `DeadlockAborted` from its `acquire`, and everything
@@ -26,10 +26,11 @@ from locks.errors import (
 )
 from locks.model import Mode, Require, check_lock_id, check_mode, check_timeout, show
 from locks.node.agent import Agent
+from locks.node.owner import Owner, checked_owner
 from locks.node.refusals import not_held
 from locks.node.scope import Nodes, checked_where, one_of, where
 from locks.program import default_node
-from locks.runtime import current_client
+from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
 from locks.wire.sendable import check_sendable
 
@@ -48,6 +49,9 @@ class Lock(Block):
         nodes: Names of the nodes on which to lock it, or `locks.HERE`; by default those that `locks.start` was
             given as `servers`, or the own one.
         require: How many of them are needed; as for `locks.lock`.
+        timeout: Seconds that a wait for it may take if it is not said there; `None` waits for ever. In a `with`
+            statement it raises `LockTimeout` then.
+        owner: Whose it is; by default the owner that the caller acts for, or else the caller.
     """
 
     def __init__(
@@ -57,12 +61,20 @@ class Lock(Block):
         *,
         nodes: Nodes | None = None,
         require: Require | None = None,
+        timeout: float | None = None,
+        owner: Owner | None = None,
     ) -> None:
         self.lock_id = check_lock_id(lock_id)
         self.mode = check_mode(mode)
         checked_where(nodes, require)
+        check_timeout(timeout)
         self._nodes = nodes
         self._require = require
+        self._timeout = timeout
+        self._owner = checked_owner(owner)
+
+    def _client(self) -> Client:
+        return current_client() if self._owner is None else self._owner
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
@@ -72,7 +84,8 @@ class Lock(Block):
 
         Args:
             blocking: Whether to wait for it.
-            timeout: Seconds to wait at most; `-1` or `None` waits for ever.
+            timeout: Seconds to wait at most; `None` waits for ever, and `-1`, the default, as long as the lock
+                was made with.
 
         Returns:
             Whether it was acquired.
@@ -83,15 +96,17 @@ class Lock(Block):
                 a transaction of its own that was aborted, it still has its other `Lock`s.)
         """
         if timeout == -1:
-            timeout = None
-        check_timeout(timeout)
-        if not blocking and timeout is not None:
+            timeout = self._timeout if blocking else 0
+        elif not blocking and timeout is not None:
             raise InvalidOption(
                 f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout
             )
+        check_timeout(timeout)
         hold = Hold(self)
         try:
             return self._acquire(timeout if blocking else 0, blocking, hold)
+        except LockTimeout:
+            return False
         except BaseException:
             if hold.held is not None:
                 self.let_go(hold.held)
@@ -99,7 +114,7 @@ class Lock(Block):
 
     def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
         node = default_node()
-        client = current_client()
+        client = self._client()
         wanted: Object = (self.lock_id, self.mode, *where(node, self._nodes, self._require))
         if node.is_clustered:
             check_sendable(self.lock_id)
@@ -124,8 +139,6 @@ class Lock(Block):
                 if found is not None:
                     found.withdraw(call, self.lock_id)
                 hold.drop()
-                if isinstance(error, LockTimeout):
-                    return False
                 # A finaliser may have released all that the caller had: then begin anew.
                 if call is None or not (isinstance(error, AgentEnded) and agent.is_over):
                     raise
@@ -136,7 +149,7 @@ class Lock(Block):
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        agent = default_node().holders.get(current_client())
+        agent = default_node().holders.get(self._client())
         if agent is None:
             raise not_held(self.lock_id)
         agent.release(self.lock_id)
@@ -158,18 +171,18 @@ class Lock(Block):
 
     def owned(self) -> bool:
         """Whether the caller holds it."""
-        agent = default_node().holders.get(current_client())
+        agent = default_node().holders.get(self._client())
         return agent is not None and agent.holds(self.lock_id)
 
     def token(self, *, timeout: float | None = None) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
-        agent = default_node().holders.get(current_client())
+        agent = default_node().holders.get(self._client())
         if agent is None:
             raise NotHeld(f"{show(self.lock_id)} is not held by the caller", lock_id=self.lock_id)
         return agent.token(self.lock_id, timeout)
 
     def __enter__(self) -> Lock:
-        self._acquire(None, True, entering(self))
+        self._acquire(self._timeout, True, entering(self))
         return self
 
     def leave(self, held: Agent | None, error: BaseException | None) -> None:
@@ -199,6 +212,8 @@ class RWLock:
         lock_id: A non-empty tuple or list of key elements.
         nodes: As for `Lock`.
         require: As for `Lock`.
+        timeout: As for `Lock`.
+        owner: As for `Lock`.
     """
 
     def __init__(
@@ -207,19 +222,24 @@ class RWLock:
         *,
         nodes: Nodes | None = None,
         require: Require | None = None,
+        timeout: float | None = None,
+        owner: Owner | None = None,
     ) -> None:
-        self.lock_id = check_lock_id(lock_id)
-        checked_where(nodes, require)
-        self._nodes = nodes
-        self._require = require
+        self._write = Lock(
+            lock_id, "write", nodes=nodes, require=require, timeout=timeout, owner=owner
+        )
+        self._read = Lock(
+            lock_id, "read", nodes=nodes, require=require, timeout=timeout, owner=owner
+        )
+        self.lock_id = self._write.lock_id
 
     def __repr__(self) -> str:
         return f"<RWLock {show(self.lock_id)}>"
 
     def read_lock(self) -> Lock:
         """The lock for a reader; acquire it, or use it in a `with` statement."""
-        return Lock(self.lock_id, "read", nodes=self._nodes, require=self._require)
+        return self._read
 
     def write_lock(self) -> Lock:
         """The lock for a writer; acquire it, or use it in a `with` statement."""
-        return Lock(self.lock_id, "write", nodes=self._nodes, require=self._require)
+        return self._write

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from locks.arguments import checked_object
 from locks.core.agent.machine import Object
@@ -24,6 +24,7 @@ from locks.errors import (
 from locks.model import Deadlock, Mode, Require, check_lock_id, check_timeout
 from locks.node.agent import Agent
 from locks.node.clients import checked_label
+from locks.node.owner import Owner, checked_owner
 from locks.node.scope import Nodes, checked_where
 from locks.node.waiting import ANSWERED_WITHIN
 from locks.program import default_node
@@ -58,6 +59,7 @@ class Transaction(Block):
         nodes: Nodes | None = None,
         require: Require | None = None,
         label: str | None = None,
+        owner: Owner | None = None,
     ) -> None:
         if on_deadlock not in ("abort", "surrender"):
             raise InvalidOption(
@@ -74,6 +76,7 @@ class Transaction(Block):
         self._nodes = nodes
         self._require = require
         self._label = None if label is None else checked_label(label)
+        self._owner = checked_owner(owner)
         self._agent: Agent | None = None
 
     @property
@@ -89,6 +92,7 @@ class Transaction(Block):
         hold = entering(self)
         try:
             agent = default_node().spawn_agent(
+                self._owner,
                 created=self._created,
                 keep=self._keep,
                 abort_on_deadlock=self._abort,
@@ -346,6 +350,7 @@ def transaction(
     nodes: Nodes | None = None,
     require: Require | None = None,
     label: str | None = None,
+    owner: Owner | None = None,
 ) -> Transaction:
     """Make a transaction, to be used in a `with` statement.
 
@@ -364,11 +369,62 @@ def transaction(
         require: How many of them are needed.
         label: What its client is called where others see it, such as "nightly import"; by default the name of its
             thread, greenlet or actor.
+        owner: Whose it is; by default the owner that the caller acts for, or else the caller.
 
     Returns:
         The transaction.
     """
-    return Transaction(timeout, on_deadlock, None, await_nodes, on_lost, nodes, require, label)
+    return Transaction(
+        timeout, on_deadlock, None, await_nodes, on_lost, nodes, require, label, owner
+    )
+
+
+class HasAgent(Protocol):
+    """A transaction, of `locks` or of `locks.aio`."""
+
+    @property
+    def agent(self) -> Agent:
+        """Its agent."""
+
+
+class Retries:
+    """Whether, and after which pause, what was given up is run again: the rule of `run_transaction`.
+
+    Args:
+        retries: How many times at most.
+        retry_on: After which errors besides deadlocks.
+
+    Raises:
+        InvalidOption: These are no such things.
+    """
+
+    def __init__(
+        self, retries: int, retry_on: type[LocksError] | tuple[type[LocksError], ...]
+    ) -> None:
+        if not isinstance(retries, int) or retries < 0:
+            raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
+        again = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        if not all(isinstance(kind, type) and issubclass(kind, LocksError) for kind in again):
+            raise InvalidOption(
+                f"retry_on={retry_on!r} is neither a kind of LocksError nor a tuple of such",
+                value=repr(retry_on),
+            )
+        self._left = retries
+        self._again = again
+        self._pause = SHORTEST_PAUSE
+
+    def pause_after(self, error: LocksError, failed: HasAgent) -> float | None:
+        """For how many seconds to wait before a transaction is run again; `None` if it is not."""
+        if self._left == 0:
+            return None
+        self._left -= 1
+        if isinstance(error, DeadlockAborted):
+            return 0.0 if error.deadlock.run_again == failed.agent.id else None
+        if not isinstance(error, self._again):
+            return None
+        pause = self._pause
+        self._pause = min(2 * pause, LONGEST_PAUSE)
+        return pause * random.uniform(0.5, 1)
 
 
 def run_transaction(
@@ -382,6 +438,7 @@ def run_transaction(
     require: Require | None = None,
     label: str | None = None,
     retry_on: type[LocksError] | tuple[type[LocksError], ...] = (),
+    owner: Owner | None = None,
 ) -> T:
     """Run a function in a transaction, and again each time the transaction is aborted.
 
@@ -400,6 +457,7 @@ def run_transaction(
         retry_on: After which other errors it is run again, such as `(locks.CannotServe, locks.LockLost)` when
             servers were lost: after a while, which is twice as long each time, from 0.05 to 5 seconds, less up to half
             of it at random.
+        owner: As for `transaction`.
 
     Returns:
         What the function returned.
@@ -409,28 +467,18 @@ def run_transaction(
             caller is to be run again (`Deadlock.run_again`), in which this one is nested.
         InvalidOption: An option is wrong; it was not run.
     """
-    if not isinstance(retries, int) or retries < 0:
-        raise InvalidOption(f"retries={retries!r} is not a number >= 0", value=repr(retries))
-    again = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-    if not all(isinstance(kind, type) and issubclass(kind, LocksError) for kind in again):
-        raise InvalidOption(
-            f"retry_on={retry_on!r} is neither a kind of LocksError nor a tuple of such",
-            value=repr(retry_on),
-        )
+    again = Retries(retries, retry_on)
     created = default_node().now()
-    pause = SHORTEST_PAUSE
     while True:
+        tx = Transaction(
+            timeout, "abort", created, await_nodes, on_lost, nodes, require, label, owner
+        )
         try:
-            with Transaction(
-                timeout, "abort", created, await_nodes, on_lost, nodes, require, label
-            ) as tx:
+            with tx:
                 return function(tx)
-        except DeadlockAborted as error:
-            if retries == 0 or error.deadlock.run_again != tx.agent.id:
+        except LocksError as error:
+            pause = again.pause_after(error, tx)
+            if pause is None:
                 raise
-        except again:
-            if retries == 0:
-                raise
-            default_node().new_call().waiter.wait(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, LONGEST_PAUSE)
-        retries -= 1
+        if pause:
+            default_node().new_call().waiter.wait(pause)

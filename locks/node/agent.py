@@ -36,7 +36,16 @@ from locks.node.refusals import (
     token_timed_out,
 )
 from locks.node.waiting import Waiting
-from locks.runtime import Client, Down, Event, Monitor, client_key, current_client, exit_client
+from locks.runtime import (
+    Client,
+    Down,
+    Ending,
+    Event,
+    Monitor,
+    client_key,
+    current_client,
+    exit_client,
+)
 from locks.runtime.native import insist
 
 __all__ = ["Agent", "NotifyTarget"]
@@ -108,7 +117,7 @@ class Agent(Waiting):
         )
         self.machine = AgentMachine(*made)
         self.history: History = [(self.machine.load, (made,))]
-        self._here = getcurrent() if here else None
+        self._here = getcurrent() if here and not isinstance(client, Ending) else None
         if notify or monitor_nodes:
             self._set_notified(notify)
         self._monitor: Monitor | None = None
@@ -232,9 +241,11 @@ class Agent(Waiting):
     # --- What the client calls ------------------------------------------------------------------
 
     def check_client(self) -> None:
-        """Raise `NotClient` unless it is the client who calls."""
+        """Raise `NotClient` unless it is the client who calls, or somebody for an owner."""
         if self._here is not None and getcurrent() is self._here:
             return
+        if isinstance(self.client, Ending):
+            return  # who has it acts for its owner
         client = current_client()
         if (
             client is not self.client

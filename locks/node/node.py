@@ -24,6 +24,7 @@ from locks.node.clients import this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.ports import Background, OriginalGuard, PendingCall
+from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
 from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
@@ -35,6 +36,7 @@ from locks.runtime import (
     CannotMonitor,
     Client,
     Down,
+    Ending,
     Executor,
     Monitor,
     current_client,
@@ -188,6 +190,8 @@ class Node:
         here = client is None
         if client is None:
             client = current_client()
+        if isinstance(client, Ending) and client.watch.ended:
+            raise owner_has_ended(client)
         if options.get("link") and not _can_be_linked(client):
             raise InvalidOption(
                 f"a thread can't be linked: {client!r} can't be stopped from outside. Use "

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from locks.errors import (
     AgentEnded,
+    BlocksEventLoop,
     CannotServe,
     InvalidOption,
     LocksError,
@@ -25,6 +26,7 @@ from locks.node.one_client import OwnAgent
 from locks.runtime import Client, Down
 
 __all__ = [
+    "blocks_event_loop",
     "client_has_ended",
     "explained",
     "in_the_parent",
@@ -32,6 +34,7 @@ __all__ = [
     "not_client",
     "not_held",
     "not_to_be_told",
+    "owner_has_ended",
     "reasons",
     "stopped",
     "timed_out",
@@ -46,9 +49,28 @@ def not_client(agent: OwnAgent, caller: Client) -> NotClient:
     """Of somebody who uses another one's transaction."""
     return NotClient(
         f"transaction {agent.id} belongs to {agent.machine.client}; "
-        f"{name_of(caller)} can't use it. Begin a transaction of its own there, or name "
-        "the client when it begins (client=...)",
+        f"{name_of(caller)} can't use it. Begin a transaction of its own there, or let it belong to somebody "
+        "for whom any thread, greenlet or task may act: a locks.Owner (owner=...)",
         agent=agent.id,
+    )
+
+
+def owner_has_ended(owner: Client) -> MisuseError:
+    """Of somebody who acts for an owner that is no more."""
+    name = name_of(owner)
+    return MisuseError(
+        f"owner {name} has ended: nothing can be locked for it. A task or a thread that lives longer than the "
+        "owner in whose name it was begun needs one of its own",
+        owner=name,
+    )
+
+
+def blocks_event_loop() -> BlocksEventLoop:
+    """Of a coroutine that calls what blocks."""
+    return BlocksEventLoop(
+        "this call may wait, and would stop the event loop and all that runs in it: in a coroutine use "
+        "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "
+        "`await locks.aio.call(function, ...)` for what has no counterpart there"
     )
 
 

@@ -6,15 +6,17 @@ made, by importing it.
 
 from locks.runtime.actor import GeventActor, GeventFuture, end_all, kill, tell
 from locks.runtime.executor import Executor
+from locks.runtime.exits import exit_client
 from locks.runtime.identity import Listener, client_key
 from locks.runtime.monitor import (
     CannotMonitor,
     Client,
     Down,
+    Ending,
     Killed,
     Monitor,
+    acting,
     current_client,
-    exit_client,
     monitor,
 )
 from locks.runtime.waiter import Channel, Event, Waiter
@@ -24,6 +26,7 @@ __all__ = [
     "Channel",
     "Client",
     "Down",
+    "Ending",
     "Event",
     "Executor",
     "GeventActor",
@@ -32,6 +35,7 @@ __all__ = [
     "Listener",
     "Monitor",
     "Waiter",
+    "acting",
     "client_key",
     "current_client",
     "end_all",

@@ -45,6 +45,7 @@ import pykka
 from pykka import ActorDeadError, ActorRegistry
 from pykka.messages import _ActorStop
 
+from locks.runtime.exits import kill_greenlet
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
     ACTOR_REF,
@@ -53,7 +54,6 @@ from locks.runtime.monitor import (
     Mortal,
     current_client,
     end_reason,
-    kill_greenlet,
     monitor,
 )
 from locks.runtime.waiter import Channel, Event, Waiter

@@ -24,6 +24,7 @@ raw `greenlet.greenlet`    a weak reference: best effort. Noticed when it is col
                            native thread, or a greenlet where threads are greenlets): one for each
                            thread so monitored, however many monitors it has. The main thread
                            never ends before the process
+`Ending`                   whoever calls its `end` fires the watch
 =========================  =====================================================================
 
 **Exactly once.** A monitor is in the dict of the watch until it is taken out: by `cancel`, by the
@@ -40,17 +41,17 @@ import os
 import sys
 import threading
 import weakref
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Union
 
 import gevent
 import greenlet
 import pykka
 from gevent import getcurrent, monkey
-from gevent.hub import Hub
 
+from locks.runtime.bridge import Bridge
 from locks.runtime.interrupts import whole
 from locks.runtime.native import insist
-from locks.runtime.waiter import get_hub_if_exists, run_in_hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,23 +61,27 @@ __all__ = [
     "Client",
     "DeathWatch",
     "Down",
+    "Ending",
     "Killed",
     "Monitor",
     "Mortal",
+    "acting",
     "current_client",
-    "exit_client",
-    "kill_greenlet",
     "monitor",
 ]
 
 logger = logging.getLogger("locks")
 
 # The native classes. Patching replaces them by subclasses, but leaves native threads as they are.
-_Thread: type[threading.Thread] = monkey.get_original("threading", "Thread")
+NativeThread: type[threading.Thread] = monkey.get_original("threading", "Thread")
 _DummyThread: type[threading.Thread] = monkey.get_original("threading", "_DummyThread")
 
 Client = Union[
-    "pykka.ActorRef[Any]", "gevent.Greenlet[..., Any]", greenlet.greenlet, threading.Thread
+    "pykka.ActorRef[Any]",
+    "gevent.Greenlet[..., Any]",
+    greenlet.greenlet,
+    threading.Thread,
+    "Ending",
 ]
 
 _WATCH = "_locks_watch"  # the attribute of a subject that holds its watch
@@ -225,6 +230,27 @@ class Mortal:
         raise NotImplementedError
 
 
+class Ending:
+    """A client that is nothing which runs: whoever ends it says so.
+
+    Attributes:
+        watch: its monitors.
+    """
+
+    __slots__ = ("__weakref__", "watch")
+
+    def __init__(self) -> None:
+        self.watch = DeathWatch()
+
+    def end(self, reason: object = "normal") -> None:
+        """It has ended: its monitors are told. Only the first call counts."""
+        self.watch.fire(self, reason)
+
+
+acting: ContextVar[Ending | None] = ContextVar("acting", default=None)
+"""The client that the caller acts for, if it is not the caller itself."""
+
+
 def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
     """Call `callback(Down)` once, as soon as the subject ends, or now if it has ended.
 
@@ -243,12 +269,15 @@ def monitor(subject: Client, callback: Callable[[Down], object]) -> Monitor:
 
 
 def current_client() -> Client:
-    """Return the caller: an actor's ref, else a greenlet, else a thread.
+    """Return whom the caller acts for, or else the caller: an actor's ref, else a greenlet, else a thread.
 
     The same context always gets the same object. In a thread's main greenlet that is the thread's
     `threading.Thread`. Where threads are greenlets (monkey-patched), it is the greenlet, whose end
     can be noticed.
     """
+    owner = acting.get()
+    if owner is not None:
+        return owner
     current = getcurrent()
     if isinstance(current, gevent.Greenlet):
         ref: pykka.ActorRef[Any] | None = getattr(current, ACTOR_REF, None)
@@ -257,53 +286,9 @@ def current_client() -> Client:
         thread = _green_thread(current)
         return current if thread is None else _actor_of(thread) or current
     if current.parent is not None:
-        return current
+        return current.client if type(current) is Bridge else current
     thread = threading.current_thread()
     return _actor_of(thread) or thread
-
-
-def exit_client(subject: Client, reason: object) -> None:
-    """Stop a client because something that it is linked to has failed. Doesn't wait.
-
-    A `GeventActor` or a greenlet is killed with the reason; another actor is asked to stop.
-
-    Raises:
-        TypeError: for a thread or a greenlet outside of gevent, which can't be stopped.
-    """
-    if isinstance(subject, pykka.ActorRef):
-        inbox = subject.actor_inbox
-        if isinstance(inbox, Mortal):
-            inbox.kill(reason)
-        else:
-            subject.stop(block=False)
-    elif isinstance(subject, greenlet.greenlet):
-        kill_greenlet(subject, Killed(reason))
-    elif isinstance(subject, _Thread):
-        raise TypeError(f"a thread can't be stopped, so it can't be linked: {subject!r}")
-    else:
-        raise TypeError(f"not a client: {subject!r}")
-
-
-def kill_greenlet(subject: greenlet.greenlet, error: BaseException) -> None:
-    """Throw `error` into a greenlet soon. From any thread, without waiting."""
-    hub: Any = subject.parent
-    while hub is not None and not isinstance(hub, Hub):
-        hub = hub.parent
-    if hub is None or hub.loop is None:
-        if subject.dead:
-            return
-        raise TypeError(f"a greenlet without a hub can't be stopped: {subject!r}")
-    if not isinstance(subject, gevent.Greenlet):
-        run_in_hub(hub, _throw, subject, error)
-    elif get_hub_if_exists() is hub:
-        subject.kill(error, block=False)
-    else:
-        run_in_hub(hub, subject.kill, error, False)
-
-
-def _throw(subject: greenlet.greenlet, error: BaseException) -> None:
-    if not subject.dead:
-        subject.throw(error)
 
 
 def _watch_of(subject: Client) -> DeathWatch | None:
@@ -315,11 +300,13 @@ def _watch_of(subject: Client) -> DeathWatch | None:
         if isinstance(inbox, Mortal):
             return inbox.watch
         return _watch_of_foreign_actor(subject)
-    if isinstance(subject, _Thread):
+    if isinstance(subject, NativeThread):
         return _watch_of_thread(subject)
     if isinstance(subject, greenlet.greenlet):
         return _watch_of_raw_greenlet(subject)
-    raise CannotMonitor(f"not an actor's ref, a greenlet or a thread: {subject!r}")
+    if isinstance(subject, Ending):
+        return subject.watch
+    raise CannotMonitor(f"not an actor's ref, a greenlet, a thread or an owner: {subject!r}")
 
 
 # Two threads that hook the same subject at the same time get the same watch (`setdefault`) and may

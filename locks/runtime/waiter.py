@@ -37,6 +37,7 @@ import gevent
 from gevent import getcurrent
 from gevent._hub_local import get_hub_if_exists
 
+from locks.runtime.bridge import Bridge
 from locks.runtime.native import native_lock
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self._woken = False
-        # Where the caller blocks: the native lock that it sleeps on, or its hub's mailbox.
+        # Where the caller blocks: the native lock that it sleeps on, its hub's mailbox, or its parent's `Parked`.
         self._parked: Any = None
 
     def __repr__(self) -> str:
@@ -177,14 +178,14 @@ class Waiter:
             return
         try:
             parked.release()
-        except RuntimeError:  # someone else woke it as well
+        except RuntimeError:  # someone else woke it as well, or its event loop was closed
             return
 
     def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
         """Block until woken.
 
         In a thread that has a hub only the calling greenlet blocks, in any other thread the
-        thread. Whatever is raised into the waiting context (`gevent.Timeout`, `GreenletExit`,
+        thread; in a `Bridge`, who waits for it. Whatever is raised into the waiting context (`gevent.Timeout`, `GreenletExit`,
         `KeyboardInterrupt`) propagates, and a `wake` that comes later does no harm.
 
         Args:
@@ -204,10 +205,22 @@ class Waiter:
             return False
         if self._parked is not None:
             raise RuntimeError("another caller already waits with this Waiter")
+        current = getcurrent()
+        if type(current) is Bridge:
+            return self._wait_in_bridge(current, timeout)
         hub = get_hub_if_exists()
         if hub is None:
             return self._wait_in_thread(timeout)
         return self._wait_in_hub(hub, timeout, idle)
+
+    def _wait_in_bridge(self, bridge: Bridge, timeout: float | None) -> bool:
+        parked = self._parked = bridge.park()
+        try:
+            if not self._woken:
+                bridge.wait(parked, timeout)
+        finally:
+            self._parked = None
+        return self._woken
 
     def _wait_in_thread(self, timeout: float | None) -> bool:
         lock = native_lock()

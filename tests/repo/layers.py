@@ -84,6 +84,12 @@ LIBRARY = [
         "api.py, transactions.py, primitives.py: what users call",
     ),
     Layer(
+        "aio",
+        ("locks.aio*",),
+        (*GROUND, "runtime", "node", "program", "face"),
+        "aio/: the same for asyncio",
+    ),
+    Layer(
         "ownership",
         ("locks.ownership*",),
         (*GROUND, "runtime", "node", "program", "face"),
@@ -96,7 +102,7 @@ LIBRARY = [
         "cli/: the command line",
     ),
 ]
-PUBLIC = (*GROUND, "runtime", "program", "groups", "ownership", "face")  # for locks_leader
+PUBLIC = (*GROUND, "runtime", "program", "groups", "ownership", "face", "aio")  # for locks_leader
 LEADER = [
     Layer(
         "leader ground",

@@ -24,7 +24,7 @@ from locks.runtime import (
     kill,
     monitor,
 )
-from locks.runtime.monitor import kill_greenlet
+from locks.runtime.exits import kill_greenlet
 from tests.helpers import eventually
 
 

@@ -1,0 +1,28 @@
+"""`locks` for asyncio: nothing here blocks the event loop.
+
+    from locks import aio
+
+    async def transfer():
+        async with aio.transaction(timeout=5) as tx:
+            await tx.write_lock(("accounts", 17))
+
+The client is the `asyncio.Task`: what it has is released when it ends, however it ends. A wait that is cancelled
+is withdrawn. If the task acts for a `locks.Owner`, that is the client.
+
+Theory of operation: the calls of `locks` run as they are, in a `Bridge`, a greenlet that belongs to the task. Where they
+would block, the task awaits a future, and goes on in the bridge when lock servers, or other clients, have set it.
+"""
+
+from locks.aio.primitives import Lock, RWLock
+from locks.aio.tasks import call
+from locks.aio.transactions import Lost, Transaction, run_transaction, transaction
+
+__all__ = [
+    "Lock",
+    "Lost",
+    "RWLock",
+    "Transaction",
+    "call",
+    "run_transaction",
+    "transaction",
+]

@@ -1,0 +1,103 @@
+"""`Lock` and `RWLock` for coroutines, used like those of `asyncio`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from locks import primitives as blocking
+from locks.aio.options import LockOptions
+from locks.aio.tasks import at_once, call
+from locks.model import LockId, Mode
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Lock", "RWLock"]
+
+
+class Lock:
+    """A lock on one id, used like an `asyncio.Lock`.
+
+    What one task holds by `Lock`s belongs to one transaction; see `locks.Lock`.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+        mode: `"write"` is exclusive, `"read"` is shared.
+        **options: As for `locks.Lock`.
+    """
+
+    def __init__(
+        self, lock_id: Sequence[Any], mode: Mode = "write", **options: Unpack[LockOptions]
+    ) -> None:
+        self._blocking = blocking.Lock(lock_id, mode, **options)
+
+    def __repr__(self) -> str:
+        return f"<aio.Lock {self._blocking!r}>"
+
+    @property
+    def lock_id(self) -> LockId:
+        """Which lock it is."""
+        return self._blocking.lock_id
+
+    async def acquire(self, blocking: bool = True, timeout: float | None = -1) -> bool:
+        """Acquire the lock; returns whether it was acquired; see `locks.Lock.acquire`."""
+        return await call(self._blocking.acquire, blocking, timeout)
+
+    def release(self) -> None:
+        """Release the lock; see `locks.Lock.release`."""
+        at_once(self._blocking.release)
+
+    async def locked(self) -> bool:
+        """Whether any client holds a lock on exactly this id, or on one that covers it; see `locks.Lock.locked`."""
+        return await call(self._blocking.locked)
+
+    def owned(self) -> bool:
+        """Whether the caller holds it."""
+        return at_once(self._blocking.owned)
+
+    async def token(self, *, timeout: float | None = None) -> int:
+        """The fencing token, while the caller holds it; see `locks.fencing_token`."""
+        return await call(self._blocking.token, timeout=timeout)
+
+    async def __aenter__(self) -> Lock:
+        await call(self._blocking.__enter__)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        at_once(self._blocking.leave, None, error)
+
+
+class RWLock:
+    """A lock on one id for many readers or one writer.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+        **options: As for `locks.RWLock`.
+    """
+
+    def __init__(self, lock_id: Sequence[Any], **options: Unpack[LockOptions]) -> None:
+        self._read = Lock(lock_id, "read", **options)
+        self._write = Lock(lock_id, "write", **options)
+
+    def __repr__(self) -> str:
+        return f"<aio.RWLock of {self._write!r}>"
+
+    @property
+    def lock_id(self) -> LockId:
+        """Which lock it is."""
+        return self._write.lock_id
+
+    def read_lock(self) -> Lock:
+        """The lock for a reader."""
+        return self._read
+
+    def write_lock(self) -> Lock:
+        """The lock for a writer."""
+        return self._write

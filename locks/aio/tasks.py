@@ -1,0 +1,174 @@
+"""Tasks as clients: what is called for them, and when they have ended.
+
+A task's owner ends with the task: when it is done; when it was dropped before that, as its loop was; and when the
+loop is closed, and will never go on with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from locks.errors import MisuseError
+from locks.node.clients import LONGEST_LABEL
+from locks.node.owner import Owner
+from locks.runtime import acting
+from locks.runtime.bridge import Bridge
+
+__all__ = ["at_once", "call", "current_owner"]
+
+T = TypeVar("T")
+
+_OWNER = "_locks_owner"  # the attribute of a task that holds its owner
+FAR = 10 * 365 * 86400.0  # seconds; no loop runs as long
+
+
+class _Parked:
+    """Where a task waits for what its bridge waits for."""
+
+    __slots__ = ("_future", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] = loop.create_future()
+
+    def release(self) -> None:
+        """End the wait; see `Parked`."""
+        if asyncio._get_running_loop() is self._loop:
+            self._resume()
+        else:
+            self._loop.call_soon_threadsafe(self._resume)
+
+    def _resume(self) -> None:
+        if not self._future.done():
+            self._future.set_result(None)
+
+    async def wait(self, timeout: float | None) -> None:
+        """Wait, at most for some seconds."""
+        if timeout is None:
+            await self._future
+            return
+        timer = self._loop.call_later(timeout, self._resume)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+
+
+async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function of `locks` that may wait, without blocking the event loop.
+
+    It is called for the task. For what has no counterpart in `locks.aio`: `await aio.call(locks.holders, lock_id)`. It
+    is not for code that waits for other things than `locks`: that blocks the loop as ever.
+
+    Args:
+        function: The function.
+        *args: What it is called with.
+        **kwargs: The same, by name.
+
+    Returns:
+        What it has returned.
+
+    Raises:
+        CancelledError: The task was cancelled; what was waited for is withdrawn.
+        Exception: What the function has raised.
+    """
+    loop = asyncio.get_running_loop()
+    bridge = Bridge.idle()
+    step = bridge.begin(partial(function, *args, **kwargs), current_owner(), partial(_Parked, loop))
+    while step is not None:
+        parked, timeout = step
+        try:
+            await parked.wait(timeout)  # type: ignore[attr-defined]
+        except BaseException as error:
+            step = bridge.fail(error)
+        else:
+            step = bridge.go_on()
+    return bridge.outcome()  # type: ignore[no-any-return]
+
+
+def at_once(function: Callable[..., T], *args: Any) -> T:
+    """Call a function for the task that does not wait for anything."""
+    token = acting.set(current_owner())
+    try:
+        return function(*args)
+    finally:
+        acting.reset(token)
+
+
+def current_owner() -> Owner:
+    """Whom the running task acts for, or else its own owner.
+
+    Raises:
+        MisuseError: No task is running here.
+    """
+    owner = acting.get()
+    if isinstance(owner, Owner):
+        return owner
+    task = asyncio.current_task()
+    if task is None:
+        raise MisuseError(
+            "no task is running here (it is a callback of the event loop): call it in a task, "
+            "asyncio.create_task(...), or act for an owner, `with owner.acting()`"
+        )
+    found: Owner | None = getattr(task, _OWNER, None)
+    if found is None:
+        found = _owner_of(task)
+    return found
+
+
+def _owner_of(task: asyncio.Task[Any]) -> Owner:
+    name = "".join(each if each.isprintable() else "?" for each in task.get_name())
+    owner = Owner(f"task {name}"[:LONGEST_LABEL], tied_to=task)
+    setattr(task, _OWNER, owner)
+    _ends_with(task, owner, "its task was dropped")
+    _ends_of(task.get_loop()).owners.add(owner)
+    return owner
+
+
+_drops: dict[int, ref[Any]] = {}
+
+
+def _ends_with(task: asyncio.Task[Any], owner: Owner, reason: str) -> None:
+    """End an owner when a task is no more that was never done."""
+    key = id(owner)
+
+    def dropped(_: object) -> None:
+        _drops.pop(key, None)
+        owner.end(reason)
+
+    _drops[key] = ref(task, dropped)
+
+
+class _Ends:
+    """Notices that a loop was closed: a timer that is never due, and that the loop drops then, is all that holds it.
+
+    Attributes:
+        owners: Those whose tasks ran in the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.owners: WeakSet[Owner] = WeakSet()
+        loop.call_later(FAR, self._never)
+
+    def _never(self) -> None:
+        """What the timer would do."""
+
+    def __del__(self) -> None:
+        for owner in list(self.owners):
+            owner.end("its event loop was closed")
+
+
+_ends: WeakKeyDictionary[asyncio.AbstractEventLoop, ref[_Ends]] = WeakKeyDictionary()
+
+
+def _ends_of(loop: asyncio.AbstractEventLoop) -> _Ends:
+    known = _ends.get(loop)
+    found = None if known is None else known()
+    if found is None:
+        found = _Ends(loop)
+        _ends[loop] = ref(found)
+    return found

@@ -1,0 +1,134 @@
+"""Owners: clients that are no thread, greenlet or actor, such as a web session, a job, or a request.
+
+Whoever has an owner's transaction may use it, in whatever thread, greenlet or task: the owner is who has it, not
+who calls. What belongs to one owner is one client's: it does not wait for itself, and it ends together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import Token
+from typing import Any, Protocol, runtime_checkable
+
+from locks.errors import InvalidOption
+from locks.lock_ids import shown
+from locks.node.clients import checked_label
+from locks.runtime import CannotMonitor, Client, Ending, Monitor, acting
+from locks.runtime.leaving import Block, entering
+
+__all__ = ["Owner", "checked_owner"]
+
+
+@runtime_checkable
+class Future(Protocol):
+    """What tells when it is done: a task or a future, of `asyncio` or of `concurrent.futures`."""
+
+    def add_done_callback(self, function: Callable[[Any], object], /) -> object:
+        """Call a function with it when it is done."""
+
+
+class Owner(Ending, Block):
+    """Somebody who has transactions and locks, and is no thread, greenlet or actor.
+
+    Used as a context manager, what is done within the block is done for the owner, and the owner ends with the block:
+
+        with locks.Owner("request 17"):
+            with locks.transaction() as tx: ...
+
+    One that lasts longer is named where it is needed, `locks.transaction(owner=session)`, or by `acting`, and is
+    ended by `end`, or with what it is tied to. What it has is released then.
+
+    Args:
+        name: What others see; 1 to 200 characters in one line.
+        tied_to: With whose end it ends, too: a thread, a greenlet, an actor's reference, another owner, or a future or
+            task, of `asyncio` or `concurrent.futures`.
+
+    Attributes:
+        name: The same.
+
+    Raises:
+        InvalidOption: The name is none, or it can't be tied to that.
+    """
+
+    __slots__ = ("_tie", "name")
+
+    def __init__(self, name: str, *, tied_to: Client | Future | None = None) -> None:
+        super().__init__()
+        self.name = checked_label(name)
+        self._tie: Monitor | None = None
+        if tied_to is None:
+            return
+        if isinstance(tied_to, Future):
+            tied_to.add_done_callback(self._tied_has_ended)
+            return
+        self._tie = Monitor(self._tied_has_ended, surely=True)
+        try:
+            self._tie.begin(tied_to)
+        except CannotMonitor as error:
+            raise InvalidOption(
+                f"owner {self.name} can't be tied to {shown(tied_to)}: {error}",
+                value=shown(tied_to),
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"<Owner {self.name}{' (ended)' if self.ended else ''}>"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended: then it can't have anything any more."""
+        return self.watch.ended
+
+    def end(self, reason: object = "normal") -> None:
+        """End it: its transactions end, and what they have is released. From anywhere, also twice.
+
+        Args:
+            reason: Why, for those who use its transactions still.
+        """
+        super().end(reason)
+        tie, self._tie = self._tie, None
+        if tie is not None:
+            tie.cancel()
+
+    def _tied_has_ended(self, _: object) -> None:
+        self.end("what it was tied to has ended")
+
+    @contextmanager
+    def acting(self) -> Iterator[Owner]:
+        """Act for it within a block: what is locked there is the owner's.
+
+        That holds for the code within the block, for tasks of `asyncio` that it begins and for what it gives to
+        `asyncio.to_thread`, as always with context variables; not for threads and greenlets that it starts.
+        """
+        token = acting.set(self)
+        try:
+            yield self
+        finally:
+            acting.reset(token)
+
+    def __enter__(self) -> Owner:
+        hold = entering(self)
+        hold.take(acting.set(self))
+        return self
+
+    def leave(self, held: Token[Ending | None] | None, error: BaseException | None) -> None:
+        """The block is left; see `Block`."""
+        if held is not None:
+            acting.reset(held)
+        self.end()
+
+    def let_go(self, held: Token[Ending | None]) -> None:
+        """The block was left, and this was not noted; see `Block`."""
+        with suppress(ValueError, RuntimeError):  # another context, or it was done
+            acting.reset(held)
+        self.end()
+
+
+def checked_owner(owner: Any) -> Owner | None:
+    """Return an owner, or `None`; raise `InvalidOption` if it is neither."""
+    if owner is None or isinstance(owner, Owner):
+        return owner
+    raise InvalidOption(
+        f'owner={shown(owner)} is no locks.Owner; make one: locks.Owner("session 17")',
+        owner=shown(owner),
+    )

@@ -1,0 +1,127 @@
+"""Code that waits as in a thread, run by somebody who may not block: a task of asyncio.
+
+The code runs in a greenlet, a *bridge*. Where it would block, it goes back to its parent and says what it waits
+for; the parent waits for that in its own way, and comes back, or throws an exception into the bridge. So each
+rule of what a wait is, and of what is withdrawn if it is given up, is written once, for threads, greenlets
+and tasks. `locks.aio` has the parent's half.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Protocol
+
+import greenlet
+from gevent import monkey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Bridge", "Parked", "is_in_event_loop"]
+
+
+MOST_IDLE = 32  # bridges that a thread keeps
+_idle: Any = monkey.get_original("_thread", "_local")()  # by native thread
+
+
+class Parked(Protocol):
+    """Where the parent of a bridge waits."""
+
+    def release(self) -> None:
+        """End the wait. From any thread, more than once, never blocking; `RuntimeError` if it waits no more."""
+
+
+class Bridge(greenlet.greenlet):
+    """Runs functions, one after the other, for clients that may not block.
+
+    A new greenlet costs as much as ten calls (Python gives it a stack of its own), so bridges are used again.
+
+    Attributes:
+        client: For whom it runs one now.
+        park: Makes a place where that one's parent can wait.
+    """
+
+    client: Any
+    park: Callable[[], Parked]
+
+    def __init__(self) -> None:
+        super().__init__(self._work)
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    @staticmethod
+    def idle() -> Bridge:
+        """One of this thread that runs nothing."""
+        bridges = _idle.__dict__.get("bridges")
+        return bridges.pop() if bridges else Bridge()
+
+    def begin(
+        self, function: Callable[[], object], client: Any, park: Callable[[], Parked]
+    ) -> tuple[Parked, float | None] | None:
+        """Run a function; returns what to wait for before `go_on` or `fail`, or `None` if it has returned."""
+        self.client = client
+        self.park = park
+        self.parent = greenlet.getcurrent()
+        self.gr_context = copy_context()
+        return self.switch(function)  # type: ignore[no-any-return]
+
+    def go_on(self) -> tuple[Parked, float | None] | None:
+        """The wait is over."""
+        here = greenlet.getcurrent()
+        if self.parent is not here:  # a loop may be run in one greenlet, and then in another one
+            self.parent = here
+        return self.switch()  # type: ignore[no-any-return]
+
+    def fail(self, error: BaseException) -> tuple[Parked, float | None] | None:
+        """Something came up in the wait: the function is to know it."""
+        here = greenlet.getcurrent()
+        if self.parent is not here:
+            self.parent = here
+        try:
+            return self.throw(error)  # type: ignore[no-any-return]
+        except greenlet.error:  # a task that was dropped, and is cleared away by another thread
+            raise error from None
+
+    def outcome(self) -> Any:
+        """What the function has returned, or raise what it has raised. The bridge can be used again."""
+        result, error = self._result, self._error
+        self._result = self._error = self.client = None
+        bridges = _idle.__dict__.setdefault("bridges", [])
+        if len(bridges) < MOST_IDLE:
+            bridges.append(self)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        return result
+
+    def wait(self, parked: Parked, timeout: float | None) -> None:
+        """In the bridge: have the parent wait; it raises here what comes up there."""
+        assert self.parent is not None
+        self.parent.switch((parked, timeout))
+
+    def _work(self, function: Callable[[], object]) -> None:
+        while True:
+            try:
+                self._result = function()
+            except BaseException as error:
+                self._error = error
+            assert self.parent is not None
+            del function
+            function = self.parent.switch(None)
+
+
+def is_in_event_loop() -> bool:
+    """Whether the caller is a coroutine, or a callback, of asyncio's event loop: it must not block.
+
+    In a notebook it may: a cell runs in the event loop of its kernel, which has nothing else to do.
+    """
+    events = sys.modules.get("asyncio.events")
+    return (
+        events is not None
+        and events._get_running_loop() is not None
+        and greenlet.getcurrent().parent is None
+        and "ipykernel" not in sys.modules
+    )
