@@ -25,6 +25,7 @@ from locks.wire import pack_notification
 __all__ = [
     "Inbox",
     "NotifyTarget",
+    "can_be_linked",
     "checked_label",
     "inbox_of",
     "is_patched_thread",
@@ -90,6 +91,11 @@ def _name_of(client: Client) -> str:
         run = getattr(client, "_run", None)  # a name that nobody gave says nothing
         return f"{getattr(run, '__qualname__', type(client).__name__)} ({name})"
     return str(getattr(client, "name", client))
+
+
+def can_be_linked(client: Client) -> bool:
+    """Whether a client can be stopped from outside: all but threads."""
+    return isinstance(client, pykka.ActorRef) or not hasattr(client, "is_alive")
 
 
 def is_patched_thread(client: Client) -> bool:

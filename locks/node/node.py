@@ -20,7 +20,7 @@ from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, check_text, check_timeout
 from locks.node.agent import Agent
-from locks.node.clients import this_program
+from locks.node.clients import can_be_linked, this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Dispatch, Trace
 from locks.node.ports import Background, OriginalGuard, PendingCall
@@ -192,7 +192,7 @@ class Node:
             client = current_client()
         if isinstance(client, Ending) and client.watch.ended:
             raise owner_has_ended(client)
-        if options.get("link") and not _can_be_linked(client):
+        if options.get("link") and not can_be_linked(client):
             raise InvalidOption(
                 f"a thread can't be linked: {client!r} can't be stopped from outside. Use "
                 "link=False; the transaction ends with its client in any case",
@@ -499,7 +499,7 @@ class Node:
             InvalidOption: `actor` can't be stopped, or `other` is known by its name only.
         """
         cluster = self._needs_cluster()
-        if not _can_be_linked(actor) or isinstance(actor, RemoteRef):
+        if not can_be_linked(actor) or isinstance(actor, RemoteRef):
             raise InvalidOption(f"{actor!r} can't be linked: it can't be stopped from outside")
         self.turn.run(cluster.link, actor, other)
 
@@ -517,7 +517,3 @@ class Node:
         """Counters and present size."""
         table = self.turn.ask(self.server.machine.statistics)
         return self.counters.statistics(self.name, len(self.agents), table)
-
-
-def _can_be_linked(client: Client) -> bool:
-    return isinstance(client, pykka.ActorRef) or not hasattr(client, "is_alive")

@@ -49,8 +49,8 @@ def not_client(agent: OwnAgent, caller: Client) -> NotClient:
     """Of somebody who uses another one's transaction."""
     return NotClient(
         f"transaction {agent.id} belongs to {agent.machine.client}; "
-        f"{name_of(caller)} can't use it. Begin a transaction of its own there, or let it belong to somebody "
-        "for whom any thread, greenlet or task may act: a locks.Owner (owner=...)",
+        f"{name_of(caller)} can't use it. Begin a transaction of its own there, or name "
+        "the client when it begins (client=...); for a locks.Owner (owner=...) anybody may act",
         agent=agent.id,
     )
 

@@ -803,6 +803,8 @@ def test_a_fault_elsewhere_is_no_wrong_client() -> None:
 
     with pytest.raises(TypeError, match=r"^mine$"):
         node.spawn_agent(keep=fails)
-    with pytest.raises(locks.InvalidOption, match="not an actor's ref, a greenlet or a thread"):
+    with pytest.raises(
+        locks.InvalidOption, match="not an actor's ref, a greenlet, a thread or an owner"
+    ):
         node.spawn_agent(client="me")  # type: ignore[arg-type]
     assert node.statistics().agents == 0

@@ -325,7 +325,7 @@ OPTIONS: list[tuple[str, Bad, type[Exception], list[str]]] = [
         "client",
         lambda agent, other: locks.spawn_agent(client="me"),
         locks.InvalidOption,
-        ["'me'", "actor's ref, a greenlet or a thread"],
+        ["'me'", "actor's ref, a greenlet, a thread or an owner"],
     ),
     (
         "thread that was not started",
@@ -586,6 +586,7 @@ HIERARCHY = {
     locks.InvalidOption: locks.MisuseError,
     locks.ConflictingRequest: locks.MisuseError,
     locks.NotClient: locks.MisuseError,
+    locks.BlocksEventLoop: locks.MisuseError,
     locks.ReentrantCall: locks.MisuseError,
     locks.NotHeld: locks.MisuseError,
     locks.WaitsForItself: locks.MisuseError,

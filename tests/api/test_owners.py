@@ -1,0 +1,281 @@
+"""Clients that are no threads, greenlets or actors: `locks.Owner`."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import gevent
+import pykka
+import pytest
+
+import locks
+from tests.helpers import LIMIT, eventually
+
+A, B = ("a",), ("b",)
+
+
+def holder_of(lock_id: tuple[str, ...]) -> list[str]:
+    """The names of those who hold an id."""
+    return [each.client for each in locks.holders(lock_id)]
+
+
+def in_thread(function: Callable[[], Any]) -> Any:
+    """What a function returns, or raises, in a thread of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result(LIMIT)
+
+
+def test_a_block_acts_for_its_owner_and_ends_it() -> None:
+    """What is locked within `with Owner` is the owner's, shown by its name, and released with the block."""
+    with locks.Owner("request 17") as owner:
+        tx = locks.transaction()
+        tx.__enter__()
+        tx.write_lock(A)
+        assert locks.Lock(B).acquire()
+        assert holder_of(A) == holder_of(B) == ["request 17"]
+    assert owner.ended
+    assert holder_of(A) == holder_of(B) == []
+    with pytest.raises(locks.AgentEnded, match="has ended with its client request 17"):
+        tx.write_lock(B)
+
+
+def test_a_block_that_fails_ends_its_owner() -> None:
+    """An exception leaves nothing locked, and goes on."""
+    with pytest.raises(ZeroDivisionError), locks.Owner("fails"):
+        print(1 // (locks.Lock(A).acquire() - 1))
+    assert holder_of(A) == []
+
+
+def test_a_transaction_of_an_owner_is_used_in_any_thread() -> None:
+    """Its locks are asked for in one thread, looked at in a greenlet, and released in another thread."""
+    owner = locks.Owner("session")
+    tx = locks.transaction(owner=owner)
+    in_thread(tx.__enter__)
+    token = in_thread(lambda: tx.write_lock(A))
+    assert gevent.spawn(tx.token, A).get() == token
+    in_thread(lambda: tx.unlock(A))
+    tx.write_lock(B)
+    assert holder_of(B) == ["session"]
+    in_thread(owner.end)
+    assert holder_of(B) == []
+
+
+def test_locks_of_an_owner_are_released_in_any_thread() -> None:
+    """`Lock` and `RWLock` take an owner, who holds it wherever it is acquired."""
+    owner = locks.Owner("job")
+    lock = locks.Lock(A, owner=owner)
+    reader = locks.RWLock(B, owner=owner).read_lock()
+    assert in_thread(lock.acquire)
+    assert in_thread(reader.acquire)
+    assert lock.owned()
+    assert in_thread(lock.owned)
+    assert not locks.Lock(A).owned()
+    lock.release()
+    reader.release()
+    assert holder_of(A) == holder_of(B) == []
+
+
+def test_two_owners_in_one_thread_are_two_clients() -> None:
+    """They exclude each other, as two threads do, and neither waits for itself."""
+    one, two = locks.Owner("one"), locks.Owner("two")
+    with one.acting():
+        assert locks.Lock(A).acquire()
+        with two.acting():
+            assert not locks.Lock(A).acquire(blocking=False)
+            with pytest.raises(locks.LockTimeout, match="held by one"):
+                locks.run_transaction(lambda tx: tx.write_lock(A, timeout=0))
+        locks.Lock(A).release()
+    with two.acting():
+        assert locks.Lock(A).acquire(blocking=False)
+    two.end()
+
+
+def test_two_threads_of_one_owner_are_one_client() -> None:
+    """A second transaction of it that would wait for the first one is told so, also in another thread."""
+    owner = locks.Owner("one")
+    with locks.transaction(owner=owner) as tx:
+        tx.write_lock(A)
+        with pytest.raises(locks.WaitsForItself, match="one asks for write"):
+            in_thread(lambda: locks.run_transaction(lambda tx: tx.write_lock(A), owner=owner))
+
+
+def test_deadlocks_of_owners_are_found() -> None:
+    """Two owners in two threads wait for each other: the younger one is run again, and both come to their end."""
+    met = threading.Barrier(2, timeout=LIMIT)
+    runs = []
+
+    def run(name: str, first: tuple[str, ...], then: tuple[str, ...]) -> None:
+        def body(tx: locks.Transaction) -> None:
+            runs.append(name)
+            tx.write_lock(first)
+            if len(runs) <= 2:
+                met.wait()
+            tx.write_lock(then)
+
+        locks.run_transaction(body, owner=locks.Owner(name))
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(run, "one", A, B), pool.submit(run, "two", B, A)]
+        for each in done:
+            each.result(LIMIT)
+    assert len(runs) == 3
+
+
+def test_who_waits_is_told_of_the_owners_end() -> None:
+    """A wait in one thread is over when another one ends the owner."""
+    owner = locks.Owner("waits")
+    with locks.transaction() as mine:
+        mine.write_lock(A)
+        with ThreadPoolExecutor(1) as pool:
+            waits = pool.submit(locks.run_transaction, lambda tx: tx.write_lock(A), owner=owner)
+            eventually(lambda: bool(locks.queue(A).waiting))
+            owner.end()
+            with pytest.raises(locks.AgentEnded, match="with its client waits"):
+                waits.result(LIMIT)
+
+
+def test_an_owner_that_has_ended_gets_nothing() -> None:
+    """It is refused by name, with what to do; nothing was begun."""
+    owner = locks.Owner("over")
+    owner.end()
+    owner.end()
+    for use in (
+        lambda: locks.run_transaction(lambda tx: tx.write_lock(A), owner=owner),
+        lambda: locks.Lock(A, owner=owner).acquire(),
+        lambda: locks.begin_transaction(client=owner),
+    ):
+        with pytest.raises(
+            locks.MisuseError, match=r"^owner over has ended: nothing can be locked for it\."
+        ):
+            use()
+    assert locks.statistics().agents == 0
+
+
+def test_the_functions_of_the_api_take_an_owner() -> None:
+    """`begin_transaction(client=owner)` locks at once, and any thread may go on with the agent."""
+    owner = locks.Owner("api")
+    agent, result = locks.begin_transaction([(A, "write")], client=owner)
+    assert result.status == "have_all_locks"
+    in_thread(lambda: locks.lock(agent, B))
+    assert holder_of(B) == ["api"]
+    in_thread(lambda: locks.end_transaction(agent))
+    assert holder_of(A) == []
+
+
+class Sleeper(pykka.ThreadingActor):
+    """An actor that does nothing."""
+
+
+def _thread() -> tuple[Any, Callable[[], object]]:
+    wait = threading.Event()
+    thread = threading.Thread(target=wait.wait)
+    thread.start()
+    return thread, wait.set
+
+
+def _greenlet() -> tuple[Any, Callable[[], object]]:
+    greenlet = gevent.spawn(gevent.sleep, LIMIT)
+    gevent.sleep(0)
+    return greenlet, greenlet.kill
+
+
+def _actor() -> tuple[Any, Callable[[], object]]:
+    ref = Sleeper.start()
+    return ref, ref.stop
+
+
+def _owner() -> tuple[Any, Callable[[], object]]:
+    owner = locks.Owner("parent")
+    return owner, owner.end
+
+
+def _future() -> tuple[Any, Callable[[], object]]:
+    future: Future[None] = Future()
+    return future, lambda: future.set_result(None)
+
+
+def _cancelled_future() -> tuple[Any, Callable[[], object]]:
+    future: Future[None] = Future()
+    return future, future.cancel
+
+
+@pytest.mark.parametrize("make", [_thread, _greenlet, _actor, _owner, _future, _cancelled_future])
+def test_an_owner_ends_with_what_it_is_tied_to(
+    make: Callable[[], tuple[Any, Callable[[], object]]],
+) -> None:
+    """A thread, a greenlet, an actor, an owner, a future: with its end all that the owner has is released."""
+    subject, end = make()
+    owner = locks.Owner("tied", tied_to=subject)
+    try:
+        assert locks.Lock(A, owner=owner).acquire()
+        assert not owner.ended
+    finally:
+        end()
+    eventually(lambda: owner.ended and holder_of(A) == [])
+    eventually(lambda: locks.Owner("late", tied_to=subject).ended)  # it has ended already
+
+
+def test_acting_goes_along_to_threads_of_asyncio_alone() -> None:
+    """`asyncio.to_thread` acts for the owner, as do tasks; a plain thread does not."""
+
+    async def main() -> tuple[Any, Any]:
+        with locks.Owner("request").acting() as owner:
+            there = await asyncio.to_thread(locks.runtime.current_client)
+            plain = in_thread(locks.runtime.current_client)
+            assert there is owner
+            return there, plain
+
+    there, plain = asyncio.run(main())
+    assert there is not plain
+    assert not isinstance(plain, locks.Owner)
+
+
+@pytest.mark.parametrize("name", ["", "two\nlines", 7, "x" * 201])
+def test_names_that_are_none_are_refused(name: Any) -> None:
+    """Others have to be able to read the name."""
+    with pytest.raises(locks.InvalidOption, match="is not text of 1 to 200 characters"):
+        locks.Owner(name)
+
+
+def test_what_is_no_owner_is_refused() -> None:
+    """By transactions, by locks; and what an owner can't be tied to."""
+    for use in (
+        lambda: locks.transaction(owner="me"),  # type: ignore[arg-type]
+        lambda: locks.Lock(A, owner=threading.current_thread()),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(locks.InvalidOption, match=r"is no locks\.Owner; make one"):
+            use()
+    with pytest.raises(locks.InvalidOption, match="owner me can't be tied to 7"):
+        locks.Owner("me", tied_to=7)  # type: ignore[arg-type]
+
+
+def test_a_lock_has_a_time_limit_of_its_own() -> None:
+    """`Lock(timeout=)` is for waits of which it is not said: `acquire` says no, `with` raises."""
+    with locks.Lock(A, owner=locks.Owner("holds")):
+        lock = locks.Lock(A, timeout=0.01)
+        assert lock.acquire() is False
+        assert lock.acquire(blocking=False) is False
+        with pytest.raises(locks.LockTimeout, match=r"within 0\.01 s; held by holds"), lock:
+            pass
+    with lock:
+        assert lock.owned()
+
+
+def test_a_coroutine_may_not_block() -> None:
+    """What may wait is refused in the event loop before anything is asked for, and says what to use."""
+
+    async def main() -> None:
+        for use in (
+            lambda: locks.Lock(A).acquire(),
+            lambda: locks.run_transaction(lambda tx: tx.write_lock(A)),
+            lambda: locks.begin_transaction([(A, "write")]),
+        ):
+            with pytest.raises(locks.BlocksEventLoop, match=r"locks\.aio\.transaction"):
+                use()
+
+    asyncio.run(main())
+    assert locks.statistics().table.requests == 0
