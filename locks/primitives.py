@@ -114,7 +114,7 @@ class Lock(Block):
 
     def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
         node = default_node()
-        client = self._client()
+        client = current_client() if self._owner is None else self._owner
         wanted: Object = (self.lock_id, self.mode, *where(node, self._nodes, self._require))
         if node.is_clustered:
             check_sendable(self.lock_id)

@@ -244,11 +244,10 @@ class Agent(Waiting):
         """Raise `NotClient` unless it is the client who calls, or somebody for an owner."""
         if self._here is not None and getcurrent() is self._here:
             return
-        if isinstance(self.client, Ending):
-            return  # who has it acts for its owner
         client = current_client()
         if (
             client is not self.client
+            and not isinstance(self.client, Ending)  # whoever has it acts for its owner
             and not self._is_client(client)
             and not is_patched_thread(self.client)
         ):
