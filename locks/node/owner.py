@@ -6,18 +6,16 @@ who calls. What belongs to one owner is one client's: it does not wait for itsel
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from contextvars import Token
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
 from locks.node.clients import checked_label
 from locks.runtime import CannotMonitor, Client, Ending, Monitor, acting
 from locks.runtime.leaving import Block, entering
 
-__all__ = ["Owner", "checked_owner"]
+__all__ = ["Acting", "Owner", "checked_owner"]
 
 
 @runtime_checkable
@@ -51,11 +49,13 @@ class Owner(Ending, Block):
         InvalidOption: The name is none, or it can't be tied to that.
     """
 
-    __slots__ = ("_tie", "name")
+    __slots__ = ("_before", "_entered", "_tie", "name")
 
     def __init__(self, name: str, *, tied_to: Client | Future | None = None) -> None:
         super().__init__()
         self.name = checked_label(name)
+        self._before: Ending | None = None
+        self._entered = False
         self._tie: Monitor | None = None
         if tied_to is None:
             return
@@ -93,35 +93,63 @@ class Owner(Ending, Block):
     def _tied_has_ended(self, _: object) -> None:
         self.end("what it was tied to has ended")
 
-    @contextmanager
-    def acting(self) -> Iterator[Owner]:
-        """Act for it within a block: what is locked there is the owner's.
+    def acting(self) -> Acting:
+        """Act for it within a block: `with owner.acting(): ...`. What is locked there is the owner's.
 
         That holds for the code within the block, for tasks of `asyncio` that it begins and for what it gives to
         `asyncio.to_thread`, as always with context variables; not for threads and greenlets that it starts.
         """
-        token = acting.set(self)
-        try:
-            yield self
-        finally:
-            acting.reset(token)
+        return Acting(self)
+
+    def __enter__(self) -> Owner:
+        if self._entered:
+            raise MisuseError(
+                f"a block of owner {self.name} has begun already; within it, or for more than one, use "
+                "`with owner.acting()`, and end the owner by owner.end()",
+                owner=self.name,
+            )
+        self._entered = True
+        hold = entering(self)
+        self._before = acting.get()
+        hold.take(self)
+        acting.set(self)
+        return self
+
+    def leave(self, held: Owner | None, error: BaseException | None) -> None:
+        """The block is left; see `Block`."""
+        if acting.get() is self:  # here, for where `__enter__` had stack enough, this has, too
+            acting.set(self._before)
+        self.end()
+
+    def let_go(self, held: Owner) -> None:
+        """The block was left, and this was not noted; see `Block`."""
+        self.leave(held, None)
+
+
+class Acting(Block):
+    """A block in which the code acts for an owner."""
+
+    __slots__ = ("_before", "_owner")
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._before: Ending | None = None
 
     def __enter__(self) -> Owner:
         hold = entering(self)
-        hold.take(acting.set(self))
-        return self
+        self._before = acting.get()
+        hold.take(self)
+        acting.set(self._owner)
+        return self._owner
 
-    def leave(self, held: Token[Ending | None] | None, error: BaseException | None) -> None:
-        """The block is left; see `Block`."""
-        if held is not None:
-            acting.reset(held)
-        self.end()
+    def leave(self, held: Acting | None, error: BaseException | None) -> None:
+        """The block is left; see `Block`. In another context than where it began, nothing changes."""
+        if acting.get() is self._owner:
+            acting.set(self._before)
 
-    def let_go(self, held: Token[Ending | None]) -> None:
+    def let_go(self, held: Acting) -> None:
         """The block was left, and this was not noted; see `Block`."""
-        with suppress(ValueError, RuntimeError):  # another context, or it was done
-            acting.reset(held)
-        self.end()
+        self.leave(held, None)
 
 
 def checked_owner(owner: Any) -> Owner | None:

@@ -208,7 +208,9 @@ class DeathWatch:
                     monitor._notify(down)
         except BaseException:
             if at_hand is not None:  # whether it was told is not known
+                self.monitors[at_hand] = None
                 at_hand._notify(down)
+                self.monitors.pop(at_hand, None)
             raise
 
 

@@ -198,6 +198,33 @@ def _with_readers(stage: Stage) -> None:
         pass
 
 
+def _with_owner(stage: Stage) -> None:
+    with locks.Owner("me"):
+        assert _a_lock(stage).acquire()
+
+
+def _acting(stage: Stage) -> None:
+    owner = stage.keep.setdefault("owner", locks.Owner("me"))
+    with owner.acting():
+        assert _a_lock(stage).acquire()
+
+
+def _acts_for_itself(stage: Stage) -> None:
+    if isinstance(locks.runtime.current_client(), locks.Owner):
+        stage.problems.append("it still acts for an owner")
+
+
+def _owner_is_gone(stage: Stage) -> None:
+    """Where there is no stack to release what it has, the background does it, or who comes next."""
+    _acts_for_itself(stage)
+    _soon(stage, "what the owner has is released", lambda: locks.statistics().agents == 0)
+
+
+def _end_owner(stage: Stage) -> None:
+    if "owner" in stage.keep:
+        stage.keep["owner"].end()
+
+
 def _second_lock(stage: Stage) -> None:
     assert locks.Lock(B).acquire()
 
@@ -294,6 +321,10 @@ def _in_watch(code: CodeType) -> bool:
     return code.co_filename.endswith("runtime/monitor.py") and code.co_name == "fire"
 
 
+def _in_end(code: CodeType) -> bool:
+    return code.co_filename.endswith("node/owner.py") and code.co_name == "end"
+
+
 def _in_server(code: CodeType) -> bool:
     return code.co_filename.endswith("server/machine.py")
 
@@ -381,6 +412,21 @@ CASES: dict[str, Case] = {
     "with Lock": Case(_nothing, _with_lock, NOTHING, NOTHING),
     "with Lock that waits": Case(_busy_for_locks, _with_lock, NOTHING, NOTHING, kinds=BOTH),
     "with RWLock": Case(_nothing, _with_readers, NOTHING, NOTHING),
+    "with Owner": Case(_nothing, _with_owner, NOTHING, NOTHING, mine("a"), check=_owner_is_gone),
+    "with Owner.acting": Case(
+        _nothing, _acting, mine("a"), NOTHING, mine("a"), check=_acts_for_itself, finish=_end_owner
+    ),
+    "Owner.end": Case(
+        _acting,
+        _end_owner,
+        NOTHING,
+        mine("a"),
+        NOTHING,
+        begin=lambda code: (
+            code is _end_owner.__code__
+        ),  # without stack or memory the background does it
+        finish=_end_owner,
+    ),
     "watch": Case(lambda s: s.begin("a"), _watch, mine("a"), mine("a"), finish=_unwatch),
     "unwatch": Case(
         lambda s: (s.begin("a"), _watch(s)), _unwatch, mine("a"), mine("a"), finish=_unwatch
