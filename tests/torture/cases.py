@@ -422,9 +422,7 @@ CASES: dict[str, Case] = {
         NOTHING,
         mine("a"),
         NOTHING,
-        begin=lambda code: (
-            code is _end_owner.__code__
-        ),  # without stack or memory the background does it
+        begin=_in_end,  # without stack or memory the background does it
         finish=_end_owner,
     ),
     "watch": Case(lambda s: s.begin("a"), _watch, mine("a"), mine("a"), finish=_unwatch),
