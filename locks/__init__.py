@@ -72,6 +72,7 @@ from locks.node.cluster import NodeDown, NodeUp
 from locks.node.node import Node, NodeStatistics
 from locks.node.owner import Owner
 from locks.node.scope import HERE
+from locks.otp.discovery import Discovery
 from locks.otp.options import TLS
 from locks.otp.remote import RemoteError, RemoteRef
 from locks.otp.terms import Atom
@@ -95,6 +96,7 @@ __all__ = [
     "Contender",
     "Deadlock",
     "DeadlockAborted",
+    "Discovery",
     "Down",
     "Edge",
     "GeventActor",

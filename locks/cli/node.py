@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from locks.errors import InvalidOption, LocksError
+from locks.otp.discovery import Discovery
 from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
+from locks.program.discovering import HERE_WORD, discovery_of
 from locks.program.settings import read_cookie, read_settings
 from locks.runtime import Event
 
@@ -112,6 +114,20 @@ def _open_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def _sources(text: str) -> Discovery:
+    """Who says where the servers are, of a setting that is no list.
+
+    Raises:
+        InvalidOption: It is nothing for a lock server.
+    """
+    if text == HERE_WORD:
+        raise InvalidOption(
+            'servers = "here" is for programs whose locks are their own; a lock server is one of the servers that '
+            "programs share: name them all, name@host:port, or name none, and let programs say it"
+        )
+    return discovery_of(text)
+
+
 def _run(options: argparse.Namespace) -> int:
     _open_many_files()
     logging.basicConfig(
@@ -128,7 +144,9 @@ def _run(options: argparse.Namespace) -> int:
             missing = "a name: --name" if name is None else "a cookie: --cookie-file"
             raise InvalidOption(f"a lock server for others needs {missing}")
         servers = options.server or said.get("servers") or []
-        if servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
+        if isinstance(servers, str):
+            servers = _sources(servers)
+        elif servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
             raise InvalidOption(
                 f"{name} is none of the servers {', '.join(servers)}: a lock server is one of those that it shares "
                 "programs with"

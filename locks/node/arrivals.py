@@ -55,14 +55,20 @@ class Arrivals:
                 return False
         return True
 
-    def await_servers(self, servers: Scope, timeout: float) -> None:
-        """Wait until enough servers can be asked, or it is known why the others can't; outside of the turn."""
+    def await_servers(self, servers: Scope, timeout: float, *, found: bool) -> None:
+        """Wait until enough servers can be asked, or it is known why the others can't; outside of the turn.
+
+        Args:
+            servers: They.
+            timeout: Seconds to wait at most.
+            found: Whether somebody says where they are, so that it may be elsewhere at the next attempt.
+        """
         nodes = servers.nodes
         deadline = time.monotonic() + timeout
         while True:
             there = self._node.alive.intersection(nodes)
             away = [name for name in nodes if name not in there]
-            unknown = self._node.turn.ask(self._not_tried, away)
+            unknown = away if found else self._node.turn.ask(self._not_tried, away)
             left = deadline - time.monotonic()
             if servable(servers.require, nodes, there) or not unknown or left <= 0:
                 return

@@ -28,8 +28,9 @@ from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
 from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
+from locks.otp.discovery import HostAndPort
 from locks.otp.notices import Notices
-from locks.otp.options import Address, Options, check_node_name, parse_peer
+from locks.otp.options import Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom
 from locks.runtime import (
@@ -393,7 +394,7 @@ class Node:
         return self.cluster
 
     @property
-    def address(self) -> Address | None:
+    def address(self) -> HostAndPort | None:
         """Where it listens for other nodes, host and port; `None` if it does not."""
         return None if self.cluster is None else self.cluster.distribution.address
 

@@ -20,9 +20,9 @@ from collections.abc import Callable, Collection, Iterable
 from heapq import nlargest, nsmallest
 from typing import NamedTuple
 
-__all__ = ["GONE", "LARGEST", "NAMES", "Address", "AddressBook", "Due", "Known", "News"]
+from locks.otp.discovery import Address, HostAndPort, UnixAddress
 
-Address = tuple[str, int]
+__all__ = ["GONE", "LARGEST", "NAMES", "AddressBook", "Due", "Known", "News"]
 
 NAMES = 1000  # that one node may name at a time, and bring in that were never met
 GONE = 100  # of those that are named at a time may be gone
@@ -45,7 +45,7 @@ class News(NamedTuple):
     """
 
     name: str
-    address: Address
+    address: HostAndPort
     age: float
 
 
@@ -308,9 +308,9 @@ class AddressBook:
         """What to tell a node of others: whom this one has met, the youngest first, and not too many."""
         oldest = now - self._forget()
         there = [
-            News(name, known.address, 0.0)
+            News(name, address, 0.0)
             for name in self._linked
-            if name != to and (known := self.known.get(name)) is not None and known.address
+            if name != to and (address := self._address_for_others(name)) is not None
         ]
         seen = [
             (known.seen, name)
@@ -320,13 +320,20 @@ class AddressBook:
         gone = [
             News(name, address, now - when)
             for when, name in nlargest(GONE, seen)
-            if name != to and (address := self.known[name].address) is not None
+            if name != to and (address := self._address_for_others(name)) is not None
         ]
         return [*there[: NAMES - GONE - 1], *gone]
 
     def told_of(self, name: str) -> News | None:
         """What to tell of a node that is connected; `None` if it is not, or has no address."""
-        known = self.known.get(name)
-        if known is None or known.address is None or name not in self._linked:
+        address = self._address_for_others(name)
+        if address is None or name not in self._linked:
             return None
-        return News(name, known.address, 0.0)
+        return News(name, address, 0.0)
+
+    def _address_for_others(self, name: str) -> HostAndPort | None:
+        """Where a node is, if others can reach it there."""
+        known = self.known.get(name)
+        if known is None or isinstance(known.address, UnixAddress):
+            return None
+        return known.address

@@ -32,20 +32,22 @@ from typing import Any
 import gevent
 from gevent import socket as gevent_socket
 
-from locks.errors import LocksError, assert_never
+from locks.errors import assert_never
 from locks.otp import handshake as steps
 from locks.otp.address_book import News
 from locks.otp.budgets import Pace
 from locks.otp.dialling import Dialling
+from locks.otp.discovery import Address, HostAndPort, UnixAddress
 from locks.otp.door import Door, Stranger, listen, talk, tls_told
 from locks.otp.handshake import FLAGS, FLAGS_HIDDEN, Challenges, Handshake, Peer
 from locks.otp.link import LOOKS, GoOn, Link
 from locks.otp.notices import Notices
-from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Address, Options
+from locks.otp.options import NET_TICKTIME, OTP_NET_TICKTIME, Options
 from locks.otp.port_mapper import PortMapper
 from locks.otp.rivals import Rivals
 from locks.otp.strangers import Refused, Settled
 from locks.otp.stream import Stream
+from locks.otp.ways import Finder, Ways
 from locks.runtime import Executor
 from locks.runtime.inline import Turn
 from locks.runtime.native import native_lock, start_new_thread
@@ -79,7 +81,7 @@ class Distribution:
 
     Attributes:
         creation: Tells this incarnation of the node from others.
-        address: Where it listens; `None` if it does not.
+        address: Where it listens, host and port; `None` if it does not, or only for programs of its machine.
         links: The links, by node.
         named: The nodes that the program has named.
         book: The nodes that it knows of.
@@ -105,14 +107,13 @@ class Distribution:
         self.name = name
         self.options = options
         self.creation = random_creation()
-        self.address: Address | None = None
+        self.address: HostAndPort | None = None
         self.links: dict[str, Link] = {}
         self.named = set(options.peers)
         self.refusals = refusals
         self.unsent: list[Link] = []
         self.notices = notices
         self.pace = pace
-        self._dial_tunnel = dial_tunnel
         self._turn = turn
         self._executor = executor
         self._on_up = on_up
@@ -123,7 +124,11 @@ class Distribution:
         self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
         self._listener: socket.socket | None = None
-        self._mapper: PortMapper | None = None
+        finder = None
+        if options.discovery is not None:
+            servers = {each: where for each, where in options.peers.items() if where is not None}
+            finder = Finder(name, options.discovery, servers, notices)
+        self._ways = Ways(options, finder, dial_tunnel)
         self._dialling = Dialling(
             name,
             self.links,
@@ -153,11 +158,12 @@ class Distribution:
         """
         if self.options.listen is not None:
             self._listener = listen(self.options.listen)
-            self.address = self._listener.getsockname()[:2]
+            if not isinstance(self.options.listen, UnixAddress):
+                self.address = self._listener.getsockname()[:2]
         if self.options.epmd:
             try:
-                self._mapper = PortMapper(self.name, self.address)
-                self.creation = self._mapper.register() or self.creation
+                self._ways.mapper = mapper = PortMapper(self.name, self.address)
+                self.creation = mapper.register() or self.creation
             except BaseException:
                 if self._listener is not None:
                     self._listener.close()
@@ -182,8 +188,8 @@ class Distribution:
         self._door = Door(self.name, listener, self._receive, self.notices)
         if listener is not None:
             gevent.spawn(self._door.keep)
-        if self._mapper is not None:
-            gevent.spawn(self._mapper.stay_registered)
+        if self._ways.mapper is not None:
+            gevent.spawn(self._ways.mapper.stay_registered)
         self._dialling.start()
         gevent.spawn(self._keep_judging)
 
@@ -208,8 +214,8 @@ class Distribution:
             stream.close()
         if self._door is not None:
             self._door.close()
-        if self._mapper is not None:
-            self._mapper.close()
+        if self._ways.mapper is not None:
+            self._ways.mapper.close()
         gevent.sleep(0)  # gevent closes sockets in the next round of its loop
 
     def abandon(self) -> None:
@@ -223,8 +229,8 @@ class Distribution:
             self._listener.close()
         if self._door is not None:
             self._door.abandon()
-        if self._mapper is not None:
-            self._mapper.abandon()
+        if self._ways.mapper is not None:
+            self._ways.mapper.abandon()
 
     # --- Known nodes, in the turn ---------------------------------------------------------------
 
@@ -291,7 +297,7 @@ class Distribution:
             known = self.book.known.get(name)
             if known is None:
                 raise Settled("it was forgotten")
-            stream = self._begin_connection(name, known.address)
+            stream = self._ways.begin(name, known.address)
         self._streams.add(stream)
         try:
             with gevent.Timeout(HANDSHAKE_TIME, _no_handshake()), tls_told():
@@ -303,18 +309,6 @@ class Distribution:
             raise
         finally:
             self._streams.discard(stream)
-
-    def _begin_connection(self, name: str, address: Address | None) -> Stream:
-        if address is None and self._mapper is not None:
-            try:
-                address = (name.split("@")[1], self._mapper.look_up(name))
-            except (OSError, LocksError):
-                if not self.options.hidden:
-                    raise
-        if address is None:
-            return self._dial_tunnel(name)
-        self.options.check_address(address, "connects to")  # it may be from another node
-        return Stream.connect(address)
 
     def enter(self, stream: Stream) -> None:
         """Somebody has begun a connection over a tunnel. In the hub."""
@@ -361,6 +355,7 @@ class Distribution:
     def _receive(self, stranger: Stranger) -> None:
         """Do the handshake as the side that was connected to."""
         stream = stranger.stream
+        stream.check_user()
         self._streams.add(stream)
         try:
             with tls_told():
@@ -413,7 +408,7 @@ class Distribution:
         return shake.decide("alive" if name in self.links else "ok")
 
     def _establish(
-        self, stream: Stream, event: steps.Established, address: Address, replaced: Link | None
+        self, stream: Stream, event: steps.Established, address: HostAndPort, replaced: Link | None
     ) -> None:
         sock, tls = stream.release()
         relay = None if stream.over is None else stream.over[1]
@@ -425,7 +420,7 @@ class Distribution:
         sock: socket.socket,
         tls: Any,
         rest: bytes,
-        address: Address,
+        address: HostAndPort,
         replaced: Link | None,
         relay: str | None,
     ) -> None:

@@ -23,18 +23,20 @@ from __future__ import annotations
 import errno
 import itertools
 import logging
+import os
 import resource
 import socket
 import ssl
 from bisect import insort
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gevent
 from gevent.event import Event as GreenEvent
 
 from locks.errors import InvalidOption, LocksError
+from locks.otp.discovery import Address, HostAndPort, UnixAddress, place
 from locks.otp.handshake import (
     Established,
     Event,
@@ -47,7 +49,6 @@ from locks.otp.handshake import (
     refusal,
 )
 from locks.otp.notices import Notices
-from locks.otp.options import Address
 from locks.otp.strangers import Refused, Settled, tls_words
 from locks.otp.stream import Stream, abandon, native_socket
 
@@ -59,6 +60,7 @@ ROOM = 512  # strangers at one time in each of the two rooms
 FILES = 4  # the part of the files that the process may open that is for each room: one in so many
 HANDSHAKE_TIME = 5.0  # seconds, until a stranger must have proven itself
 HANDSHAKE_OF_TLS = b"\x16"  # what TLS begins with
+UNFINISHED = "~"  # at the end of the path of a socket of the Unix domain, until it listens
 BACKLOG = 1024  # connections that the system keeps until they are accepted
 MANY_TURNS = 8  # with TLS: who needs more speaks in very small pieces, and is served last
 BATCH = 16  # strangers that come in before others have their turn
@@ -71,6 +73,8 @@ def listen(address: Address) -> socket.socket:
     Raises:
         InvalidOption: It can't be listened on.
     """
+    if isinstance(address, UnixAddress):
+        return _listen_unix(address.path)
     family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     listener = native_socket(family, socket.SOCK_STREAM)
     try:
@@ -84,6 +88,22 @@ def listen(address: Address) -> socket.socket:
             "address, or port 0 for a free one",
             address=address,
         ) from error
+    return listener
+
+
+def _listen_unix(path: str) -> socket.socket:
+    """Likewise at a path, in the place of what is there: it is there as soon as one can connect."""
+    listener = native_socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = path + UNFINISHED
+    try:
+        with suppress(FileNotFoundError):
+            os.unlink(before)
+        listener.bind(before)
+        listener.listen(BACKLOG)
+        os.rename(before, path)
+    except OSError as error:
+        listener.close()
+        raise InvalidOption(f"can't listen on {path}: {error}", address=path) from error
     return listener
 
 
@@ -101,7 +121,7 @@ class Stranger:
 
     __slots__ = ("_door", "address", "has_spoken", "limit", "pushed_out", "stream", "turns")
 
-    def __init__(self, door: Door, stream: Stream, address: tuple[str, int]) -> None:
+    def __init__(self, door: Door, stream: Stream, address: HostAndPort) -> None:
         self._door = door
         self.stream = stream
         self.address = address
@@ -253,20 +273,21 @@ class Door:
         since_pause = 0
         while self._open:
             try:
-                sock, address = self._listener.accept()
+                sock, _ = self._listener.accept()
                 stream = Stream(sock)
+                address = stream.address
             except OSError as error:
                 if self._open:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self.enter(stream, address[:2])
+            self.enter(stream, address)
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0
                 gevent.sleep(0)
 
-    def enter(self, stream: Stream, address: tuple[str, int]) -> None:
+    def enter(self, stream: Stream, address: HostAndPort) -> None:
         """Somebody has connected."""
         if not self._open:
             stream.close()
@@ -356,13 +377,13 @@ class Door:
             self.leave(stranger)
 
     def _tell(self, stranger: Stranger, error: Exception) -> None:
-        host, port = stranger.address
-        text = "%s refused a connection from %s:%s: %s"
+        where = place(stranger.address)
+        text = "%s refused a connection from %s: %s"
         if isinstance(error, (Settled, ConnectionError)):
-            logger.debug(text, self._name, host, port, error)
+            logger.debug(text, self._name, where, error)
         else:
             cause = error.cause if isinstance(error, Refused) else type(error).__name__
-            self._notices.warn(cause, stranger.host, text, self._name, host, port, error)
+            self._notices.warn(cause, stranger.host, text, self._name, where, error)
 
     def _make_room(self, room: _Room) -> bool:
         """Push somebody out if a room is full; return whether there is a place."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
-    from locks.otp.options import Address
+    from locks.otp.discovery import HostAndPort
     from locks.runtime.inline import Turn
 
 __all__ = ["FULL", "LOOKS", "GoOn", "Link", "Tls"]
@@ -189,7 +189,7 @@ class Link:
         peer: Peer,
         sock: socket.socket,
         *,
-        address: Address,
+        address: HostAndPort,
         hub: Hub,
         turn: Turn,
         tls: Tls | None,

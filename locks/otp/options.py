@@ -11,27 +11,25 @@ import os
 import secrets
 import socket
 import ssl
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.lock_ids import shown
 from locks.model import Require, check_require, is_seconds, plain_text
+from locks.otp.discovery import Address, Discovery, UnixAddress
 from locks.otp.secret import SHORTEST, Cookie
 
 __all__ = [
     "NODE_NAME",
     "TLS",
-    "Address",
     "Options",
     "check_node_name",
     "client_name",
     "parse_peer",
     "parse_servers",
 ]
-
-Address = tuple[str, int]
 
 MOST_SERVERS = 99
 NODE_NAME = "node@localhost"  # of who needs no other one
@@ -95,6 +93,7 @@ class Options(NamedTuple):
         plaintext: Whether addresses other than loopback are allowed without TLS.
         servers: On which nodes locks are taken of which it is not said where, in their order; none if that was not said.
         require: How many of these are needed.
+        discovery: Who says where the servers are, if that may change.
     """
 
     cookie: Cookie
@@ -107,6 +106,7 @@ class Options(NamedTuple):
     plaintext: bool
     servers: tuple[str, ...]
     require: Require
+    discovery: Discovery | None
 
     @property
     def hidden(self) -> bool:
@@ -116,6 +116,11 @@ class Options(NamedTuple):
     def name_for(self, given: str | None) -> str:
         """The name of a node: what it was given, or else one of its own for a client node."""
         return given or (client_name() if self.hidden else NODE_NAME)
+
+    def with_found(self, found: Mapping[str, Address]) -> Options:
+        """The same with servers that were found anew."""
+        peers = {name: where for name, where in self.peers.items() if name not in self.servers}
+        return self._replace(peers={**peers, **found}, servers=tuple(sorted(found)))
 
     @classmethod
     def check(
@@ -131,8 +136,9 @@ class Options(NamedTuple):
         mesh: bool | None,
         allow_plaintext: bool | None,
         allow_short_cookie: bool = False,
-        servers: Iterable[str] = (),
+        servers: Iterable[str] | Mapping[str, Address] = (),
         require: Require | None = None,
+        discovery: Discovery | None = None,
     ) -> Options | None:
         """Check the options of `locks.start`, all as given there; return `None` if the node is to stay alone.
 
@@ -182,6 +188,7 @@ class Options(NamedTuple):
             bool(allow_plaintext),
             tuple(sorted(given)),
             _required(given, require),
+            discovery,
         )
         if name is not None and name in given:
             del options.peers[name]
@@ -197,6 +204,8 @@ class Options(NamedTuple):
 
     def check_address(self, address: Address, what: str) -> None:
         """Raise `InvalidOption` unless the address is loopback, or TLS or plaintext is given."""
+        if isinstance(address, UnixAddress):
+            return
         if self.tls is None and not self.plaintext and not is_loopback(address[0]):
             raise InvalidOption(
                 f"a node that {what} {address[0]} is open to the network: give it tls=locks.TLS("
@@ -260,8 +269,10 @@ def parse_peer(peer: Any, epmd: bool) -> tuple[str, Address | None]:
     )
 
 
-def parse_servers(servers: Iterable[str], epmd: bool) -> dict[str, Address | None]:
-    """The names of servers and their addresses.
+def parse_servers(
+    servers: Iterable[str] | Mapping[str, Address], epmd: bool
+) -> dict[str, Address | None]:
+    """The names of servers and their addresses, of a list, or as they were found.
 
     Raises:
         InvalidOption: They are no servers, or too many.
@@ -275,6 +286,8 @@ def parse_servers(servers: Iterable[str], epmd: bool) -> dict[str, Address | Non
     each = list(servers)
     if len(each) > MOST_SERVERS:
         raise InvalidOption(f"{len(each)} servers are too many; there may be {MOST_SERVERS}")
+    if isinstance(servers, Mapping):
+        return {check_node_name(name): address for name, address in servers.items()}
     found = dict(parse_peer(server, epmd) for server in each)
     if len(found) < len(each):
         raise InvalidOption(
@@ -301,6 +314,8 @@ def _listen_address(listen: str | int | Address | bool | None) -> Address | None
         return None
     if listen is None or listen is True:
         return ("127.0.0.1", 0)
+    if isinstance(listen, UnixAddress):
+        return listen
     host, port = "127.0.0.1", listen
     if isinstance(listen, (tuple, list)) and len(listen) == 2:
         host, port = listen

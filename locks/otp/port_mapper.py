@@ -17,7 +17,7 @@ from gevent import socket as gevent_socket
 
 from locks.errors import OperatingError
 from locks.otp import epmd
-from locks.otp.options import Address
+from locks.otp.discovery import HostAndPort
 from locks.otp.stream import abandon, native_socket
 
 __all__ = ["PortMapper"]
@@ -42,7 +42,7 @@ class PortMapper:
         address: Where it listens; a node that does not is not registered.
     """
 
-    def __init__(self, name: str, address: Address | None) -> None:
+    def __init__(self, name: str, address: HostAndPort | None) -> None:
         self._name = name
         self._address = address
         self._socket: Any = None

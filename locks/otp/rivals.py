@@ -25,6 +25,7 @@ from contextlib import contextmanager
 import gevent
 from gevent.event import Event
 
+from locks.otp.discovery import place
 from locks.otp.handshake import Peer
 from locks.otp.link import Link
 from locks.otp.strangers import Refused, Settled
@@ -156,8 +157,7 @@ class Rivals:
 def taken(link: Link) -> str:
     """What a second program is told that comes with the name of another one."""
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(link.since))
-    host, port = link.address
     return (
-        f"another program is connected as {link.peer.name}, since {since}, from {host}:{port}; give each "
+        f"another program is connected as {link.peer.name}, since {since}, from {place(link.address)}; give each "
         "program a name of its own"
     )

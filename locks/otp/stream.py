@@ -6,6 +6,7 @@ the handshake, `release` hands the bare socket over to a `Link`.
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -15,8 +16,9 @@ from gevent import monkey
 from gevent import socket as gevent_socket
 
 from locks.otp.certificates import wrong_host
+from locks.otp.credentials import check_user, credentials_of
+from locks.otp.discovery import Address, HostAndPort, UnixAddress
 from locks.otp.link import Tls
-from locks.otp.options import Address
 
 __all__ = ["Stream", "abandon", "native_socket"]
 
@@ -40,12 +42,20 @@ class Stream:
         self._socket = sock
         self._tls: Tls | None = None
         self.over = over
-        if over is None:
+        self._is_unix = over is None and sock.family == socket.AF_UNIX
+        if over is None and not self._is_unix:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     @classmethod
     def connect(cls, address: Address) -> Stream:
-        """Connect to an address; waits, and raises `OSError` if nothing listens there."""
+        """Connect to an address; waits.
+
+        Raises:
+            OSError: Nothing listens there.
+            Refused: Another user's program does, at a socket of the Unix domain.
+        """
+        if isinstance(address, UnixAddress):
+            return cls._connect_unix(address)
         family = _family(address[0])
         if family is None:
             return cls(gevent_socket.create_connection(address))
@@ -59,11 +69,41 @@ class Stream:
             raise
         return cls(sock)
 
+    @classmethod
+    def _connect_unix(cls, address: UnixAddress) -> Stream:
+        sock = gevent_socket.socket(socket.AF_UNIX)
+        try:
+            sock.connect(address.path)
+            stream = cls(sock)
+            stream.check_user()
+        except FileNotFoundError as error:  # the same as a port at which nobody listens
+            sock.close()
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, "there is no such socket", address.path
+            ) from error
+        except BaseException:
+            sock.close()
+            raise
+        return stream
+
+    def check_user(self) -> None:
+        """At a socket of the Unix domain, see that the other side belongs to the same user.
+
+        Raises:
+            Refused: It does not.
+        """
+        if self._is_unix:
+            check_user(credentials_of(self._socket))
+
     @property
-    def address(self) -> Address:
-        """Host and port of the other side; of a tunnel, its node and the one that relays in words."""
+    def address(self) -> HostAndPort:
+        """Host and port of the other side; words in place of the host, if it has none."""
         if self.over is not None:
             return f"{self.over[0]} (by way of {self.over[1]})", 0
+        if self._is_unix:
+            found = credentials_of(self._socket)
+            pid = None if found is None else found.pid
+            return "this machine" if pid is None else f"process {pid} of this machine", 0
         host, port = self._socket.getpeername()[:2]
         return host, port
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,17 +12,18 @@ from locks.errors import MisuseError
 from locks.model import Require
 from locks.node.node import Node, Trace
 from locks.node.ports import Scope
-from locks.node.scope import Here
+from locks.node.scope import HERE, Here
+from locks.otp.discovery import Address, Discovery
 from locks.otp.options import (
     NODE_NAME,
     TLS,
-    Address,
     Options,
     check_node_name,
     client_name,
     parse_servers,
 )
 from locks.otp.secret import Cookie
+from locks.program.discovering import HERE_WORD, discovery_of, find_servers
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
 
@@ -48,7 +49,7 @@ def start(
     *,
     cookie: str | None = None,
     listen: str | int | Address | bool | None = None,
-    servers: Iterable[str] | Here | None = None,
+    servers: Iterable[str] | Discovery | Here | None = None,
     require: Require | None = None,
     peers: Iterable[str] | None = None,
     tls: TLS | None = None,
@@ -77,8 +78,8 @@ def start(
             default without mesh.
         servers: The nodes on which locks are taken, each `name@host:port`; all programs that share them must name
             the same ones. A program that is none of them is only a client: it gets a name of its own,
-            listens nowhere, and takes no part in what others do. `locks.HERE`: this program's locks are its own,
-            although it meets other nodes.
+            listens nowhere, and takes no part in what others do. Or who says where they are: a `locks.Discovery`, or a
+            text that stands for one. `locks.HERE`: this program's locks are its own, although it meets other nodes.
         require: How many of the servers a lock needs: `"majority"`, the default of several, or `"all"`.
         peers: More nodes to connect to, each `name@host:port`. It goes on trying while one is not
             running, and connects again when one was lost.
@@ -102,9 +103,12 @@ def start(
     Raises:
         MisuseError: A node runs already, and has another name, or a cookie is given.
         InvalidOption: An option is wrong.
-        OperatingError: `epmd` is given, and the port mapper does not answer.
+        OperatingError: `epmd` is given, and the port mapper does not answer; or the servers are not found
+            within five seconds.
     """
-    if isinstance(servers, Iterable) and not isinstance(servers, (str, bytes)):
+    if isinstance(servers, str):
+        servers = HERE if servers == HERE_WORD else discovery_of(servers)
+    elif isinstance(servers, Iterable) and not isinstance(servers, bytes):
         servers = tuple(servers)
     given: dict[str, Any] = {
         "name": name,
@@ -123,25 +127,45 @@ def start(
     if _of_parent is not None and all(each is None for each in given.values()):
         return _start_as_the_parent()
     with _starting:
-        if _default is not None and _default.running:
-            if (
-                name not in (None, _default.name)
-                or given["cookie"] is not None
-                or _are_others(_default, servers)
-            ):
-                raise MisuseError(
-                    f"node {_default.name} runs already; stop it with locks.stop() before you "
-                    f"start {name or 'another one'}",
-                    node=_default.name,
-                )
+        if _runs_already(given):
+            assert _default is not None
             return _default
-        if _default is not None:
-            _default.stop()  # its lock server has crashed
         elsewhere = arguments(read_settings())
-        given |= {what: value for what, value in elsewhere.items() if given[what] is None}
-        node = _begin(_plan_of(trace, allow_short_cookie, **given))
+        wanted = dict(given)
+        wanted |= {name: value for name, value in elsewhere.items() if given[name] is None}
+    # Not with the lock, if it takes a while: another greenlet of this thread may want it.
+    plan = _plan_of(trace, allow_short_cookie, **wanted)
+    with _starting:
+        if _runs_already(given):
+            assert _default is not None
+            return _default
+        node = _begin(plan)
     _await_servers(node)
     return node
+
+
+def _runs_already(given: Mapping[str, Any]) -> bool:
+    """Whether the program's node runs; with the lock.
+
+    Raises:
+        MisuseError: It does, and is not what `start` was given.
+    """
+    name = given["name"]
+    if _default is not None and _default.running:
+        if (
+            name not in (None, _default.name)
+            or given["cookie"] is not None
+            or _are_others(_default, given["servers"])
+        ):
+            raise MisuseError(
+                f"node {_default.name} runs already; stop it with locks.stop() before you "
+                f"start {name or 'another one'}",
+                node=_default.name,
+            )
+        return True
+    if _default is not None:
+        _default.stop()  # its lock server has crashed
+    return False
 
 
 class _Plan(NamedTuple):
@@ -189,11 +213,15 @@ def _plan_of(
     """Check what `start` was given, and what was said elsewhere."""
     checked = None if name is None else check_node_name(name)
     here = isinstance(servers, Here)
+    discovery = servers if isinstance(servers, Discovery) else None
+    if discovery is not None:
+        servers = find_servers(discovery, CONNECTED_WITHIN)
     made = Options.check(
         checked,
         **options,
         allow_short_cookie=allow_short_cookie,
         servers=() if servers is None or here else servers,
+        discovery=discovery,
     )
     if checked is None:
         checked = NODE_NAME if made is None else made.name_for(None)
@@ -215,7 +243,8 @@ def _await_servers(node: Node) -> None:
     """Wait for the servers of a client. Not with the lock: another greenlet of this thread may want it."""
     global _newborn
     if node.cluster is not None and node.scope is not None and node.name not in node.scope.nodes:
-        node.cluster.arrivals.await_servers(node.scope, CONNECTED_WITHIN)
+        found = node.cluster.distribution.options.discovery is not None
+        node.cluster.arrivals.await_servers(node.scope, CONNECTED_WITHIN, found=found)
     if _newborn is node:
         _newborn = None
 
@@ -227,6 +256,12 @@ def _start_as_the_parent() -> Node:
             return _default
         assert _of_parent is not None
         plan = _of_parent.in_a_child()
+    if plan.options is not None and plan.options.discovery is not None:
+        found = find_servers(plan.options.discovery, CONNECTED_WITHIN)
+        plan = plan._replace(options=plan.options.with_found(found))
+    with _starting:
+        if _default is not None:
+            return _default
         node = _begin(plan)
         if node.cluster is None and not plan.here:
             node.executor.run_soon(logger.warning, FORKED, os.getpid(), os.getppid())
@@ -234,10 +269,13 @@ def _start_as_the_parent() -> Node:
     return node
 
 
-def _are_others(node: Node, servers: Iterable[str] | Here | None) -> bool:
+def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) -> bool:
     """Whether these are not the servers that a node was started with."""
     if servers is None:
         return False
+    if isinstance(servers, Discovery):
+        options = None if node.cluster is None else node.cluster.distribution.options
+        return options is None or options.discovery != servers
     names = {node.name} if isinstance(servers, Here) else set(parse_servers(servers, epmd=True))
     return node.scope is None or names != set(node.scope.nodes)
 

@@ -29,6 +29,7 @@ from locks.lock_ids import shown
 from locks.node.scope import HERE
 from locks.otp.options import TLS
 from locks.otp.secret import Cookie
+from locks.program.discovering import HERE_WORD, discovery_of, names_a_source
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -69,13 +70,13 @@ class _Kind(NamedTuple):
 
 
 def _names(text: str) -> Any:
-    return text if text == "here" else text.replace(",", " ").split()
+    return text if names_a_source(text) else text.replace(",", " ").split()
 
 
 def _are_names(value: Any) -> bool:
-    return value == "here" or (
-        isinstance(value, list) and all(isinstance(each, str) for each in value)
-    )
+    if isinstance(value, str):
+        return names_a_source(value)
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
 _TEXT = _Kind("text", str, lambda value: isinstance(value, str))
@@ -185,8 +186,9 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
         values["tls"] = TLS(**tls)
     if "cookie_file" in values:
         values["cookie"] = Cookie(read_cookie(Path(values.pop("cookie_file"))))
-    if values.get("servers") == "here":
-        values["servers"] = HERE
+    servers = values.get("servers")
+    if isinstance(servers, str):
+        values["servers"] = HERE if servers == HERE_WORD else discovery_of(servers)
     return values
 
 

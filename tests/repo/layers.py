@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 SANS_IO = (
     *("terms", "etf", "etf_decode", "behaviours", "control", "fields", "frames"),
     *("secret", "challenges", "strangers", "introductions", "handshake"),
-    *("certificates", "epmd", "tunnel_messages", "tunnel_relay"),
+    *("certificates", "epmd", "tunnel_messages", "tunnel_relay", "discovery"),
 )
 GROUND = ("errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
@@ -98,7 +98,7 @@ LIBRARY = [
     Layer(
         "cli",
         ("locks.cli*", "locks.__main__"),
-        (*GROUND, "core", "runtime", "otp", "program", "sim", "face"),
+        (*GROUND, "core", "runtime", "otp bytes", "otp", "program", "sim", "face"),
         "cli/: the command line",
     ),
 ]
@@ -156,6 +156,7 @@ PURE = (
     "locks.model",
     "locks.core*",
     "locks.otp.address_book",
+    "locks.otp.discovery",
     "locks.otp.tunnel_relay",
     "locks.groups.table",
     "locks.ownership.errors",

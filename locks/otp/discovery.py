@@ -1,0 +1,62 @@
+"""Where nodes are, and who says it if that is not known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+__all__ = ["Address", "Discovery", "HostAndPort", "UnixAddress", "place"]
+
+HostAndPort = tuple[str, int]
+
+
+class UnixAddress(NamedTuple):
+    """A socket of the Unix domain: only programs of one machine, and of one user, meet there.
+
+    Attributes:
+        path: The path of the socket.
+    """
+
+    path: str
+
+    def __str__(self) -> str:
+        return self.path
+
+
+Address = HostAndPort | UnixAddress
+
+
+def place(address: HostAndPort) -> str:
+    """Host and port in words; or just what stands in the place of the host, if there is no port."""
+    host, port = address
+    return f"{host}:{port}" if port else host
+
+
+@runtime_checkable
+class Discovery(Protocol):
+    """Says which servers there are, and where: `locks.start(servers=...)` takes one in the place of a list.
+
+    It is asked when the program's node starts, until it names as many servers as there are to be, and
+    again before a server that is not connected is dialled, at most once a second.
+    """
+
+    @property
+    def size(self) -> int:
+        """How many servers there are to be, by configuration: that is what `require` counts."""
+
+    def find(self) -> Mapping[str, Address]:
+        """Find out which servers there are, and where they are now.
+
+        It runs in a native thread of its own, never two at a time, and may block.
+
+        Returns:
+            Names of servers, `name@host`, and where each listens: host and port. There may be fewer than `size`,
+            never more.
+
+        Raises:
+            OSError: It can't be found out just now; that is logged, and it is asked again later.
+            OperatingError: Likewise.
+        """
+
+    def describe(self) -> str:
+        """What it is, in a few words: for messages, and for `python -m locks config`."""

@@ -1,0 +1,113 @@
+"""The ways to a node: its address as it is known, or as it is found now, a port mapper, or a tunnel.
+
+A node whose servers are found by a `Discovery` asks it before a server is dialled again: a server that was lost
+may be elsewhere by now. The address with which it was started is good for the first time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from gevent.lock import RLock
+
+from locks.errors import LocksError
+from locks.otp.discovery import Address, Discovery
+from locks.otp.notices import Notices
+from locks.otp.options import Options
+from locks.otp.port_mapper import PortMapper
+from locks.otp.stream import Stream
+from locks.runtime.away import call_in_thread
+
+__all__ = ["Finder", "Ways"]
+
+PAUSE = 1.0  # seconds between two questions of a discovery, at least
+
+
+class Finder:
+    """Asks a discovery, not too often, and not twice at a time. In the hub.
+
+    Args:
+        name: The node that asks.
+        discovery: Who is asked.
+        known: What it has said when the node was started.
+        notices: Where its errors are logged.
+    """
+
+    def __init__(
+        self, name: str, discovery: Discovery, known: Mapping[str, Address], notices: Notices
+    ) -> None:
+        self._name = name
+        self._discovery = discovery
+        self._notices = notices
+        self._found: Mapping[str, Address] = known
+        self._fresh = set(known)  # those that were not dialled yet
+        self._asked = -PAUSE
+        self._busy = RLock()
+
+    def address_of(self, name: str) -> Address | None:
+        """Where a server is now, as far as is known. Waits."""
+        if name in self._fresh:
+            self._fresh.discard(name)
+            return self._found.get(name)
+        with self._busy:
+            if time.monotonic() - self._asked >= PAUSE:
+                self._asked = time.monotonic()
+                self._ask()
+        return self._found.get(name)
+
+    def _ask(self) -> None:
+        try:
+            found = call_in_thread(self._discovery.find)
+        except Exception as error:  # it may be the user's code
+            fault = None if isinstance(error, (OSError, LocksError)) else error
+            text = "%s can't find its servers by %s: %s"
+            told = self._discovery.describe()
+            self._notices.warn("discovery", told, text, self._name, told, error, error=fault)
+        else:
+            self._found = dict(found)
+
+
+class Ways:
+    """Begins connections. In the hub.
+
+    Args:
+        options: How the node takes part.
+        finder: Knows where the servers are, if a discovery says it.
+        dial_tunnel: Begins a connection with a node that has no address, over a tunnel.
+
+    Attributes:
+        mapper: Erlang's port mapper, if it is used.
+    """
+
+    def __init__(
+        self, options: Options, finder: Finder | None, dial_tunnel: Callable[[str], Stream]
+    ) -> None:
+        self._options = options
+        self._finder = finder
+        self._dial_tunnel = dial_tunnel
+        self.mapper: PortMapper | None = None
+
+    def begin(self, name: str, address: Address | None) -> Stream:
+        """Begin a connection; waits.
+
+        Args:
+            name: With which node.
+            address: Where it is, as far as is known.
+
+        Raises:
+            OSError: It can't be reached.
+            LocksError: It is not allowed, or there is no way.
+        """
+        if self._finder is not None and name in self._options.servers:
+            address = self._finder.address_of(name) or address
+        if address is None and self.mapper is not None:
+            try:
+                address = (name.split("@")[1], self.mapper.look_up(name))
+            except (OSError, LocksError):
+                if not self._options.hidden:
+                    raise
+        if address is None:
+            return self._dial_tunnel(name)
+        self._options.check_address(address, "connects to")  # it may be from another node
+        return Stream.connect(address)

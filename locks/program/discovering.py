@@ -1,0 +1,75 @@
+"""Servers that are found: what a word or an address of a service means, and the first search."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+
+from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.lock_ids import shown
+from locks.otp.discovery import Address, Discovery
+from locks.runtime import Waiter
+from locks.runtime.away import call_in_thread
+
+__all__ = ["HERE_WORD", "discovery_of", "find_servers", "names_a_source"]
+
+logger = logging.getLogger("locks")
+
+HERE_WORD = "here"
+AGAIN = 0.2  # seconds between two questions, while servers are missing
+
+
+def names_a_source(text: str) -> bool:
+    """Whether a text says where servers are found, instead of naming them."""
+    return text == HERE_WORD or "://" in text
+
+
+def discovery_of(text: str) -> Discovery:
+    """Who says where the servers are, of a text such as `"dns://..."`.
+
+    Raises:
+        InvalidOption: It is none of the texts that are known, or something is wrong with it.
+    """
+    raise InvalidOption(
+        f"servers={shown(text)} is no list of servers; write one: "
+        '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"]',
+        servers=shown(text),
+    )
+
+
+def find_servers(discovery: Discovery, timeout: float) -> Mapping[str, Address]:
+    """Ask until all servers are found; waits.
+
+    Raises:
+        OperatingError: They were not, within so many seconds.
+        InvalidOption: There are more than there are to be.
+    """
+    deadline = time.monotonic() + timeout
+    told = discovery.describe()
+    reason = "it has not answered"
+    while True:
+        left = deadline - time.monotonic()
+        try:
+            found = dict(call_in_thread(discovery.find, max(left, 0.001)))
+        except (OSError, LocksError) as error:
+            reason = str(error)
+        else:
+            if len(found) == discovery.size:
+                return found
+            if len(found) > discovery.size:
+                raise InvalidOption(
+                    f"{told} names {len(found)} servers, and there are to be {discovery.size}",
+                    servers=shown(sorted(found)),
+                )
+            reason = (
+                f"it names {len(found)} of {discovery.size}: {', '.join(sorted(found)) or 'none'}"
+            )
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise OperatingError(
+                f"the servers were not found by {told} within {timeout:g} s: {reason}",
+                servers=told,
+            )
+        logger.debug("%s has not found all servers yet: %s", told, reason)
+        Waiter().wait(min(AGAIN, left))  # other greenlets run meanwhile
