@@ -8,10 +8,8 @@ know at once.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import logging
-import resource
 import signal
 import sys
 from pathlib import Path
@@ -21,13 +19,15 @@ from locks.errors import InvalidOption, LocksError
 from locks.otp.discovery import Discovery
 from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
+from locks.program.cookies import read_cookie
 from locks.program.discovering import HERE_WORD, discovery_of
-from locks.program.settings import read_cookie, read_settings
+from locks.program.local import LocalServer
+from locks.program.serving import open_many_files, settle
+from locks.program.settings import read_settings
 from locks.runtime import Event
 
 __all__ = ["add_command"]
 
-MOST_FILES = 65536
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
   python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
@@ -106,14 +106,6 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(run=_run)
 
 
-def _open_many_files() -> None:
-    """Allow this process as many files as it may have: each client is one, and each stranger at the door."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
 def _sources(text: str) -> Discovery:
     """Who says where the servers are, of a setting that is no list.
 
@@ -125,11 +117,17 @@ def _sources(text: str) -> Discovery:
             'servers = "here" is for programs whose locks are their own; a lock server is one of the servers that '
             "programs share: name them all, name@host:port, or name none, and let programs say it"
         )
-    return discovery_of(text)
+    discovery = discovery_of(text)
+    if isinstance(discovery, LocalServer):
+        raise InvalidOption(
+            f'servers = "{text}" needs no `locks node`: the lock server of a machine is started by the first program '
+            "that needs it, and ends by itself"
+        )
+    return discovery
 
 
 def _run(options: argparse.Namespace) -> int:
-    _open_many_files()
+    open_many_files()
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
         format="%(asctime)s %(levelname)s %(message)s",
@@ -169,7 +167,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"python -m locks node: {error}", file=sys.stderr)
         return 2
     assert node.address is not None
-    gc.freeze()  # what is there by now stays: collecting garbage need not look at it, for 15 ms each time
+    settle()
     host, port = node.address
     print(json.dumps({"name": node.name, "host": host, "port": port}), flush=True)
     while not ended.wait(timeout=1) and node.running:

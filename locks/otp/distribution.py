@@ -147,6 +147,11 @@ class Distribution:
         # The ticking thread sleeps on it until it is released.
         self._nudge = native_lock()
 
+    @property
+    def is_deserted(self) -> bool:
+        """Whether nobody is connected, or about to be."""
+        return not self.links and (self._door is None or not self._door.strangers)
+
     # --- Start and stop -------------------------------------------------------------------------
 
     def open(self) -> None:

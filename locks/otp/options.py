@@ -306,7 +306,7 @@ def _required(servers: Sized, require: Require | None) -> Require:
             f'require={require!r} lets two programs have the same lock; servers need "majority" or "all"',
             require=require,
         )
-    return require
+    return "all" if len(servers) == 1 else require  # of one, both are the same
 
 
 def _listen_address(listen: str | int | Address | bool | None) -> Address | None:

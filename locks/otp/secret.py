@@ -6,6 +6,7 @@ traceback that shows variables. So code that may raise an error has the wrapped 
 
 from __future__ import annotations
 
+import hmac
 from hashlib import md5
 from typing import Any
 
@@ -62,6 +63,15 @@ class Cookie:
                 f"have {shortest}, unless allow_short_cookie=True says that nobody else can connect"
             )
         return None
+
+    def encoded(self) -> bytes:
+        """What stands in a file; not to be kept in a variable, which a traceback may show."""
+        encoded: bytes = self._text.encode("latin-1")
+        return encoded
+
+    def is_same(self, other: Cookie) -> bool:
+        """Whether both are the same secret."""
+        return hmac.compare_digest(self.encoded(), other.encoded())
 
     def digest(self, challenge: int) -> bytes:
         """The answer to a challenge, by which a node proves that it knows the cookie."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from gevent.lock import RLock
 
 from locks.errors import LocksError
-from locks.otp.discovery import Address, Discovery
+from locks.otp.discovery import Address, Discovery, UnixAddress
 from locks.otp.notices import Notices
 from locks.otp.options import Options
 from locks.otp.port_mapper import PortMapper
@@ -22,6 +22,7 @@ from locks.runtime.away import call_in_thread
 __all__ = ["Finder", "Ways"]
 
 PAUSE = 1.0  # seconds between two questions of a discovery, at least
+PAUSE_HERE = 0.1  # likewise of one that need not leave this machine
 
 
 class Finder:
@@ -51,7 +52,8 @@ class Finder:
             self._fresh.discard(name)
             return self._found.get(name)
         with self._busy:
-            if time.monotonic() - self._asked >= PAUSE:
+            is_here = isinstance(self._found.get(name), UnixAddress)
+            if time.monotonic() - self._asked >= (PAUSE_HERE if is_here else PAUSE):
                 self._asked = time.monotonic()
                 self._ask()
         return self._found.get(name)

@@ -24,6 +24,7 @@ from locks.otp.options import (
 )
 from locks.otp.secret import Cookie
 from locks.program.discovering import HERE_WORD, discovery_of, find_servers
+from locks.program.local import PATIENCE, LocalServer
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
 
@@ -215,7 +216,9 @@ def _plan_of(
     here = isinstance(servers, Here)
     discovery = servers if isinstance(servers, Discovery) else None
     if discovery is not None:
-        servers = find_servers(discovery, CONNECTED_WITHIN)
+        if isinstance(discovery, LocalServer):
+            options["cookie"] = discovery.secret({"name": name, **options})
+        servers = find_servers(discovery, _patience(discovery))
     made = Options.check(
         checked,
         **options,
@@ -239,6 +242,11 @@ def _begin(plan: _Plan) -> Node:
     return node
 
 
+def _patience(discovery: Discovery) -> float:
+    """How many seconds to wait until servers are found; one that has to be started takes what it takes."""
+    return PATIENCE if isinstance(discovery, LocalServer) else CONNECTED_WITHIN
+
+
 def _await_servers(node: Node) -> None:
     """Wait for the servers of a client. Not with the lock: another greenlet of this thread may want it."""
     global _newborn
@@ -257,7 +265,8 @@ def _start_as_the_parent() -> Node:
         assert _of_parent is not None
         plan = _of_parent.in_a_child()
     if plan.options is not None and plan.options.discovery is not None:
-        found = find_servers(plan.options.discovery, CONNECTED_WITHIN)
+        discovery = plan.options.discovery
+        found = find_servers(discovery, _patience(discovery))
         plan = plan._replace(options=plan.options.with_found(found))
     with _starting:
         if _default is not None:

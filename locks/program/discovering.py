@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.lock_ids import shown
 from locks.otp.discovery import Address, Discovery
+from locks.program.local import WORD, LocalServer
 from locks.runtime import Waiter
 from locks.runtime.away import call_in_thread
 
@@ -22,18 +23,21 @@ AGAIN = 0.2  # seconds between two questions, while servers are missing
 
 def names_a_source(text: str) -> bool:
     """Whether a text says where servers are found, instead of naming them."""
-    return text == HERE_WORD or "://" in text
+    return text in (HERE_WORD, WORD) or text.startswith(f"{WORD}:") or "://" in text
 
 
 def discovery_of(text: str) -> Discovery:
-    """Who says where the servers are, of a text such as `"dns://..."`.
+    """Who says where the servers are, of a text such as `"local"`.
 
     Raises:
         InvalidOption: It is none of the texts that are known, or something is wrong with it.
     """
+    local = LocalServer.of(text)
+    if local is not None:
+        return local
     raise InvalidOption(
         f"servers={shown(text)} is no list of servers; write one: "
-        '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"]',
+        '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"], or "local"',
         servers=shown(text),
     )
 

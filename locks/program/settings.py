@@ -18,7 +18,6 @@ The file has the names of `locks.start`'s arguments, but a file in the place of 
 from __future__ import annotations
 
 import os
-import stat
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,6 +28,7 @@ from locks.lock_ids import shown
 from locks.node.scope import HERE
 from locks.otp.options import TLS
 from locks.otp.secret import Cookie
+from locks.program.cookies import read_cookie
 from locks.program.discovering import HERE_WORD, discovery_of, names_a_source
 
 if sys.version_info >= (3, 11):
@@ -36,7 +36,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
-__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "read_cookie", "read_settings"]
+__all__ = ["FILE", "SETTINGS", "Setting", "arguments", "read_settings"]
 
 FILE = "locks.toml"
 NAMES_A_FILE = "LOCKS_CONFIG"
@@ -190,22 +190,3 @@ def arguments(settings: Mapping[str, Setting]) -> dict[str, Any]:
     if isinstance(servers, str):
         values["servers"] = HERE if servers == HERE_WORD else discovery_of(servers)
     return values
-
-
-def read_cookie(path: Path) -> str:
-    """Read a cookie from a file that only its owner can read.
-
-    Raises:
-        InvalidOption: The file can't be read, or other users can read it, too.
-    """
-    try:
-        mode = path.stat().st_mode
-        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
-            return path.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
-    raise InvalidOption(
-        f"{path} can be read by others, and whoever knows the cookie can do anything to the "
-        f"node: chmod 600 {path}",
-        path=str(path),
-    )

@@ -1,0 +1,54 @@
+"""Files with the secret that nodes share: only their owner can read them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from locks.errors import InvalidOption, OperatingError
+from locks.otp.secret import Cookie
+
+__all__ = ["make_cookie", "read_cookie"]
+
+
+def read_cookie(path: Path) -> str:
+    """Read a cookie from a file that only its owner can read.
+
+    Raises:
+        InvalidOption: The file can't be read, or other users can read it, too.
+    """
+    try:
+        mode = path.stat().st_mode
+        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
+    raise InvalidOption(
+        f"{path} can be read by others, and whoever knows the cookie can do anything to the "
+        f"node: chmod 600 {path}",
+        path=str(path),
+    )
+
+
+def make_cookie(path: Path, cookie: Cookie) -> None:
+    """Make a file with a cookie, unless it is there: whole, or not at all.
+
+    Raises:
+        OperatingError: It can't be made.
+    """
+    draft = path.with_name(f"{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, cookie.encoded())
+        finally:
+            os.close(file)
+        with suppress(FileExistsError):
+            os.link(draft, path)  # of several at the same moment the first one stays
+    except OSError as error:
+        raise OperatingError(f"no cookie can be made at {path}: {error}", path=str(path)) from error
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,465 @@
+"""Programs of one machine find each other by `servers="local"`, and share a lock server that they start themselves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import locks
+from locks.otp.credentials import Credentials, check_user, credentials_of
+from locks.otp.strangers import Refused
+from locks.program.discovering import discovery_of
+from locks.program.folder import Folder, check_owner, folder_of
+from locks.program.local import LocalServer, environment_of_server
+from tests.cluster.machine import LIMIT, Machine, all_hear, hear, is_there, tell
+from tests.helpers import eventually
+
+ONCE = """
+import sys, locks
+locks.start(servers=sys.argv[1])
+try:
+    with locks.transaction(timeout=float(sys.argv[2])) as tx:
+        print(tx.write_lock(("printer",)))
+except locks.LockTimeout:
+    print("not now")
+"""
+HOLDER = """
+import sys, locks
+with locks.transaction(timeout=60) as tx:
+    print(tx.write_lock(("printer",)), flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Machine]:
+    """A machine, with nothing on it at first."""
+    with Machine() as found:
+        yield found
+
+
+def test_programs_meet_and_domains_do_not(machine: Machine) -> None:
+    """One word in the environment: a lock excludes other programs of the domain, and no others; its folder is private."""
+    holder = machine.program(HOLDER)
+    first = int(hear(holder))
+    assert machine.run(ONCE, "local", 0.2) == "not now\n"
+    assert int(machine.run(ONCE, "local:other", 0.2))
+    assert machine.server() != machine.server("other")
+    tell(holder)
+    assert int(machine.run(ONCE, "local:default", LIMIT)) > first
+    folder = machine.folder().path
+    modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in folder.iterdir()}
+    names = ("cookie", "log", "running", "socket", "starting")
+    assert modes == {**dict.fromkeys(names, 0o600), "socket": 0o700}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+SEVERAL = """
+import os, pathlib, sys, locks
+place = pathlib.Path(sys.argv[1])
+print("ready", flush=True)
+for line in sys.stdin:
+    locks.start(servers=f"local:{line.strip()}")
+    with locks.transaction(timeout=60) as tx:
+        token = tx.write_lock(("it",))
+        os.close(os.open(place / "it", os.O_CREAT | os.O_EXCL))
+        os.unlink(place / "it")
+    locks.stop()
+    print(token, flush=True)
+"""
+
+
+def at_the_same_moment(machine: Machine, rounds: int) -> None:
+    """In each round 8 processes come at the same moment, and nothing is there."""
+    place = machine.runtime
+    programs = [machine.program(SEVERAL, place) for _ in range(8)]
+    all_hear(programs)
+    for number in range(rounds):
+        domain = f"d{number}"
+        for program in programs:
+            tell(program, domain)
+        tokens = list(map(int, all_hear(programs)))
+        assert len(set(tokens)) == 8
+        assert machine.log(domain).count("listens") == 1, machine.log(domain)
+    for program in programs:
+        assert program.communicate(timeout=LIMIT) == ("", "")
+
+
+def test_of_eight_processes_one_starts_the_lock_server(machine: Machine) -> None:
+    """No matter which: there is one, nobody sees an error, and one has the lock at a time."""
+    at_the_same_moment(machine, 2)
+
+
+@pytest.mark.explore
+def test_of_eight_processes_one_starts_the_lock_server_each_time() -> None:
+    """Likewise 50 times."""
+    with Machine(idle=1) as machine:
+        at_the_same_moment(machine, 50)
+
+
+LOSER = """
+import sys, time, locks
+with locks.Lock(("warm", "up")):
+    pass
+try:
+    with locks.transaction(timeout=60) as tx:
+        print(tx.write_lock(("printer",)), flush=True)
+        assert tx.lost.wait(60)
+        told = time.monotonic()
+        tx.ensure_held()
+except locks.LockLost as lost:
+    while True:
+        try:
+            with locks.transaction(timeout=60) as tx:
+                token = tx.write_lock(("printer",))
+            break
+        except locks.CannotServe:
+            time.sleep(0.005)
+    print(token, time.monotonic() - told, *lost.nodes, flush=True)
+"""
+
+
+def kill_server(machine: Machine) -> int:
+    """Kill the lock server; return its process."""
+    pid = machine.server()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    return pid
+
+
+def test_a_killed_lock_server_is_replaced(machine: Machine) -> None:
+    """Its holders are told, another one takes the place of its socket, and gives greater tokens."""
+    holder = machine.program(LOSER)
+    before = int(hear(holder))
+    killed = kill_server(machine)
+    after, _, node = hear(holder).split()
+    assert node == "default@local"
+    assert int(after) > before
+    assert machine.server() != killed
+    assert holder.communicate(timeout=LIMIT) == ("", "")
+
+
+MANY = """
+import os, sys, time, locks
+lost = 0
+with open(sys.argv[1], "a") as found:
+    while os.path.exists(sys.argv[2]):
+        try:
+            with locks.transaction(timeout=60) as tx:
+                token = tx.write_lock(("printer",))
+                os.write(found.fileno(), b"%d\\n" % token)
+                tx.ensure_held()
+        except (locks.LockLost, locks.CannotServe):
+            lost += 1
+            time.sleep(0.01)
+print(lost)
+"""
+
+
+@pytest.mark.explore
+def test_no_two_programs_have_one_lock_by_token_when_servers_are_killed() -> None:
+    """8 programs, 10 servers killed in the middle: each grant has a token of its own; how soon the next server is there."""
+    with Machine() as machine:
+        found, go_on = machine.runtime / "found", machine.runtime / "go on"
+        go_on.touch()
+        programs = [machine.program(MANY, found, go_on) for _ in range(8)]
+        times = []
+        for _ in range(10):
+            holder = machine.program(LOSER.replace("printer", "another"))
+            hear(holder)
+            kill_server(machine)
+            times.append(float(hear(holder).split()[1]))
+        go_on.unlink()
+        for program in programs:
+            _, error = program.communicate(timeout=LIMIT)
+            assert error == ""
+        tokens = found.read_text().split()
+        print(f"{len(tokens)} grants; the next lock after {min(times):.2f} to {max(times):.2f} s")
+        assert len(set(tokens)) == len(tokens) > 100
+
+
+def test_it_ends_when_nobody_needs_it_and_nothing_of_it_is_left() -> None:
+    """After a while without anybody; who comes just then has another one at once."""
+    with Machine(idle=0.2) as machine:
+        assert int(machine.run(ONCE, "local", LIMIT))
+        eventually(lambda: "nobody was connected" in machine.log())
+        eventually(lambda: machine.server() is None)
+        assert not machine.folder().socket.exists()
+        assert int(machine.run(ONCE, "local", LIMIT))
+        assert machine.log().count("listens") == 2
+
+
+COMES = """
+import random, sys, time, locks
+chance = random.Random(int(sys.argv[1]))
+for _ in range(int(sys.argv[2])):
+    locks.start(servers="local")
+    with locks.transaction(timeout=60) as tx:
+        tx.write_lock(("printer",))
+    locks.stop()
+    time.sleep(0.1 + 0.1 * chance.random())
+"""
+
+
+@pytest.mark.explore
+def test_who_comes_when_it_is_about_to_end_sees_no_error() -> None:
+    """Programs come and go about as often as the lock server ends."""
+    seed = int.from_bytes(os.urandom(4), "big")
+    print("seed", seed)
+    with Machine(idle=0.1) as machine:
+        programs = [machine.program(COMES, seed + number, 100) for number in range(2)]
+        for program in programs:
+            assert program.communicate(timeout=LIMIT) == ("", "")
+        print(machine.log().count("listens"), "lock servers")
+
+
+DAEMON = """
+import os, subprocess, sys, threading, locks
+locks.start()
+print(os.getsid(0), threading.active_count(), flush=True)
+print(subprocess.run(["ps", "-o", "stat=", "--ppid", str(os.getpid())], capture_output=True, text=True).stdout.split(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_it_has_nothing_to_do_with_who_has_started_it() -> None:
+    """Not its terminal, its folder, its files, its signals, its environment; and it leaves no zombie there."""
+    with Machine() as machine:
+        machine.environment["LOCKS_NAME"] = "mine@127.0.0.1"
+        machine.environment["LOCKS_CONFIG"] = "/nowhere"
+        del machine.environment["LOCKS_CONFIG"]
+        reading, writing = os.pipe()
+        os.set_inheritable(writing, True)
+        program = machine.program(DAEMON)
+        session, _ = hear(program).split()
+        (only_ps,) = eval(hear(program))
+        assert "Z" not in only_ps
+        pid = machine.server()
+        assert pid is not None
+        assert os.getsid(pid) != int(session)
+        of_server = Path(f"/proc/{pid}")
+        files = {os.readlink(each) for each in (of_server / "fd").iterdir()}
+        assert not [each for each in files if each.startswith(("pipe:", "/dev/pts", "/dev/tty"))]
+        assert (of_server / "cwd").resolve() == Path("/")
+        assert b"LOCKS_" not in (of_server / "environ").read_bytes()
+        os.close(reading)
+        os.close(writing)
+        program.kill()
+        program.communicate()
+        assert machine.server() == pid
+
+
+FORKS = """
+import os, locks
+with locks.transaction(timeout=60) as tx:
+    tx.write_lock(("printer",))
+    pid = os.fork()
+    if pid == 0:
+        with locks.transaction(timeout=0.2) as other:
+            try:
+                other.write_lock(("printer",))
+            except locks.LockTimeout:
+                print("not now", flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+print("end")
+"""
+PATCHED = """
+from gevent import monkey
+monkey.patch_all()
+import gevent, locks
+def work():
+    with locks.transaction(timeout=60) as tx:
+        return tx.write_lock(("printer",))
+ticks = []
+def tick():
+    while True:
+        gevent.sleep(0.01)
+        ticks.append(1)
+gevent.spawn(tick)
+tasks = [gevent.spawn(work) for _ in range(5)]
+gevent.joinall(tasks, raise_error=True)
+print(len({task.value for task in tasks}), len(ticks) > 3)
+"""
+
+
+def test_a_forked_child_meets_its_parent(machine: Machine) -> None:
+    """Its locks are those of the machine, as the parent's are."""
+    assert machine.run(FORKS) == "not now\nend\n"
+
+
+def test_in_a_patched_program_other_greenlets_run_while_it_is_started() -> None:
+    """To find the lock server, and to start it, takes a thread of its own."""
+    with Machine() as machine:
+        assert machine.run(PATCHED) == "5 True\n"
+
+
+def test_who_clears_the_folder_away_ends_the_lock_server() -> None:
+    """There would be two otherwise. Programs that go on meet in a new folder, with those that come."""
+    with Machine() as machine:
+        holder = machine.program(LOSER)
+        before = int(hear(holder))
+        pid = machine.server()
+        assert pid is not None
+        shutil.rmtree(machine.folder().path)
+        after, *_ = hear(holder).split()
+        assert int(after) > before
+        assert int(machine.run(ONCE, "local", LIMIT)) > int(after)
+        eventually(lambda: not is_there(pid))
+
+
+def test_a_stale_socket_and_a_cut_off_cookie_are_no_matter() -> None:
+    """What a killed program leaves behind: a socket at which nobody listens, drafts."""
+    with Machine() as machine:
+        folder = machine.folder()
+        folder.path.mkdir(parents=True, mode=0o700)
+        folder.path.parent.chmod(0o700)
+        for name in ("socket", "socket~"):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.bind(str(folder.path / name))
+        (folder.path / "cookie-1-abcd").touch()
+        assert int(machine.run(ONCE, "local", LIMIT))
+
+
+# --- The folder -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A runtime folder, with a short path."""
+    with Machine() as machine:
+        yield machine.runtime
+
+
+def test_a_folder_that_is_not_the_users_alone_is_refused(runtime: Path) -> None:
+    """Others can enter it; it is a link; it is a file; it is another user's; its path is too long for a socket."""
+    folder = Folder(runtime / "locks" / "default")
+    folder.make()
+    folder.path.chmod(0o750)
+    with pytest.raises(
+        locks.OperatingError, match=r"is open to other users \(mode 750\); chmod 700"
+    ):
+        folder.make()
+    folder.path.rmdir()
+    folder.path.symlink_to(runtime)
+    with pytest.raises(locks.OperatingError, match="is a symbolic link"):
+        folder.make()
+    folder.path.unlink()
+    folder.path.touch()
+    with pytest.raises(locks.OperatingError, match="is no folder"):
+        folder.make()
+    status = os.stat(runtime)
+    with pytest.raises(locks.OperatingError, match=f"belongs to user {status.st_uid}, and"):
+        check_owner(runtime, status, status.st_uid + 1)
+    with pytest.raises(locks.OperatingError, match="too long a path for a socket"):
+        Folder(runtime / ("x" * 90) / "locks" / "default").make()
+
+
+def test_where_the_folder_is(runtime: Path) -> None:
+    """In the user's runtime folder, if it is one and the user's; otherwise among temporary files."""
+    where = {"XDG_RUNTIME_DIR": str(runtime)}
+    assert folder_of("mine", where) == runtime / "locks" / "mine"
+    where["XDG_RUNTIME_DIR"] = str(runtime / "none")
+    assert folder_of("mine", where).parent.name == f"locks-{os.geteuid()}"
+
+
+def test_the_system_says_who_has_connected() -> None:
+    """Programs of other users are refused, whatever they know."""
+    one, other = socket.socketpair(socket.AF_UNIX)
+    with one, other:
+        assert credentials_of(one) == Credentials(os.getpid(), os.geteuid())
+    check_user(Credentials(1, os.geteuid()))
+    with pytest.raises(Refused, match="belongs to user 4711"):
+        check_user(Credentials(1, 4711))
+
+
+STRANGER = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX) as sock:
+    sock.connect(sys.argv[1])
+    print(len(sock.recv(100)))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_is_sent_away() -> None:
+    """Even one for whom somebody has opened the folder."""
+    with Machine() as machine:
+        assert int(machine.run(ONCE, "local", LIMIT))
+        folder = machine.folder()
+        for path in (machine.runtime, folder.path.parent, folder.path, folder.socket):
+            path.chmod(0o777)
+        try:
+            assert machine.run(STRANGER, folder.socket) == "0\n"
+            eventually(lambda: "belongs to user 65534" in machine.log())
+        finally:
+            for path in (folder.path.parent, folder.path):
+                path.chmod(0o700)
+
+
+# --- What is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text", ["local:", "local:../up", "local:a/b", "local:" + "x" * 33, "local: "]
+)
+def test_a_domain_has_a_simple_name(text: str) -> None:
+    """It is the name of a folder."""
+    with pytest.raises(locks.InvalidOption, match="a domain has 1 to 32 letters"):
+        discovery_of(text)
+
+
+def test_what_goes_with_it() -> None:
+    """Nothing that is for other machines."""
+    for given in ({"cookie": "x" * 20}, {"peers": ["a@127.0.0.1:1"]}, {"listen": 9100}):
+        with pytest.raises(locks.InvalidOption, match='servers="local" goes without'):
+            locks.start(servers="local", **given)
+    with pytest.raises(locks.InvalidOption, match="is the name of the lock server itself"):
+        locks.start("default@local", servers="local")
+    assert discovery_of("local") == LocalServer("default") != discovery_of("local:other")
+
+
+def test_the_command_line_knows_it(machine: Machine) -> None:
+    """`locks config` shows it, and `locks node` says that there is nothing to start."""
+    command = [sys.executable, "-m", "locks"]
+    shown = subprocess.run(
+        [*command, "config"], env=machine.environment, capture_output=True, text=True, check=True
+    )
+    assert "servers             local    from LOCKS_SERVERS" in shown.stdout
+    refused = subprocess.run(
+        [
+            *command,
+            "node",
+            "--name",
+            "a@127.0.0.1",
+            "--cookie-file",
+            machine.folder().path / "cookie",
+        ],
+        env=machine.environment,
+        capture_output=True,
+        text=True,
+    )
+    assert refused.returncode == 2
+    assert "the lock server of a machine is started by the first program" in refused.stderr
+
+
+def test_nothing_of_the_environment_changes_how_it_behaves() -> None:
+    """It finds the modules of who starts it, from another folder."""
+    given = {"LOCKS_SERVERS": "local", "PYTHONINSPECT": "1", "PYTHONHOME": "/p", "LANG": "C"}
+    assert environment_of_server(given, ["", "/lib", "rel"]) == {
+        "PYTHONHOME": "/p",
+        "LANG": "C",
+        "PYTHONPATH": f"/lib:{Path('rel').absolute()}",
+        "PYTHONSAFEPATH": "1",
+    }
