@@ -128,21 +128,17 @@ def start(
     if _of_parent is not None and all(each is None for each in given.values()):
         return _start_as_the_parent()
     with _starting:
-        if _runs_already(given):
-            assert _default is not None
-            return _default
-        elsewhere = arguments(read_settings())
+        node = _default if _runs_already(given) else None
+        elsewhere = {} if node is not None else arguments(read_settings())
+    if node is None:
         wanted = dict(given)
-        wanted |= {name: value for name, value in elsewhere.items() if given[name] is None}
-    # Not with the lock, if it takes a while: another greenlet of this thread may want it.
-    plan = _plan_of(trace, allow_short_cookie, **wanted)
-    with _starting:
-        if _runs_already(given):
-            assert _default is not None
-            return _default
-        node = _begin(plan)
-    _await_servers(node)
-    return node
+        wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
+        # Not with the lock, if it takes a while: another greenlet of this thread may want it.
+        plan = _plan_of(trace, allow_short_cookie, **wanted)
+        with _starting:
+            node = _default if _runs_already(given) else _begin(plan)
+    assert node is not None
+    return _ready(node)
 
 
 def _runs_already(given: Mapping[str, Any]) -> bool:
@@ -247,35 +243,39 @@ def _patience(discovery: Discovery) -> float:
     return PATIENCE if isinstance(discovery, LocalServer) else CONNECTED_WITHIN
 
 
-def _await_servers(node: Node) -> None:
-    """Wait for the servers of a client. Not with the lock: another greenlet of this thread may want it."""
+def _ready(node: Node) -> Node:
+    """Wait for the servers of a client that was just started.
+
+    Not with the lock: another greenlet of this thread may want it.
+    """
     global _newborn
+    if node is not _newborn:
+        return node
     if node.cluster is not None and node.scope is not None and node.name not in node.scope.nodes:
         found = node.cluster.distribution.options.discovery is not None
         node.cluster.arrivals.await_servers(node.scope, CONNECTED_WITHIN, found=found)
     if _newborn is node:
         _newborn = None
+    return node
 
 
 def _start_as_the_parent() -> Node:
     """In a forked child: start a node of its own, with what the parent's was started with."""
-    with _starting:
-        if _default is not None:  # another thread was faster
-            return _default
-        assert _of_parent is not None
-        plan = _of_parent.in_a_child()
+    plan = _of_parent
+    if plan is None:  # another thread was faster
+        return default_node()
+    plan = plan.in_a_child()
     if plan.options is not None and plan.options.discovery is not None:
         discovery = plan.options.discovery
         found = find_servers(discovery, _patience(discovery))
         plan = plan._replace(options=plan.options.with_found(found))
     with _starting:
-        if _default is not None:
-            return _default
-        node = _begin(plan)
-        if node.cluster is None and not plan.here:
-            node.executor.run_soon(logger.warning, FORKED, os.getpid(), os.getppid())
-    _await_servers(node)
-    return node
+        node = _default
+        if node is None:  # otherwise another thread was faster
+            node = _begin(plan)
+            if node.cluster is None and not plan.here:
+                node.executor.run_soon(logger.warning, FORKED, os.getpid(), os.getppid())
+    return _ready(node)
 
 
 def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) -> bool:
@@ -301,9 +301,7 @@ def default_node() -> Node:
     """This program's node; it is started if it does not run."""
     node = _default
     if node is not None and node.running:
-        if node is _newborn:  # another thread has just started it
-            _await_servers(node)
-        return node
+        return _ready(node) if node is _newborn else node
     return start() if _of_parent is None else _start_as_the_parent()
 
 

@@ -8,9 +8,9 @@ it. So there is one, however many programs come at the same moment.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ DROPPED = ("PYTHON", "LOCKS_", "GEVENT")
 _DOMAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 
 # Natively: what takes a while is done in a thread that has no hub.
-_Popen: Any = monkey.get_original("subprocess", "Popen")
+_posix_spawn: Any = monkey.get_original("os", "posix_spawn")
 _waitpid: Any = monkey.get_original("os", "waitpid")
 _sleep: Any = monkey.get_original("time", "sleep")
 
@@ -169,26 +169,23 @@ def start_server(folder: Folder, deadline: float) -> None:
         OperatingError: It has not started.
     """
     idle = os.environ.get(IDLE_VARIABLE) or str(IDLE)
-    module = "locks.program.local_server"
+    command = [python(), "-m", "locks.program.local_server", str(folder.path), "--idle", idle]
     try:
-        process = _Popen(
-            [python(), "-m", module, str(folder.path), "--idle", idle],
-            env=environment_of_server(os.environ, sys.path),
-            cwd="/",
-            umask=0o077,
-            start_new_session=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        process, pipe = _spawn(command, environment_of_server(os.environ, sys.path))
     except OSError as error:
         raise OperatingError(
             f"the lock server of this machine can't be started: {error}"
         ) from error
-    with process.stdout as pipe:
-        said = _read(pipe.fileno(), deadline)
+    try:
+        said = _read(pipe, deadline)
+    finally:
+        os.close(pipe)
     if said is not None:
-        _reap(process)
+        # It has a child that is the server, and ends: nothing of it is left in this program.
+        with suppress(
+            ChildProcessError
+        ):  # the program does this itself, or leaves it to the system
+            _waitpid(process, 0)
     if said is None or not said.endswith(READY):
         told = "it takes too long" if said is None else said.decode(errors="replace").strip()
         raise OperatingError(
@@ -212,11 +209,31 @@ def _read(file: int, deadline: float) -> bytes | None:
     return None
 
 
-def _reap(process: Any) -> None:
-    """The process has a child that is the server, and ends: nothing of it is left in this program."""
-    with suppress(ChildProcessError):  # the program does this itself, or leaves it to the system
-        _waitpid(process.pid, 0)
-    process.returncode = 0
+def _spawn(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
+    """Start a process without a terminal's signals; return it, and what can be read of it.
+
+    Not by `subprocess`: in a monkey-patched program, that needs a hub.
+    """
+    pipe, end = os.pipe()
+    try:
+        said = fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3)  # not one of the three that it replaces
+        try:
+            files = [
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, said, 1),
+                (os.POSIX_SPAWN_DUP2, said, 2),
+            ]
+            process: int = _posix_spawn(
+                command[0], command, environment, file_actions=files, setpgroup=0, setsigmask=()
+            )
+        finally:
+            os.close(said)
+    except BaseException:
+        os.close(pipe)
+        raise
+    finally:
+        os.close(end)
+    return process, pipe
 
 
 def environment_of_server(environment: Mapping[str, str], path: list[str]) -> dict[str, str]:

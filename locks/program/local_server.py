@@ -16,6 +16,7 @@ import argparse
 import logging
 import logging.handlers
 import os
+import resource
 import signal
 import sys
 import time
@@ -46,9 +47,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--idle", type=float, required=True, metavar="SECONDS")
     options = parser.parse_args()
-    if os.fork():
-        os._exit(0)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    leave()
     folder = Folder(options.folder)
     claim = await_place(folder)
     if claim is not None:
@@ -60,6 +59,17 @@ def main() -> None:
         Serving(folder, claim, begin(folder), options.idle, ended).serve()
     else:
         tell_ready()
+
+
+def leave() -> None:
+    """Have nothing to do any more with the program that has started this one, but for the pipe to it."""
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    os.chdir("/")
+    os.umask(0o077)
+    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def await_place(folder: Folder) -> Claim | None:
