@@ -28,6 +28,7 @@ from benchmarks import (
     contention,
     deadlocks,
     leader,
+    machine,
     memory,
     mvcc,
     ownership,
@@ -41,7 +42,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes),
+    *(ownership, mvcc, scale, spokes, machine),
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES

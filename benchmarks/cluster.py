@@ -126,7 +126,7 @@ def remote(report: Report, green: bool) -> None:
             parties = {"echo": echo}
             parties |= {name: peers.party(timed(each)) for name, each in operations.items()}
             if redis is not None:
-                parties["redis-py"] = redis[0]
+                parties["redis-py"] = redis.party
             for name, party in parties.items():
                 name = f"{pins.name}: {name}"
                 samples[name] = lab.sample(name, pins, party, sizes.seconds)
@@ -148,7 +148,7 @@ def remote(report: Report, green: bool) -> None:
                     runs, f"{pins.name}: {BEGIN}", yardstick,
                     yardstick_label="redis-py's Lock",
                     target=report.limit(1) if green else None,
-                    note=f"{redis[1]}: {lab.note(yardstick)}",
+                    note=f"{redis.about}: {lab.note(yardstick)}",
                 )  # fmt: skip
 
 

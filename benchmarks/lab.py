@@ -144,6 +144,14 @@ class Party(NamedTuple):
     others: Sequence[int]
 
 
+class Redis(NamedTuple):
+    """A Redis: who acquires and releases redis-py's lock there, what it is, and its port."""
+
+    party: Party
+    about: str
+    port: int
+
+
 class Peers(NamedTuple):
     """This program's node, and the others: their names, and their processes."""
 
@@ -256,8 +264,8 @@ class Lab:
 
         return Party(run, client.pid, [server.pid])
 
-    def start_redis(self) -> tuple[Party, str] | None:
-        """Acquire and release redis-py's lock, and what it is; if a Redis is installed, too.
+    def start_redis(self) -> Redis | None:
+        """Start a Redis, to acquire and release redis-py's lock; if it is installed.
 
         Its sockets block, which is the fastest way to use redis-py.
         """
@@ -291,7 +299,7 @@ class Lab:
             return granted
 
         about = f"redis-py {package.__version__}, Redis {client.info()['redis_version']}"
-        return Party(timed(operation), os.getpid(), [server.pid]), about
+        return Redis(Party(timed(operation), os.getpid(), [server.pid]), about, port)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Start a process, to be ended with all others."""

@@ -16,6 +16,7 @@ FIGURES = [
     *("remote", "quorum", "crowd"),
     *("candidates", "leader", "takeover"),
     *("owned", "owners", "mvcc", "scale", "spokes", "clients"),
+    *("machine", "neighbours"),
 ]
 
 
