@@ -8,21 +8,59 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 from gevent.lock import RLock
 
-from locks.errors import LocksError
+from locks.errors import InvalidOption, LocksError
+from locks.lock_ids import shown
+from locks.model import plain_text
 from locks.otp.discovery import Address, Discovery, UnixAddress
 from locks.otp.notices import Notices
-from locks.otp.options import Options
+from locks.otp.options import Options, check_node_name
 from locks.otp.port_mapper import PortMapper
 from locks.otp.stream import Stream
 from locks.runtime.away import call_in_thread
 
-__all__ = ["Finder", "Ways"]
+__all__ = ["Finder", "Ways", "found_by"]
 
 PAUSE = 1.0  # seconds between two questions of a discovery, at least
 PAUSE_HERE = 0.1  # likewise of one that need not leave this machine
+
+
+def found_by(discovery: Discovery) -> dict[str, Address]:
+    """What a discovery says, checked; blocks.
+
+    Raises:
+        InvalidOption: It says what can't be.
+        Exception: What it has raised.
+    """
+    found = dict(discovery.find())
+    if len(found) > discovery.size:
+        raise InvalidOption(
+            f"{discovery.describe()} names {len(found)} servers, and there are to be {discovery.size}: "
+            f"{shown(sorted(map(str, found)))}",
+            servers=shown(sorted(map(str, found))),
+        )
+    for name, address in found.items():
+        if not isinstance(address, UnixAddress) and not _is_host_and_port(address):
+            raise InvalidOption(
+                f"{discovery.describe()} says that {check_node_name(name)} is at {shown(address)}, and that is no "
+                'host with a port, such as ("10.0.0.1", 9100)',
+                servers=shown(address),
+            )
+    return {check_node_name(name): address for name, address in found.items()}
+
+
+def _is_host_and_port(address: Any) -> bool:
+    return (
+        isinstance(address, tuple)
+        and len(address) == 2
+        and plain_text(address[0]) is not None
+        and type(address[1]) is int
+        and 0 < address[1] < 65536
+    )
 
 
 class Finder:
@@ -60,14 +98,14 @@ class Finder:
 
     def _ask(self) -> None:
         try:
-            found = call_in_thread(self._discovery.find)
+            found = call_in_thread(partial(found_by, self._discovery))
         except Exception as error:  # it may be the user's code
             fault = None if isinstance(error, (OSError, LocksError)) else error
             text = "%s can't find its servers by %s: %s"
             told = self._discovery.describe()
             self._notices.warn("discovery", told, text, self._name, told, error, error=fault)
         else:
-            self._found = dict(found)
+            self._found = {**self._found, **found}  # who is not named may still be where it was
 
 
 class Ways:

@@ -24,7 +24,7 @@ from locks.otp.options import (
 )
 from locks.otp.secret import Cookie
 from locks.program.discovering import HERE_WORD, discovery_of, find_servers
-from locks.program.local import PATIENCE, LocalServer
+from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
 
@@ -214,7 +214,7 @@ def _plan_of(
     if discovery is not None:
         if isinstance(discovery, LocalServer):
             options["cookie"] = discovery.secret({"name": name, **options})
-        servers = find_servers(discovery, _patience(discovery))
+        servers = find_servers(discovery, CONNECTED_WITHIN)
     made = Options.check(
         checked,
         **options,
@@ -236,11 +236,6 @@ def _begin(plan: _Plan) -> Node:
         node.scope = Scope((plan.name,), "all")
     _plan, _of_parent = plan, None
     return node
-
-
-def _patience(discovery: Discovery) -> float:
-    """How many seconds to wait until servers are found; one that has to be started takes what it takes."""
-    return PATIENCE if isinstance(discovery, LocalServer) else CONNECTED_WITHIN
 
 
 def _ready(node: Node) -> Node:
@@ -266,8 +261,7 @@ def _start_as_the_parent() -> Node:
         return default_node()
     plan = plan.in_a_child()
     if plan.options is not None and plan.options.discovery is not None:
-        discovery = plan.options.discovery
-        found = find_servers(discovery, _patience(discovery))
+        found = find_servers(plan.options.discovery, CONNECTED_WITHIN)
         plan = plan._replace(options=plan.options.with_found(found))
     with _starting:
         node = _default

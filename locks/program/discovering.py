@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 
-from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
 from locks.otp.discovery import Address, Discovery
+from locks.otp.ways import found_by
 from locks.program.local import WORD, LocalServer
 from locks.runtime import Waiter
 from locks.runtime.away import call_in_thread
@@ -45,27 +47,28 @@ def discovery_of(text: str) -> Discovery:
 def find_servers(discovery: Discovery, timeout: float) -> Mapping[str, Address]:
     """Ask until all servers are found; waits.
 
+    Args:
+        discovery: Who is asked.
+        timeout: Seconds to wait at most; a lock server that has to be started takes what it takes.
+
     Raises:
-        OperatingError: They were not, within so many seconds.
-        InvalidOption: There are more than there are to be.
+        OperatingError: They were not found in time.
+        InvalidOption: What is said can't be.
     """
+    if isinstance(discovery, LocalServer):
+        return call_in_thread(discovery.find)
     deadline = time.monotonic() + timeout
     told = discovery.describe()
     reason = "it has not answered"
     while True:
         left = deadline - time.monotonic()
         try:
-            found = dict(call_in_thread(discovery.find, max(left, 0.001)))
-        except (OSError, LocksError) as error:
+            found = call_in_thread(partial(found_by, discovery), max(left, 0.001))
+        except (OSError, OperatingError) as error:
             reason = str(error)
         else:
             if len(found) == discovery.size:
                 return found
-            if len(found) > discovery.size:
-                raise InvalidOption(
-                    f"{told} names {len(found)} servers, and there are to be {discovery.size}",
-                    servers=shown(sorted(found)),
-                )
             reason = (
                 f"it names {len(found)} of {discovery.size}: {', '.join(sorted(found)) or 'none'}"
             )

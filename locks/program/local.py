@@ -63,7 +63,9 @@ class LocalServer:
 
     def __init__(self, domain: str = DEFAULT) -> None:
         self.domain = domain
-        self._cookie: Cookie | None = None  # that with which the program's node was started
+        # Those with which the program's node was started:
+        self._cookie: Cookie | None = None
+        self._folder: Folder | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, LocalServer) and other.domain == self.domain
@@ -97,7 +99,7 @@ class LocalServer:
     @property
     def folder(self) -> Folder:
         """Where the programs of the domain meet."""
-        return Folder(folder_of(self.domain))
+        return self._folder or Folder(folder_of(self.domain))
 
     def describe(self) -> str:
         """What it is, in a few words."""
@@ -121,7 +123,7 @@ class LocalServer:
                 )
         if options.get("name") == server_name(self.domain):
             raise InvalidOption(f"{options['name']} is the name of the lock server itself")
-        folder = self.folder
+        folder = self._folder = self.folder
         folder.make()
         self._cookie = folder.cookie()
         return self._cookie
@@ -131,8 +133,16 @@ class LocalServer:
 
         Raises:
             OperatingError: It can't be started.
-            OSError: Likewise.
         """
+        try:
+            self._see_to_it()
+        except OSError as error:
+            raise OperatingError(
+                f"the lock server of this machine can't be found, or started, by {self.describe()}: {error}"
+            ) from error
+        return {server_name(self.domain): UnixAddress(str(self.folder.socket))}
+
+    def _see_to_it(self) -> None:
         folder = self.folder
         folder.make()
         # If somebody has cleared the folder away, programs that go on meet in it as before.
@@ -145,7 +155,6 @@ class LocalServer:
             )
         if not folder.answers():
             self._start(folder)
-        return {server_name(self.domain): UnixAddress(str(folder.socket))}
 
     def _start(self, folder: Folder) -> None:
         deadline = time.monotonic() + PATIENCE

@@ -16,7 +16,6 @@ import argparse
 import logging
 import logging.handlers
 import os
-import resource
 import signal
 import sys
 import time
@@ -56,7 +55,11 @@ def main() -> None:
             signal.signal(number, lambda *_: ended.open())
         open_many_files()
         log_to(folder.log)
-        Serving(folder, claim, begin(folder), options.idle, ended).serve()
+        try:
+            Serving(folder, claim, begin(folder), options.idle, ended).serve()
+        except Exception:
+            logger.exception("the lock server ends")
+            raise
     else:
         tell_ready()
 
@@ -68,7 +71,10 @@ def leave() -> None:
     os.setsid()
     os.chdir("/")
     os.umask(0o077)
-    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    for file in map(int, os.listdir("/dev/fd")):
+        if file > 2:
+            with suppress(OSError):
+                os.close(file)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
@@ -159,8 +165,10 @@ class Serving:
                 break
             if not self._is_deserted():
                 since = time.monotonic()
-            elif time.monotonic() - since >= self._idle and self._end_unless_needed():
-                return
+            elif time.monotonic() - since >= self._idle:
+                with suppress(FileNotFoundError):  # if the folder was just taken away
+                    if self._end_unless_needed():
+                        return
         logger.info("the lock server ends: %s", reason)
         self._end()
 
