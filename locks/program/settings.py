@@ -69,18 +69,25 @@ class _Kind(NamedTuple):
     is_good: Callable[[Any], bool]
 
 
-def _names(text: str) -> Any:
-    return text if names_a_source(text) else text.replace(",", " ").split()
+def _names(text: str) -> list[str]:
+    return text.replace(",", " ").split()
 
 
 def _are_names(value: Any) -> bool:
-    if isinstance(value, str):
-        return names_a_source(value)
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
 
 
+def _servers(text: str) -> Any:
+    return text if names_a_source(text) else _names(text)
+
+
+def _are_servers(value: Any) -> bool:
+    return names_a_source(value) if isinstance(value, str) else _are_names(value)
+
+
 _TEXT = _Kind("text", str, lambda value: isinstance(value, str))
-_LIST = _Kind('a list of name@host:port, or "here"', _names, _are_names)
+_LIST = _Kind("a list of name@host:port", _names, _are_names)
+_SERVERS = _Kind('a list of name@host:port, or "local", or "here"', _servers, _are_servers)
 _NUMBER = _Kind(
     "a number", float, lambda value: isinstance(value, (int, float)) and value is not True
 )
@@ -90,7 +97,7 @@ _BOOL = _Kind(
 
 SETTINGS: dict[str, _Kind] = {
     "name": _TEXT,
-    "servers": _LIST,
+    "servers": _SERVERS,
     "require": _TEXT,
     "cookie_file": _TEXT,
     "listen": _TEXT,

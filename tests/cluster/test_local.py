@@ -63,6 +63,13 @@ def test_programs_meet_and_domains_do_not(machine: Machine) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_the_page_says_what_works(machine: Machine) -> None:
+    """The first program of the page runs as it stands there."""
+    page = Path(__file__).parents[2] / "docs" / "one_machine.md"
+    code = page.read_text().split("```python\n")[1].split("```")[0]
+    assert machine.run(code) == "no other program of mine on this machine has it\n"
+
+
 SEVERAL = """
 import os, pathlib, sys, locks
 place = pathlib.Path(sys.argv[1])
