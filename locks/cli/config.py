@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from locks.errors import LocksError
+from locks.otp.discovery import Discovery
 from locks.program.settings import FILE, SETTINGS, arguments, read_settings
 
 __all__ = ["add_command"]
@@ -33,7 +34,7 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     try:
         found = read_settings()
-        arguments(found)
+        servers = arguments(found).get("servers")
     except LocksError as error:
         print(f"python -m locks config: {error}", file=sys.stderr)
         return 2
@@ -48,5 +49,7 @@ def _run(options: argparse.Namespace) -> int:
         else:
             value = setting.value
             text = ", ".join(value) if isinstance(value, list) else str(value)
+            if name == "servers" and isinstance(servers, Discovery):
+                text = servers.describe()
             print(f"{name:{width}}  {text}    from {setting.source}")
     return 0

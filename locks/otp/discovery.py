@@ -47,7 +47,8 @@ class Discovery(Protocol):
     def find(self) -> Mapping[str, Address]:
         """Find out which servers there are, and where they are now.
 
-        It runs in a native thread of its own, never two at a time, and may block.
+        It runs in a native thread of its own, and may block. If it takes too long, it may be asked again before it
+        has answered.
 
         Returns:
             Names of servers, `name@host`, and where each listens: host and port. There may be fewer than `size`,

@@ -273,15 +273,16 @@ class Door:
         since_pause = 0
         while self._open:
             try:
-                sock, _ = self._listener.accept()
+                sock, address = self._listener.accept()
                 stream = Stream(sock)
-                address = stream.address
+                if sock.family == socket.AF_UNIX:
+                    address = stream.address
             except OSError as error:
                 if self._open:
                     self._cannot_accept(error)
                     gevent.sleep(0.05)
                 continue
-            self.enter(stream, address)
+            self.enter(stream, address[:2])
             since_pause += 1
             if since_pause >= BATCH:
                 since_pause = 0

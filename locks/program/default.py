@@ -34,7 +34,8 @@ logger = logging.getLogger("locks")
 
 FORKED = (
     "process %s has a lock table of its own, as has the process %s that it was forked from: no lock of the one is seen by "
-    "the other. For locks that processes share, call locks.start(servers=[...]); if this is what you want, locks.start(servers=locks.HERE)"
+    'the other. For locks that processes share, call locks.start(servers="local"), or servers=[...] on several machines; '
+    "if this is what you want, locks.start(servers=locks.HERE)"
 )
 
 _default: Node | None = None

@@ -36,11 +36,18 @@ class Machine:
 
     Args:
         idle: Seconds until a lock server ends that nobody uses.
+
+    Attributes:
+        runtime: The folder.
+        code: A folder for programs.
+        environment: The environment of programs.
     """
 
     def __init__(self, idle: float = 10.0) -> None:
         # A path of a socket is short.
         self.runtime = Path(tempfile.mkdtemp(prefix="locks-", dir="/tmp"))
+        self.code = self.runtime / "code"
+        self.code.mkdir()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LOCKS_")}
         own = {"XDG_RUNTIME_DIR": str(self.runtime), "LOCKS_LOCAL_IDLE": str(idle)}
         self.environment = {**kept, **own, "LOCKS_SERVERS": "local"}

@@ -9,6 +9,8 @@ import socket
 import stat
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -280,6 +282,23 @@ with locks.transaction(timeout=60) as tx:
     os.waitpid(pid, 0)
 print("end")
 """
+POOL = """
+import multiprocessing, pathlib, sys, locks
+counter = pathlib.Path(sys.argv[2])
+
+def add(number):
+    for _ in range(5):
+        with locks.transaction(timeout=60) as tx:
+            tx.write_lock(("counter",))
+            counter.write_text(str(int(counter.read_text()) + 1))
+
+if __name__ == "__main__":
+    counter.write_text("0")
+    add(0)
+    with multiprocessing.get_context(sys.argv[1]).Pool(8) as pool:
+        pool.map(add, range(8))
+    print(counter.read_text())
+"""
 PATCHED = """
 from gevent import monkey
 monkey.patch_all()
@@ -302,6 +321,76 @@ print(len({task.value for task in tasks}), len(ticks) > 3)
 def test_a_forked_child_meets_its_parent(machine: Machine) -> None:
     """Its locks are those of the machine, as the parent's are."""
     assert machine.run(FORKS) == "not now\nend\n"
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["fork", *(pytest.param(each, marks=pytest.mark.explore) for each in ("forkserver", "spawn"))],
+)
+def test_pools_of_processes_meet(machine: Machine, method: str) -> None:
+    """However `multiprocessing` starts them."""
+    code = machine.code / "pool.py"
+    code.write_text(POOL)
+    program = [sys.executable, code, method, machine.code / "counter"]
+    environment = machine.environment
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert (done.stdout, done.stderr) == ("45\n", "")
+
+
+WEB = """
+import locks
+count = 0
+def application(environ, start_response):
+    with locks.transaction(timeout=30) as tx:
+        body = str(tx.write_lock(("counter",))).encode()
+    start_response("200 OK", [("Content-Length", str(len(body)))])
+    return [body]
+locks.start()
+"""
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("how", ["", "--preload", "-k gevent --preload"])
+def test_gunicorn_is_not_troubled_by_the_lock_server(machine: Machine, how: str) -> None:
+    """Its master starts the lock server, or a worker does; neither takes it for a worker of its own."""
+    (machine.code / "web.py").write_text(WEB)
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    bound = f"127.0.0.1:{port}"
+    command = [
+        sys.executable,
+        "-m",
+        "gunicorn",
+        "-w",
+        "3",
+        "-b",
+        bound,
+        *how.split(),
+        "web:application",
+    ]
+    server = subprocess.Popen(
+        command, cwd=machine.code, env=machine.environment, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        tokens = []
+        for _ in range(12):
+            tokens.append(int(eventually(lambda: _get(f"http://{bound}/"))))
+        assert tokens == sorted(set(tokens))
+    finally:
+        server.terminate()
+        _, error = server.communicate(timeout=LIMIT)
+    assert "Traceback" not in error, error
+    assert "Worker exited" not in error, error
+    assert machine.server() is not None
+
+
+def _get(url: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=LIMIT) as answer:
+            body: bytes = answer.read()
+            return body
+    except urllib.error.URLError:
+        return b""
 
 
 def test_in_a_patched_program_other_greenlets_run_while_it_is_started() -> None:
@@ -443,7 +532,8 @@ def test_the_command_line_knows_it(machine: Machine) -> None:
     shown = subprocess.run(
         [*command, "config"], env=machine.environment, capture_output=True, text=True, check=True
     )
-    assert "servers             local    from LOCKS_SERVERS" in shown.stdout
+    folder = machine.folder().path
+    assert f"servers             local:default ({folder})    from LOCKS_SERVERS" in shown.stdout
     refused = subprocess.run(
         [
             *command,
