@@ -41,11 +41,13 @@ from locks.node.guests import Guests
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.relaying import Relaying
 from locks.node.remote_clients import RemoteClients
+from locks.node.turnover import Turnover
 from locks.node.view_reader import ViewReader
 from locks.node.view_sender import ViewSender
 from locks.otp import etf
 from locks.otp.budgets import Pace
 from locks.otp.control import SpawnRequest, StrangeMessage, check_speaker
+from locks.otp.discovery import ChangingDiscovery
 from locks.otp.distribution import Distribution
 from locks.otp.link import Link
 from locks.otp.options import Options
@@ -108,6 +110,7 @@ class Cluster:
         members: The nodes with a lock server that can be asked, and whether it is the original's.
         on_connected: Called with the name of each node that is connected, in the turn.
         tunnels: Connections by way of others, of this node, and those that it relays.
+        turnover: Watches whether its servers are still its own, if they may become others.
         wishes: The client nodes that it wants to be connected with.
     """
 
@@ -163,7 +166,12 @@ class Cluster:
             on_answered=self._greeted,
         )
         self.agreements = Agreements(
-            node, executor, self.processes, node.scope, on_agreed=self._may_join
+            node,
+            executor,
+            self.processes,
+            node.scope,
+            found=options.discovery is not None,
+            on_agreed=self._may_join,
         )
         self._greeters: set[str] = set()  # who has greeted
         self.original_peers = OriginalPeers(self)
@@ -177,6 +185,15 @@ class Cluster:
         self.on_connected: list[Callable[[str], object]] = []
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
         self.distribution.start()
+        self.turnover: Turnover | None = None
+        discovery, finder = options.discovery, self.distribution.finder
+        if (
+            isinstance(discovery, ChangingDiscovery)
+            and finder is not None
+            and node.scope is not None
+        ):
+            self.turnover = Turnover(node, executor, finder, discovery, node.scope)
+            self.turnover.start()
 
     # --- Nodes that come and go, in the turn ----------------------------------------------------
 

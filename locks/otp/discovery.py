@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
-__all__ = ["Address", "Discovery", "HostAndPort", "UnixAddress", "place"]
+__all__ = [
+    "Address",
+    "ChangingDiscovery",
+    "Discovery",
+    "HostAndPort",
+    "Sightings",
+    "UnixAddress",
+    "place",
+]
+
+SIGHTINGS = 3  # times that other servers are named, until they are taken for what is true
 
 HostAndPort = tuple[str, int]
 
@@ -61,3 +71,41 @@ class Discovery(Protocol):
 
     def describe(self) -> str:
         """What it is, in a few words: for messages, and for `python -m locks config`."""
+
+
+@runtime_checkable
+class ChangingDiscovery(Discovery, Protocol):
+    """A `Discovery` that may name other servers one day, not only other addresses: it is asked all the time."""
+
+    @property
+    def interval(self) -> float:
+        """How many seconds it is until it is asked again."""
+
+
+class Sightings:
+    """What a discovery has named since it named the servers that a node has.
+
+    As many other servers as there are to be, named several times, are taken for what is true. Fewer say nothing: nobody
+    may use them. Nor does an answer that does not come.
+
+    Args:
+        own: The node's servers.
+
+    Attributes:
+        others: Which ones it has now; `None` as long as it is to keep its own.
+    """
+
+    def __init__(self, own: Collection[str]) -> None:
+        self._own = frozenset(own)
+        self._times = 0
+        self.others: frozenset[str] | None = None
+
+    def take(self, found: Collection[str]) -> None:
+        """The discovery has answered."""
+        named = frozenset(found)
+        if named == self._own:
+            self._times, self.others = 0, None
+        elif len(named) == len(self._own):
+            self._times += 1
+            if self._times >= SIGHTINGS:
+                self.others = named

@@ -85,6 +85,7 @@ class Distribution:
         links: The links, by node.
         named: The nodes that the program has named.
         book: The nodes that it knows of.
+        finder: Knows where the servers are, if a discovery says it.
         unsent: Links that want to be flushed at the end of the turn.
     """
 
@@ -124,11 +125,11 @@ class Distribution:
         self._challenges = Challenges(secrets.token_bytes(32))
         self._shunned: set[str] = set()  # disconnected on purpose
         self._listener: socket.socket | None = None
-        finder = None
+        self.finder: Finder | None = None
         if options.discovery is not None:
             servers = {each: where for each, where in options.peers.items() if where is not None}
-            finder = Finder(name, options.discovery, servers, notices)
-        self._ways = Ways(options, finder, dial_tunnel)
+            self.finder = Finder(name, options.discovery, servers, notices)
+        self._ways = Ways(options, self.finder, dial_tunnel)
         self._dialling = Dialling(
             name,
             self.links,

@@ -96,7 +96,13 @@ class Finder:
                 self._ask()
         return self._found.get(name)
 
-    def _ask(self) -> None:
+    def look(self) -> Mapping[str, Address] | None:
+        """What the discovery says now; `None` if it can't be found out. Waits."""
+        with self._busy:
+            self._asked = time.monotonic()
+            return self._ask()
+
+    def _ask(self) -> Mapping[str, Address] | None:
         try:
             found = call_in_thread(partial(found_by, self._discovery))
         except Exception as error:  # it may be the user's code
@@ -104,8 +110,9 @@ class Finder:
             text = "%s can't find its servers by %s: %s"
             told = self._discovery.describe()
             self._notices.warn("discovery", told, text, self._name, told, error, error=fault)
-        else:
-            self._found = {**self._found, **found}  # who is not named may still be where it was
+            return None
+        self._found = {**self._found, **found}  # who is not named may still be where it was
+        return found
 
 
 class Ways:

@@ -11,6 +11,7 @@ from locks.errors import InvalidOption, OperatingError
 from locks.lock_ids import shown
 from locks.otp.discovery import Address, Discovery
 from locks.otp.ways import found_by
+from locks.program.dns_names import SCHEME
 from locks.program.local import WORD, LocalServer
 from locks.runtime import Waiter
 from locks.runtime.away import call_in_thread
@@ -37,6 +38,15 @@ def discovery_of(text: str) -> Discovery:
     local = LocalServer.of(text)
     if local is not None:
         return local
+    if text.startswith(SCHEME):
+        try:
+            from locks.program.dns_servers import DnsServers
+        except ImportError as error:
+            raise InvalidOption(
+                f"servers={shown(text)} needs dnspython: pip install 'locks[dns]' ({error})",
+                servers=shown(text),
+            ) from error
+        return DnsServers(text)
     raise InvalidOption(
         f"servers={shown(text)} is no list of servers; write one: "
         '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"], or "local"',
