@@ -10,17 +10,25 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
-from locks.errors import InvalidOption, LocksError
-from locks.otp.discovery import Discovery
+from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.otp.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
 from locks.program.cookies import read_cookie
-from locks.program.discovering import HERE_WORD, discovery_of
+from locks.program.discovering import (
+    HERE_WORD,
+    discovery_of,
+    find_servers,
+    names_a_source,
+    none_of_the_servers,
+)
 from locks.program.local import LocalServer
 from locks.program.serving import open_many_files, settle
 from locks.program.settings import read_settings
@@ -28,6 +36,8 @@ from locks.runtime import Event
 
 __all__ = ["add_command"]
 
+AGAIN = 2.0  # seconds until it looks again whether it is one of the servers that are found
+TOLD = 60.0  # seconds until it says again that it is not
 EXAMPLES = """\
   python -m locks node --name a@127.0.0.1 --listen 127.0.0.1:9100 --cookie-file cookie
   python -m locks node --name b@127.0.0.1 --peer a@127.0.0.1:9100 --cookie-file cookie
@@ -53,8 +63,8 @@ def add_command(commands: Any) -> None:
         "--server",
         action="append",
         metavar="NAME@HOST:PORT",
-        help="one of the servers that programs share, to be repeated for all of them, this one among them "
-        "(default: $LOCKS_SERVERS)",
+        help="one of the servers that programs share, to be repeated for all of them, this one among them; or where "
+        "they are found, dns://... (default: $LOCKS_SERVERS)",
     )
     parser.add_argument(
         "--listen",
@@ -106,6 +116,23 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(run=_run)
 
 
+def _await_own_name(name: str, discovery: Discovery, ended: Event) -> None:
+    """Wait until all servers are found, this one among them, or the program is to end."""
+    told = -math.inf
+    while not ended.is_open:
+        try:
+            found = find_servers(discovery, AGAIN)
+            if name in found:
+                return
+            reason = none_of_the_servers(name, discovery, found)
+            ended.wait(AGAIN)
+        except OperatingError as error:
+            reason = error
+        if time.monotonic() - told > TOLD:
+            told = time.monotonic()
+            logging.getLogger("locks").warning("%s waits to be found: %s", name, reason)
+
+
 def _sources(text: str) -> Discovery:
     """Who says where the servers are, of a setting that is no list.
 
@@ -142,8 +169,14 @@ def _run(options: argparse.Namespace) -> int:
             missing = "a name: --name" if name is None else "a cookie: --cookie-file"
             raise InvalidOption(f"a lock server for others needs {missing}")
         servers = options.server or said.get("servers") or []
+        if options.server and len(servers) == 1 and names_a_source(servers[0]):
+            servers = servers[0]
         if isinstance(servers, str):
             servers = _sources(servers)
+            if isinstance(servers, ChangingDiscovery):
+                _await_own_name(name, servers, ended)
+                if ended.is_open:
+                    return 0
         elif servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
             raise InvalidOption(
                 f"{name} is none of the servers {', '.join(servers)}: a lock server is one of those that it shares "
@@ -163,10 +196,13 @@ def _run(options: argparse.Namespace) -> int:
             allow_plaintext=options.allow_plaintext,
             allow_short_cookie=options.allow_short_cookie,
         )
+        if node.address is None:  # it would be a client
+            assert isinstance(servers, Discovery)
+            raise none_of_the_servers(name, servers, node.scope.nodes if node.scope else ())
     except LocksError as error:
         print(f"python -m locks node: {error}", file=sys.stderr)
+        stop()
         return 2
-    assert node.address is not None
     settle()
     host, port = node.address
     print(json.dumps({"name": node.name, "host": host, "port": port}), flush=True)

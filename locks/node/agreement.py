@@ -45,7 +45,7 @@ WAITS = Atom("waits")
 OK = Atom("ok")
 AGAIN = 5.0  # seconds until a node that does not agree is asked again
 SOON = 0.25  # seconds until one is asked again that waits for others
-PATIENCE = 20  # times that it is asked, until that is a reason why it can't be used
+PATIENCE = 8  # times that it is asked, until that is a reason why it can't be used
 
 
 class Agreement:

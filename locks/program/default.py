@@ -23,7 +23,7 @@ from locks.otp.options import (
     parse_servers,
 )
 from locks.otp.secret import Cookie
-from locks.program.discovering import HERE_WORD, discovery_of, find_servers
+from locks.program.discovering import HERE_WORD, discovery_of, find_servers, none_of_the_servers
 from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
@@ -41,7 +41,7 @@ FORKED = (
 _default: Node | None = None
 _newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
-_of_parent: _Plan | None = None  # in a forked child that has no node yet: that of the parent's node
+_next_plan: _Plan | None = None  # that of the parent's node, or of one whose servers are others now
 _starting = native_lock()
 CONNECTED_WITHIN = 5.0  # seconds that `start` waits for servers until it is known whether they run
 
@@ -126,8 +126,9 @@ def start(
         "allow_plaintext": allow_plaintext,
     }
     cookie = None  # a traceback may show variables
-    if _of_parent is not None and all(each is None for each in given.values()):
-        return _start_as_the_parent()
+    _let_go_of_outdated()
+    if _next_plan is not None and all(each is None for each in given.values()):
+        return _start_again()
     with _starting:
         node = _default if _runs_already(given) else None
         elsewhere = {} if node is not None else arguments(read_settings())
@@ -175,6 +176,7 @@ class _Plan(NamedTuple):
         options: How it takes part in a cluster.
         here: Whether its locks are its own on purpose.
         trace: As for `start`.
+        forked: Whether the node is in the process that this one was forked from.
     """
 
     name: str
@@ -182,17 +184,20 @@ class _Plan(NamedTuple):
     options: Options | None
     here: bool
     trace: Trace | None
+    forked: bool = False
 
-    def in_a_child(self) -> _Plan:
-        """The same in a forked child.
+    def again(self) -> _Plan:
+        """The same for another node, in the place of this one.
 
         Raises:
-            MisuseError: The child can't have the name, and it is no matter of indifference.
+            MisuseError: A forked child can't have the name, and it is no matter of indifference.
         """
         if self.options is None:
             return self
         if self.anonymous and self.options.hidden:
             return self._replace(name=client_name())
+        if not self.forked:
+            return self
         raise MisuseError(
             f"node {self.name} lives in the process that this one was forked from; call locks.start(...) here, "
             "with a name of its own, or without a name as a client of servers=[...]",
@@ -230,12 +235,12 @@ def _plan_of(
 
 def _begin(plan: _Plan) -> Node:
     """Make the node."""
-    global _default, _newborn, _plan, _of_parent
+    global _default, _newborn, _plan, _next_plan
     node = _newborn = Node(plan.name, plan.trace, plan.options)
     _default = node
     if plan.here:
         node.scope = Scope((plan.name,), "all")
-    _plan, _of_parent = plan, None
+    _plan, _next_plan = plan, None
     return node
 
 
@@ -255,20 +260,36 @@ def _ready(node: Node) -> Node:
     return node
 
 
-def _start_as_the_parent() -> Node:
-    """In a forked child: start a node of its own, with what the parent's was started with."""
-    plan = _of_parent
+def _let_go_of_outdated() -> None:
+    """If the node has ended because its servers are others now: the next one is started with what it was started with."""
+    global _default, _next_plan
+    node = _default
+    turnover = None if node is None or node.cluster is None else node.cluster.turnover
+    if node is None or turnover is None or not turnover.reason:
+        return
+    node.stop()  # it may be about it
+    with _starting:
+        if _default is node:
+            _default, _next_plan = None, _plan
+
+
+def _start_again() -> Node:
+    """Start a node with what the parent's was started with, in a forked child, or the one before."""
+    plan = _next_plan
     if plan is None:  # another thread was faster
         return default_node()
-    plan = plan.in_a_child()
+    plan = plan.again()
     if plan.options is not None and plan.options.discovery is not None:
-        found = find_servers(plan.options.discovery, CONNECTED_WITHIN)
+        discovery = plan.options.discovery
+        found = find_servers(discovery, CONNECTED_WITHIN)
+        if plan.name in plan.options.servers and plan.name not in found:
+            raise none_of_the_servers(plan.name, discovery, found)
         plan = plan._replace(options=plan.options.with_found(found))
     with _starting:
         node = _default
         if node is None:  # otherwise another thread was faster
             node = _begin(plan)
-            if node.cluster is None and not plan.here:
+            if plan.forked and node.cluster is None and not plan.here:
                 node.executor.run_soon(logger.warning, FORKED, os.getpid(), os.getppid())
     return _ready(node)
 
@@ -297,7 +318,8 @@ def default_node() -> Node:
     node = _default
     if node is not None and node.running:
         return _ready(node) if node is _newborn else node
-    return start() if _of_parent is None else _start_as_the_parent()
+    _let_go_of_outdated()
+    return start() if _next_plan is None else _start_again()
 
 
 @contextmanager
@@ -313,11 +335,12 @@ def stand_in(node: Node) -> Iterator[None]:
 
 def _forget_node() -> None:
     """In a forked child there is no node."""
-    global _default, _starting, _of_parent
+    global _default, _starting, _next_plan
     node, _default = _default, None
     _starting = native_lock()
+    plan = _next_plan if node is None else _plan
+    _next_plan = None if plan is None else plan._replace(forked=True)
     if node is not None:
-        _of_parent = _plan
         node.abandon()
 
 

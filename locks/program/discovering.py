@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from locks.errors import InvalidOption, OperatingError
@@ -16,7 +16,7 @@ from locks.program.local import WORD, LocalServer
 from locks.runtime import Waiter
 from locks.runtime.away import call_in_thread
 
-__all__ = ["HERE_WORD", "discovery_of", "find_servers", "names_a_source"]
+__all__ = ["HERE_WORD", "discovery_of", "find_servers", "names_a_source", "none_of_the_servers"]
 
 logger = logging.getLogger("locks")
 
@@ -74,6 +74,8 @@ def find_servers(discovery: Discovery, timeout: float) -> Mapping[str, Address]:
         left = deadline - time.monotonic()
         try:
             found = call_in_thread(partial(found_by, discovery), max(left, 0.001))
+        except TimeoutError:
+            pass  # what it said before says more
         except (OSError, OperatingError) as error:
             reason = str(error)
         else:
@@ -90,3 +92,12 @@ def find_servers(discovery: Discovery, timeout: float) -> Mapping[str, Address]:
             )
         logger.debug("%s has not found all servers yet: %s", told, reason)
         Waiter().wait(min(AGAIN, left))  # other greenlets run meanwhile
+
+
+def none_of_the_servers(name: str, discovery: Discovery, found: Iterable[str]) -> OperatingError:
+    """The error that says so of a lock server's own name."""
+    return OperatingError(
+        f"{name} is none of the servers that {discovery.describe()} names: {', '.join(sorted(found)) or 'none'}. A lock "
+        "server is one of those that it shares programs with",
+        name=name,
+    )

@@ -21,6 +21,7 @@ from locks.otp.options import MOST_SERVERS, check_node_name
 __all__ = ["SCHEME", "Kind", "Query", "Service", "of_hosts", "of_services", "parse_query"]
 
 Kind = Literal["A", "AAAA", "SRV"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 SCHEME = "dns://"
 EXAMPLE = '"dns://locks.default.svc.cluster.local:9100?size=3"'
 ALIVE = "locks"  # what is before the @ in a server's name
@@ -80,10 +81,7 @@ def parse_query(text: str) -> Query:
     if not 0 < len(domain) <= LONGEST or not _is_plain(domain):
         raise wrong(f"{shown(domain)} is no name to ask DNS for")
     kind: Kind = "SRV" if domain.startswith("_") else "A"
-    given = options.pop("records", kind)
-    if given not in get_args(Kind):
-        raise wrong(f"records={given} is none of {', '.join(get_args(Kind))}")
-    kind = given
+    kind = _kind_of(options.pop("records", kind), wrong)
     if kind == "SRV" and parts.port is not None:
         raise wrong(f"SRV records have a port of their own; leave :{parts.port} out")
     if kind != "SRV" and not parts.port:
@@ -137,6 +135,13 @@ def _options_of(parts: SplitResult, wrong: _Wrong) -> dict[str, str]:
             raise wrong(f"it says {name} twice")
         found[name] = value
     return found
+
+
+def _kind_of(text: str, wrong: _Wrong) -> Kind:
+    for kind in KINDS:
+        if text == kind:
+            return kind
+    raise wrong(f"records={text} is none of {', '.join(KINDS)}")
 
 
 def _interval_of(text: str, wrong: _Wrong) -> float:

@@ -1,0 +1,251 @@
+"""Servers that are found: by DNS, by Erlang's port mapper, and by a source of one's own. Real processes on loopback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from tests.cluster.harness import Server, World
+from tests.cluster.nameserver import Nameserver, hosts, services
+from tests.cluster.servers import LIMIT, free_port
+from tests.helpers import eventually
+
+NAME = "locks.test"
+SERVICE = "_locks._tcp.locks.test"
+HOLDER = """
+import sys, locks
+with locks.transaction(timeout=30) as tx:
+    print(tx.write_lock(("a",)), flush=True)
+    sys.stdin.readline()
+    print(tx.token(("a",)), flush=True)
+"""
+LOSER = """
+import sys, locks
+try:
+    with locks.transaction(timeout=30) as tx:
+        print(tx.write_lock(("a",)), flush=True)
+        tx.lost.wait(30)
+except locks.LockLost:
+    print("lost", flush=True)
+while True:
+    try:
+        with locks.transaction(timeout=30) as tx:
+            print(tx.write_lock(("a",)), flush=True)
+            break
+    except locks.OperatingError as error:
+        print(error, file=sys.stderr)
+"""
+ONCE = """
+import locks
+try:
+    with locks.transaction(timeout={timeout}) as tx:
+        print(tx.write_lock(("a",)))
+except locks.LocksError as error:
+    print(type(error).__name__, error)
+"""
+
+PATIENT = "import locks.program.default as default\ndefault.CONNECTED_WITHIN = {}\n"
+
+
+class Found:
+    """Lock servers, each at an address of its own, that DNS names.
+
+    Attributes:
+        dns: The nameserver.
+        where: What `servers=` is.
+        port: Where each of them listens.
+    """
+
+    def __init__(self, world: World, dns: Nameserver, **options: object) -> None:
+        self.world = world
+        self.dns = dns
+        self.port = free_port()
+        self.where = dns.url(f"{NAME}:{self.port}", size=3, interval=0.1, **options)
+
+    def name(self, *numbers: int) -> None:
+        """Let DNS name the servers at these addresses."""
+        self.dns.zone = hosts(NAME, *(f"127.0.0.{number}" for number in numbers))
+
+    def serve(self, number: int) -> Server:
+        """Start one."""
+        host = f"127.0.0.{number}"
+        given = [f"--listen={host}:{self.port}", f"--server={self.where}"]
+        return self.world.server(f"locks@{host}", arguments=given)
+
+    def program(self, code: str) -> subprocess.Popen[str]:
+        """Start a program that knows them from its environment."""
+        return program(code, self.world, self.where)
+
+    def run(self, code: str) -> str:
+        """Run one to its end; return what it prints."""
+        out, error = self.program(code).communicate(timeout=LIMIT)
+        return out + error
+
+
+def program(code: str, world: World, where: str) -> subprocess.Popen[str]:
+    """Start a program of a few lines that finds its servers."""
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={
+            **os.environ,
+            "LOCKS_SERVERS": where,
+            "LOCKS_COOKIE_FILE": str(world.cookie_file),
+        },
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def line(stream: IO[str] | None) -> str:
+    """The next line of a program."""
+    assert stream is not None
+    return stream.readline().rstrip()
+
+
+@pytest.fixture
+def found() -> Iterator[Found]:
+    """No servers yet."""
+    with Nameserver() as dns, World() as world:
+        yield Found(world, dns)
+
+
+def test_servers_are_found(found: Found) -> None:
+    """Programs with `dns://` in their environment exclude each other; also one that is patched by gevent."""
+    found.name(2, 3, 4)
+    servers = [found.serve(number) for number in (2, 3, 4)]
+    assert [server.address for server in servers] == [
+        (f"127.0.0.{number}", found.port) for number in (2, 3, 4)
+    ]
+    first = int(found.run(ONCE.format(timeout=30)))
+    patched = "from gevent import monkey\nmonkey.patch_all()\n"
+    assert int(found.run(patched + ONCE.format(timeout=30))) > first
+    holder = found.program(HOLDER)
+    try:
+        assert int(line(holder.stdout)) > first
+        assert found.run(ONCE.format(timeout=0.3)).startswith("LockTimeout")
+    finally:
+        holder.kill()
+        holder.communicate(timeout=LIMIT)
+
+
+def test_a_server_grants_nothing_before_all_have_met(found: Found) -> None:
+    """Two of three are a majority, but the third one may be one of others. When it was there once, it may go."""
+    found.name(2, 3, 4)
+    for number in (2, 3):
+        assert found.serve(number).address
+    said = found.run(PATIENT.format(3) + ONCE.format(timeout=1))
+    assert said.startswith("CannotServe")
+    assert "locks@127.0.0.2 waits for locks@127.0.0.4: servers that were found grant" in said
+    third = found.serve(4)
+    assert int(found.run(ONCE.format(timeout=30)))
+    third.kill()
+    assert int(found.run(ONCE.format(timeout=30)))
+
+
+def test_other_servers(found: Found) -> None:
+    """When DNS names others, servers end, holders are told, and the same program goes on with the new ones."""
+    found.name(2, 3, 4)
+    servers = [found.serve(number) for number in (2, 3, 4)]
+    holder = found.program(LOSER)
+    try:
+        before = int(line(holder.stdout))
+        found.name(4, 5, 6)
+        for server in servers:
+            assert server.process.wait(LIMIT) == 1
+            assert "names locks@127.0.0.4, locks@127.0.0.5, locks@127.0.0.6 now" in server.errors()
+        assert line(holder.stdout) == "lost"
+        for number in (4, 5, 6):
+            assert found.serve(number).address
+        assert int(line(holder.stdout)) > before
+        assert "has ended: its servers were" in holder.communicate(timeout=LIMIT)[1]
+    finally:
+        holder.kill()
+        holder.communicate(timeout=LIMIT)
+
+
+def test_fewer_or_more_change_nothing(found: Found) -> None:
+    """A set that is not complete is nobody's; servers that DNS does not name for a while go on."""
+    found.name(2, 3, 4)
+    servers = [found.serve(number) for number in (2, 3, 4)]
+    token = int(found.run(ONCE.format(timeout=30)))
+    holder = found.program(HOLDER)
+    try:
+        assert int(line(holder.stdout)) > token
+        for numbers in ((4,), (4, 5), (2, 3, 4, 5)):
+            found.name(*numbers)
+            asked = found.dns.asked.total()
+            eventually(lambda asked=asked: found.dns.asked.total() > asked + 20)  # type: ignore[misc]
+        assert "names 4 servers, and there are to be 3" in servers[0].errors()
+        found.dns.silent = True
+        assert [server.process.poll() for server in servers] == [None] * 3
+        found.dns.silent = False
+        found.name(2, 3, 4)
+        assert found.run(ONCE.format(timeout=0.3)).startswith("LockTimeout")  # it is held still
+    finally:
+        holder.kill()
+        holder.communicate(timeout=LIMIT)
+
+
+def test_a_server_waits_until_it_is_named(found: Found) -> None:
+    """It says so, and starts when it is; until then programs are told what DNS says."""
+    found.name(2, 3)
+    servers = [found.serve(number) for number in (2, 3, 4)]
+    said = found.run(PATIENT.format(0.5) + ONCE.format(timeout=1))
+    assert said.startswith("OperatingError the servers were not found by dns://")
+    assert "it names 2 of 3: locks@127.0.0.2, locks@127.0.0.3" in said
+    eventually(lambda: "locks@127.0.0.4 waits to be found" in servers[2].errors())
+    found.name(2, 3, 4)
+    assert int(found.run(ONCE.format(timeout=30)))
+
+
+def test_a_server_moves(found: Found) -> None:
+    """The names of SRV records stay when a server comes back elsewhere: its programs find it there."""
+    names = [f"l-{number}.{NAME}" for number in range(3)]
+
+    def zone(*numbers: int) -> str:
+        each = zip(names, numbers, strict=True)
+        return "\n".join(
+            [
+                services(SERVICE, *((name, found.port) for name in names)),
+                *(hosts(name, f"127.0.0.{number}") for name, number in each),
+            ]
+        )
+
+    found.where = found.dns.url(SERVICE, size=3, interval=0.1)
+    found.dns.zone = zone(2, 3, 4)
+
+    def serve(name: str, number: int) -> Server:
+        given = [f"--listen=127.0.0.{number}:{found.port}", f"--server={found.where}"]
+        return found.world.server(f"locks@{name}", arguments=given)
+
+    servers = [serve(name, number) for name, number in zip(names, (2, 3, 4), strict=True)]
+    for server in servers:
+        assert server.address
+    holder = found.program(
+        f"""
+import sys, locks
+node = locks.start()
+assert node.await_nodes({[server.name for server in servers]}, timeout=30)
+with locks.transaction(timeout=30) as tx:
+    print(tx.write_lock(("a",)), flush=True)
+    sys.stdin.readline()
+    print(node.await_nodes([{servers[0].name!r}], timeout=30))
+    print(tx.token(("a",)), flush=True)
+"""
+    )
+    try:
+        token = line(holder.stdout)
+        servers[0].kill()
+        found.dns.zone = zone(5, 3, 4)
+        assert serve(names[0], 5).address
+        assert holder.communicate("\n", timeout=LIMIT)[0].split() == ["True", token]
+    finally:
+        holder.kill()
+        holder.communicate(timeout=LIMIT)
