@@ -1,7 +1,13 @@
-"""What may block for long: called in a native thread of its own, while the caller waits as a greenlet does."""
+"""What may block for long: called in a native thread, while the caller waits as a greenlet does.
+
+Threads are kept for the next call. One that has waited for anything in a monkey-patched program has a hub, which
+gevent can't free when the thread ends: a new thread for each call would use more and more memory.
+"""
 
 from __future__ import annotations
 
+import os
+from _queue import SimpleQueue
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,10 +17,13 @@ from locks.runtime.waiter import Waiter
 __all__ = ["call_in_thread"]
 
 T = TypeVar("T")
+Work = Callable[[], object]
+
+_idle: list[SimpleQueue[Work]] = []  # of each thread that has nothing to do, what it waits at
 
 
 def call_in_thread(function: Callable[[], T], timeout: float | None = None) -> T:
-    """Call a function in a native thread of its own, and wait for what it returns.
+    """Call a function in a native thread, and wait for what it returns.
 
     Other greenlets of the caller's thread run meanwhile. A caller that stops waiting leaves the thread to
     itself; the process does not wait for it.
@@ -34,10 +43,25 @@ def call_in_thread(function: Callable[[], T], timeout: float | None = None) -> T
         finally:
             waiter.wake()
 
-    start_new_thread(run, ())
+    try:
+        work = _idle.pop()
+    except IndexError:
+        work = SimpleQueue()
+        start_new_thread(_do, (work,))
+    work.put(run)
     if not waiter.wait(timeout):
         raise TimeoutError(f"no answer within {timeout:g} s")
     ((result, error),) = outcome
     if error is not None:
         raise error
     return result  # type: ignore[return-value]
+
+
+def _do(work: SimpleQueue[Work]) -> None:
+    """The life of a thread."""
+    while True:
+        work.get()()
+        _idle.append(work)
+
+
+os.register_at_fork(after_in_child=_idle.clear)
