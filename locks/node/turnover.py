@@ -82,7 +82,8 @@ class Turnover:
             f"node {node.name} has ended: its servers were {', '.join(self._servers.nodes)}, and "
             f"{self._discovery.describe()} names {', '.join(sorted(others))} now"
         )
-        logger.warning("%s. The next use of locks starts one with these", self.reason)
+        text = "%s. The next use of locks starts one with these"
+        self._executor.run_soon(logger.warning, text, self.reason)
         node.turn.run(self._end_agents)
         node.stop()
 

@@ -25,7 +25,7 @@ with locks.transaction(timeout=30) as tx:
     print(tx.token(("a",)), flush=True)
 """
 LOSER = """
-import sys, locks
+import sys, time, locks
 try:
     with locks.transaction(timeout=30) as tx:
         print(tx.write_lock(("a",)), flush=True)
@@ -39,6 +39,7 @@ while True:
             break
     except locks.OperatingError as error:
         print(error, file=sys.stderr)
+        time.sleep(0.1)
 """
 ONCE = """
 import locks
