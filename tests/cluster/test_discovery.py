@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 import pytest
@@ -14,6 +17,7 @@ from tests.cluster.harness import Server, World
 from tests.cluster.nameserver import Nameserver, hosts, services
 from tests.cluster.servers import LIMIT, free_port
 from tests.helpers import eventually
+from tests.otp.erlang import port_mapper
 
 NAME = "locks.test"
 SERVICE = "_locks._tcp.locks.test"
@@ -250,3 +254,110 @@ with locks.transaction(timeout=30) as tx:
     finally:
         holder.kill()
         holder.communicate(timeout=LIMIT)
+
+
+SERVES = """
+import os, sys, time, locks
+locks.start("locks@127.0.0.2", listen="127.0.0.2:{port}")
+while True:
+    try:
+        with locks.transaction(timeout=10) as tx:
+            print(tx.write_lock(("a",)), *locks.start().scope.nodes, flush=True)
+            sys.stdin.readline()
+    except locks.OperatingError as error:
+        time.sleep(0.1)
+"""
+
+
+def test_a_program_that_is_a_server_itself(found: Found) -> None:
+    """It takes locks when all have met, and when others are named, its node ends and the next one has these."""
+    found.name(2, 3, 4)
+    process = found.program(SERVES.format(port=found.port))
+    try:
+        for number in (3, 4):
+            assert found.serve(number).address
+        token, *names = line(process.stdout).split()
+        assert names == ["locks@127.0.0.2", "locks@127.0.0.3", "locks@127.0.0.4"]
+        found.name(2, 5, 6)
+        for server in found.world.processes:
+            assert server.process.wait(LIMIT) == 1
+        for number in (5, 6):
+            assert found.serve(number).address
+        print(file=process.stdin, flush=True)
+        later, *names = line(process.stdout).split()
+        assert names == ["locks@127.0.0.2", "locks@127.0.0.5", "locks@127.0.0.6"]
+        assert int(later) > int(token)
+    finally:
+        process.kill()
+        process.communicate(timeout=LIMIT)
+
+
+# --- What is said in the environment ------------------------------------------------------------
+
+
+def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `python -m locks`, or `python -c`."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        check=False,
+    )
+
+
+def test_the_configuration_shows_it() -> None:
+    """As it was said."""
+    where = "dns://locks.test:9100?size=3"
+    done = command("-m", "locks", "config", "--json", LOCKS_SERVERS=where)
+    said = json.loads(done.stdout)
+    assert said["servers"] == {"value": where, "source": "LOCKS_SERVERS"}
+
+
+@pytest.mark.parametrize(
+    ("where", "says"),
+    [
+        ("dns://locks.test:9100", "it does not say how many servers there are to be"),
+        ("dns://locks.test?size=3", "A records have no port; say at which one the servers listen"),
+        ("dmz://locks.test:9100?size=3", "is no list of servers"),
+    ],
+)
+@pytest.mark.parametrize("what", ["config", "node"])
+def test_what_is_wrong_is_refused(what: str, where: str, says: str, tmp_path: Path) -> None:
+    """By `locks config` and `locks node` alike; the error names it."""
+    cookie = tmp_path / "cookie"
+    cookie.touch(0o600)
+    more = ["--name=a@127.0.0.1", f"--cookie-file={cookie}"] if what == "node" else []
+    done = command("-m", "locks", what, *more, LOCKS_SERVERS=where)
+    assert done.returncode == 2
+    assert f"servers='{where}'" in done.stderr
+    assert says in done.stderr
+
+
+def test_without_dnspython() -> None:
+    """Only who uses it needs it; the error says what to install."""
+    code = "import sys; sys.modules['dns'] = None\nimport locks\n"
+    assert command("-c", code + "locks.start()").stderr == ""
+    done = command("-c", code + "locks.start(servers='dns://a:1?size=3', cookie='x' * 16)")
+    assert "InvalidOption: servers='dns://a:1?size=3' needs dnspython: pip install" in done.stderr
+
+
+# --- Erlang's port mapper -----------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("epmd") is None, reason="no `epmd` on PATH (Debian: erlang-base)")
+def test_servers_by_the_port_mapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers without ports register, and are found there; also one that comes back at another port."""
+    names = [f"{letter}@127.0.0.1" for letter in "abc"]
+    given = ["--epmd", *(f"--server={name}" for name in names)]
+    with port_mapper() as mapper, World() as world:
+        monkeypatch.setenv("ERL_EPMD_PORT", str(mapper))
+        monkeypatch.setenv("LOCKS_EPMD", "yes")
+        servers = [world.server(name, arguments=given) for name in names]
+        assert all(server.address for server in servers)
+        for server in servers[:2]:
+            process = program(ONCE.format(timeout=30), world, ",".join(names))
+            assert int(process.communicate(timeout=LIMIT)[0])
+            server.kill()
+            assert world.server(server.name, arguments=given).address
