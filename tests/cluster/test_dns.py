@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from locks.errors import InvalidOption, OperatingError
+from locks.otp.discovery import Sightings
 from locks.program.dns_names import Query, Service, of_hosts, of_services, parse_query
 from locks.program.dns_servers import DnsServers
 from tests.cluster.nameserver import Nameserver, hosts, services
@@ -200,3 +201,32 @@ def test_a_nameserver_that_is_silent(dns: Nameserver, monkeypatch: pytest.Monkey
     dns.silent = True
     with pytest.raises(OperatingError, match=r"dns://.* has no answer: .*expired"):
         DnsServers(dns.url(f"{NAME}:9100", size=3)).find()
+
+
+# --- Servers that become others -----------------------------------------------------------------
+
+
+OWN, OTHERS, THIRD = {"a", "b", "c"}, {"b", "c", "d"}, {"d", "e", "f"}
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ([OTHERS] * 2, None),
+        ([OTHERS] * 3, OTHERS),
+        ([OTHERS, OTHERS, OWN, OTHERS, OTHERS], None),
+        ([OTHERS, OTHERS, OWN, OTHERS, OTHERS, OTHERS], OTHERS),
+        ([OTHERS] * 3 + [OWN], None),
+        ([OTHERS, THIRD, THIRD], THIRD),
+        ([OTHERS, {"b"}, set(), OTHERS, {"b", "c"}, OTHERS], OTHERS),
+        ([{"b", "c"}] * 9, None),
+        ([set()] * 9, None),
+        ([OTHERS | OWN] * 9, None),
+    ],
+)
+def test_which_servers_a_node_has(named: list[set[str]], expected: set[str] | None) -> None:
+    """Others, when they are as many as there are to be and were named three times since the own ones."""
+    sightings = Sightings(OWN)
+    for each in named:
+        sightings.take(each)
+    assert sightings.others == expected
