@@ -200,6 +200,9 @@ def in_background() -> None:
 
 
 _BACKGROUND = "_locks_in_background"
+HAS_ITS_OWN = "uwsgi"
+"""The module of a program that Python is a part of, and that ends its processes by SIGINT. Its handler is in C: Python shows
+its own default there, and to take over would be for good, so that such a process would never end."""
 
 
 def install() -> bool:
@@ -209,6 +212,8 @@ def install() -> bool:
         Whether sections are shielded now. If so, `uninstall` is due once for this call. False in
         any other thread, and in a program that has a SIGINT handler of its own.
     """
+    if HAS_ITS_OWN in sys.modules:
+        return False
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         try:
             signal.signal(signal.SIGINT, _on_sigint)
