@@ -171,6 +171,7 @@ more to run, in a checkout (`.venv/bin/python -m ...` after `make run`):
   examples.bank               many threads move money and deadlock, and not a cent is lost
   examples.worker_pool        workers that share jobs without a foreman
   examples.cluster            one lock on three nodes, two of which are killed
+  examples/processes/         web servers, tasks, batches: docs/processes.md says how to run them
   examples.gdict              a dictionary that several processes share, with a leader
   examples.workers            a pool of workers that outlives its leaders
   examples.three_ways         a lock for each task, or ownership: agreements counted

@@ -1,70 +1,72 @@
-"""Programs of many processes, as others start them: each adds to one counter under one lock."""
+"""Programs of many processes, as their managers run them: the recipes of the page, and what goes wrong with processes."""
 
 from __future__ import annotations
 
-import itertools
-import subprocess
+import ast
+import os
+import signal
 import sys
-import threading
-import urllib.request
-from collections.abc import Iterator
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.harness import World
-from tests.cluster.servers import LIMIT, Servers, free_port
+from tests.cluster.managed import (
+    EXAMPLES,
+    Managed,
+    answers,
+    managed,
+    numbers,
+    post,
+    recipes,
+    run,
+    web,
+)
+from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
 
-ADD = """
-import os, pathlib, locks
+CLIENTS, EACH = 4, 10
+ALL = list(range(1, CLIENTS * EACH + 1))
 
-COUNTER = pathlib.Path(os.environ["COUNTER"])
-
-def add(tx):
-    tx.write_lock(("counter",))
-    value = int(COUNTER.read_text()) + 1
-    COUNTER.write_text(str(value))
-    return value
+# The program has used a lock when its manager forks.
+EAGER = """
+import locks
+with locks.transaction(timeout=30) as tx:
+    tx.write_lock(("elsewhere",))
+from {module} import app
 """
-WEB = (
-    ADD
-    + """
-def application(environ, start_response):
-    body = str(locks.run_transaction(add, timeout=30)).encode()
-    start_response("200 OK", [("Content-Length", str(len(body)))])
-    return [body]
-
-if "EAGER" in os.environ:
-    locks.start()
+HOLD = """
+def hold_it(*_):
+    with locks.transaction(timeout=30) as tx:
+        tx.write_lock(("invoices",))
+        with open("held", "a") as held:
+            print(os.getpid(), file=held)
+        while not os.path.exists("release"):
+            time.sleep(0.01)
+    return "released"
 """
-)
-POOL = (
-    ADD
-    + """
-import multiprocessing, sys
-
-def work(number):
-    for _ in range(5):
-        locks.run_transaction(add, timeout=60)
-
-if __name__ == "__main__":
-    locks.run_transaction(add)
-    context = multiprocessing.get_context(sys.argv[1])
-    if sys.argv[2] == "pool":
-        with context.Pool(8) as pool:
-            pool.map(work, range(8))
-    else:
-        processes = [context.Process(target=work, args=(number,)) for number in range(8)]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join()
-    print(COUNTER.read_text())
+HOLDING_WEB = f"""
+import os, time, locks
+from web import app
+{HOLD}
+app.post("/hold")(hold_it)
 """
-)
-EACH, CLIENTS = 10, 4
+HOLDING_API = f"""
+import os, time, locks
+from api import app
+from starlette.responses import PlainTextResponse
+{HOLD}
+app.add_route("/hold", lambda request: PlainTextResponse(hold_it()), methods=["POST"])
+"""
+HOLDING_TASKS = f"""
+import os, time, locks
+from tasks import app
+{HOLD}
+hold = app.task(acks_late=True, reject_on_worker_lost=True, name="hold")(hold_it)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -74,105 +76,358 @@ def processes() -> Iterator[Servers]:
         yield Servers(world)
 
 
-def answer(url: str) -> int | None:
-    """What the program says; nothing if nobody is there."""
-    try:
-        with urllib.request.urlopen(
-            urllib.request.Request(url, method="POST"), timeout=LIMIT
-        ) as got:
-            return int(got.read())
-    except ConnectionError:
-        return None
-    except urllib.error.URLError as error:
-        if isinstance(error.reason, ConnectionError):
-            return None
-        raise
+def pids(folder: Path) -> set[str]:
+    """The processes that have written into the book."""
+    return {line.split()[2] for line in (folder / "invoices.txt").read_text().splitlines()}
 
 
-@pytest.mark.skipif(find_spec("gunicorn") is None, reason="no gunicorn here")
-@pytest.mark.parametrize("eager", ["at the first lock", "when it is loaded"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param("--preload"),
-        pytest.param("", marks=pytest.mark.explore),
-        pytest.param("-k gevent", marks=pytest.mark.explore),
-        pytest.param("-k gevent --preload", marks=pytest.mark.explore),
-        pytest.param("-k gthread --threads 4 --preload", marks=pytest.mark.explore),
-    ],
-)
-def test_gunicorn(processes: Servers, tmp_path: Path, options: str, eager: str) -> None:
-    """Of three workers with four clients none loses an addition, loaded before the fork or after it."""
-    (tmp_path / "web.py").write_text(WEB)
-    counter = tmp_path / "counter"
-    counter.write_text("0")
-    port = free_port()
-    given = [
-        "-w",
-        "3",
-        "-b",
-        f"127.0.0.1:{port}",
-        "--no-control-socket",
-        *options.split(),
-        "web:application",
+# --- The recipes ----------------------------------------------------------------------------------------
+
+
+ELSEWHERE = {"python cron.py"}  # has a test of its own
+
+
+def cases(*managers: str, quick: str) -> list[object]:
+    """The page's commands of these managers; all but one take part in `make explore` only."""
+    commands = [command for command in recipes(*managers) if command not in ELSEWHERE]
+    assert quick in commands
+    return [
+        pytest.param(command, marks=() if command == quick else pytest.mark.explore)
+        for command in commands
     ]
-    environment = processes.environment() | {"COUNTER": str(counter)}
-    if eager == "when it is loaded":
-        environment["EAGER"] = "1"
-    log = tmp_path / "log"
-    with log.open("w") as output:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "gunicorn", *given],
-            cwd=tmp_path,
-            env=environment,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-    answers: list[int | None] = []
-    url = f"http://127.0.0.1:{port}/"
-    try:
-        first = eventually(lambda: answer(url))
-        threads = [
-            threading.Thread(target=lambda: answers.extend(answer(url) for _ in range(EACH)))
-            for _ in range(CLIENTS)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(LIMIT)
-    finally:
-        server.terminate()
-        server.wait(timeout=LIMIT)
-    assert sorted(map(str, answers)) == sorted(
-        str(first + n) for n in range(1, EACH * CLIENTS + 1)
-    ), log.read_text()
 
 
 @pytest.mark.parametrize(
-    ("method", "how"),
+    "eager", [pytest.param(False, id="later"), pytest.param(True, id="before the fork")]
+)
+@pytest.mark.parametrize(
+    "command", cases("gunicorn", "uvicorn", "uwsgi", quick="gunicorn --preload -w 3 web:app")
+)
+def test_web_servers(processes: Servers, tmp_path: Path, command: str, eager: bool) -> None:
+    """No request of four clients gets the number of another one, whenever the program uses its first lock."""
+    if command.startswith("uwsgi") and not Path(sys.executable).with_name("uwsgi").exists():
+        pytest.skip("uWSGI is not installed")
+    if eager:
+        module = "api" if "api:app" in command else "web"
+        (tmp_path / "eager.py").write_text(EAGER.format(module=module))
+        command = command.replace(f"{module}:app", "eager:app")
+    with web(command, tmp_path, processes.environment()) as (_, url):
+        got = answers(f"{url}/invoices", CLIENTS, EACH)
+    assert sorted(int(str(number)) for number in got) == ALL
+    assert numbers(tmp_path) == ALL
+
+
+@pytest.mark.parametrize("command", cases("python", quick="python actors.py"))
+def test_programs(processes: Servers, tmp_path: Path, command: str) -> None:
+    """Eight processes, or eight actors that all take their first lock at the same time: each invoice has its number."""
+    with managed(command, tmp_path, processes.environment()) as program:
+        assert program.process.wait(LIMIT) == 0
+    assert program.log == ""
+    assert numbers(tmp_path) == ALL
+
+
+def test_cron(processes: Servers, tmp_path: Path) -> None:
+    """One of three programs does the job; when it is killed, another one goes on, in a later term."""
+    book = tmp_path / "invoices.txt"
+
+    def lines() -> list[tuple[int, int]]:
+        text = book.read_text() if book.exists() else ""
+        return [(int(line.split()[2]), int(line.split()[5])) for line in text.splitlines()]
+
+    with (
+        managed("python cron.py", tmp_path, processes.environment()) as one,
+        managed("python cron.py", tmp_path, processes.environment()) as two,
+        managed("python cron.py", tmp_path, processes.environment()) as three,
+    ):
+        made = {program.process.pid: program.process for program in (one, two, three)}
+        done: list[tuple[int, int]] = []
+        while made:
+            known = len(done)
+            eventually(lambda known=known: len(lines()) > known + 2)  # type: ignore[misc]
+            leader, term = lines()[-1]
+            killed = made.pop(leader)
+            killed.kill()
+            killed.wait()
+            assert set(lines()[len(done) :]) == {(leader, term)}
+            assert all(term > before for _, before in done)
+            done = lines()
+    assert len({leader for leader, _ in done}) == 3
+    assert numbers(tmp_path) == list(range(1, len(done) + 1))
+
+
+def test_all_recipes_are_run() -> None:
+    """The page has none that these tests leave out."""
+    managers = {command.split()[0] for command in recipes()}
+    assert managers == {"gunicorn", "uvicorn", "uwsgi", "celery", "python", "export", "mkdir"}
+    assert set(recipes("celery")) == {
+        WORKER,
+        "celery -A tasks call tasks.write_invoice",
+    }
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_examples_are_short(path: Path) -> None:
+    """A newcomer writes at most twenty lines."""
+    text = path.read_text()
+    head = ast.parse(text).body[0].end_lineno
+    assert len([line for line in text.splitlines()[head:] if line.strip()]) <= 20
+
+
+# --- Celery -------------------------------------------------------------------------------------------
+
+WORKER = "celery -A tasks worker --concurrency 4"
+
+
+@contextmanager
+def celery(processes: Servers, folder: Path, module: str = "tasks") -> Iterator[Managed]:
+    """Celery's worker at work."""
+    (folder / "queue").mkdir()
+    (folder / "holding.py").write_text(HOLDING_TASKS)
+    (folder / "eager.py").write_text(EAGER.format(module="holding"))
+    with managed(WORKER.replace("tasks", module), folder, processes.environment()) as worker:
+        try:
+            yield worker
+        finally:
+            worker.kill()  # it takes seconds to end by itself
+
+
+def send(processes: Servers, folder: Path, *tasks: str) -> None:
+    """Send tasks, as another program does."""
+    code = "import sys, tasks\nfor name in sys.argv[1:]: tasks.app.send_task(name)"
+    run([sys.executable, "-c", code, *tasks], folder, processes.environment())
+
+
+@pytest.mark.parametrize("module", ["tasks", pytest.param("eager", marks=pytest.mark.explore)])
+def test_celery(processes: Servers, tmp_path: Path, module: str) -> None:
+    """Tasks in four processes, whose parent has used locks or not: each invoice has its number."""
+    with celery(processes, tmp_path, module):
+        send(processes, tmp_path, *["tasks.write_invoice"] * 40)
+        eventually(lambda: len(numbers(tmp_path)) == 40, LIMIT)
+    assert numbers(tmp_path) == ALL
+
+
+def held_by(folder: Path, number: int = 1) -> int:
+    """Wait until a process has the lock, the so many-th one; which one it is."""
+    held = folder / "held"
+    eventually(lambda: held.exists() and len(held.read_text().splitlines()) >= number)
+    return int(held.read_text().splitlines()[-1])
+
+
+def until_another_waits(processes: Servers) -> None:
+    """Until somebody waits for the lock who does not have it."""
+    code = """
+import locks, time
+while len(locks.queue(("invoices",)).requests) < 2:
+    time.sleep(0.05)
+"""
+    assert processes.run(code) == ""
+
+
+def test_celery_process_is_killed(processes: Servers, tmp_path: Path) -> None:
+    """SIGKILL in the middle of a task: the next task has the lock."""
+    with celery(processes, tmp_path, "holding"):
+        kill_holder(processes, tmp_path)
+
+
+@pytest.mark.explore
+def test_celery_does_a_task_again(processes: Servers, tmp_path: Path) -> None:
+    """The task whose process was killed is done by another one; Celery takes ten seconds until it says so."""
+    with celery(processes, tmp_path, "holding"):
+        killed = kill_holder(processes, tmp_path)
+        assert held_by(tmp_path, 2) != killed
+
+
+def kill_holder(processes: Servers, folder: Path) -> int:
+    """Kill the process of a task that has the lock, for which another task waits; return its id."""
+    send(processes, folder, "hold")
+    holder = held_by(folder)
+    send(processes, folder, "tasks.write_invoice")
+    until_another_waits(processes)
+    os.kill(holder, signal.SIGKILL)
+    eventually(lambda: numbers(folder) == [1])
+    return holder
+
+
+@pytest.mark.explore
+def test_celery_is_asked_to_end(processes: Servers, tmp_path: Path) -> None:
+    """SIGTERM: the task that has the lock and those that wait for it are done, then the worker ends."""
+    with celery(processes, tmp_path, "holding") as worker:
+        send(processes, tmp_path, "hold")
+        held_by(tmp_path)
+        send(processes, tmp_path, "tasks.write_invoice")
+        until_another_waits(processes)
+        worker.process.terminate()
+        eventually(lambda: "Warm shutdown" in worker.log)
+        (tmp_path / "release").touch()
+        assert worker.process.wait(LIMIT) == 0
+        assert numbers(tmp_path) == [1]
+
+
+# --- Workers come and go ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def holding(
+    processes: Servers, folder: Path, command: str
+) -> Iterator[tuple[Managed, str, Callable[[str], Future[str | None]]]]:
+    """A web server where a request has the lock, until the file `release` is there; gives a function that posts."""
+    (folder / "holding.py").write_text(HOLDING_API if "Uvicorn" in command else HOLDING_WEB)
+    with (
+        web(f"{command} holding:app", folder, processes.environment()) as (server, url),
+        ThreadPoolExecutor() as pool,
+    ):
+
+        def ask(path: str) -> Future[str | None]:
+            return pool.submit(post, f"{url}/{path}")
+
+        try:
+            yield server, url, ask
+        finally:
+            (folder / "release").touch()
+
+
+KINDS = [
+    pytest.param("gunicorn --preload -w 2"),
+    *(
+        pytest.param(command, marks=pytest.mark.explore)
+        for command in (
+            "gunicorn -w 2 -k gthread --threads 2",
+            "gunicorn -w 2 -k gevent",
+            "gunicorn -w 2 -k uvicorn_worker.UvicornWorker",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("command", KINDS)
+def test_a_worker_is_killed(processes: Servers, tmp_path: Path, command: str) -> None:
+    """SIGKILL of a worker whose request has the lock: a request at another worker has it at once."""
+    with holding(processes, tmp_path, command) as (_, _, ask):
+        hold = ask("hold")
+        first = held_by(tmp_path)
+        os.kill(first, signal.SIGKILL)
+        assert hold.result(LIMIT) is None
+        assert eventually(lambda: ask("invoices").result(LIMIT)) == "1\n"
+        assert str(first) not in (tmp_path / "invoices.txt").read_text()
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("command", KINDS)
+def test_workers_are_replaced(processes: Servers, tmp_path: Path, command: str) -> None:
+    """HUP while a request has the lock: it is served to its end, and those of new workers wait for it."""
+    with holding(processes, tmp_path, command) as (server, _, ask):
+        hold = ask("hold")
+        first = held_by(tmp_path)
+        server.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "Hang up" in server.log or "HUP" in server.log)
+        other = ask("invoices")
+        until_another_waits(processes)
+        (tmp_path / "release").touch()
+        assert hold.result(LIMIT) == "released"
+        assert other.result(LIMIT) == "1\n"
+        eventually(lambda: not Path(f"/proc/{first}").exists())
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("command", KINDS)
+def test_a_worker_takes_too_long(processes: Servers, tmp_path: Path, command: str) -> None:
+    """gunicorn ends a worker that takes longer than its `timeout` (SIGABRT): its lock is free."""
+    if "-k" in command:
+        pytest.skip("its workers say that they live while a request is served")
+    with holding(processes, tmp_path, f"{command} --timeout 1") as (server, _, ask):
+        hold = ask("hold")
+        first = held_by(tmp_path)
+        eventually(
+            lambda: ask("invoices").result(LIMIT) == "1\n"
+        )  # who waited for it took too long, too
+        assert hold.result(LIMIT) in (None, "500")
+        assert f"WORKER TIMEOUT (pid:{first})" in server.log
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("command", KINDS)
+def test_workers_are_recycled(processes: Servers, tmp_path: Path, command: str) -> None:
+    """`max_requests`: many workers come and go, each with a node of its own, and all numbers are there."""
+    with holding(processes, tmp_path, f"{command} --max-requests 3") as (_, url, _):
+        done = 0
+        while done < 40:
+            done += sum(answer is not None for answer in answers(f"{url}/invoices", CLIENTS, 2))
+    assert numbers(tmp_path) == list(range(1, len(numbers(tmp_path)) + 1))
+    assert len(pids(tmp_path)) > 2
+
+
+# --- What is refused, and what is said -------------------------------------------------------------------
+
+NAMED = """
+import locks
+locks.start("web@127.0.0.1")
+from web import app
+"""
+TELLS = "node web@127.0.0.1 lives in the process that this one was forked from; call locks.start(...) here"
+
+
+@pytest.mark.explore
+def test_a_name_is_one_process_only(processes: Servers, tmp_path: Path) -> None:
+    """Workers of a program that has named its node are told to start one of their own; a hook that does so helps."""
+    (tmp_path / "named.py").write_text(NAMED)
+    command = "gunicorn --preload -w 2 named:app"
+    with web(command, tmp_path, processes.environment()) as (server, url):
+        assert post(f"{url}/invoices") == "500"
+        eventually(lambda: TELLS in server.log)
+    (tmp_path / "gunicorn.conf.py").write_text(
+        'import locks\ndef post_worker_init(worker): locks.start(f"web{worker.age}@127.0.0.1")\n'
+    )
+    with web(command, tmp_path, processes.environment()) as (_, url):
+        assert [post(f"{url}/invoices") for _ in range(3)] == ["1\n", "2\n", "3\n"]
+
+
+@pytest.mark.explore
+def test_a_fork_that_python_was_not_told_of(processes: Servers, tmp_path: Path) -> None:
+    """uWSGI forks without a word: a worker does not use its parent's node, and says what to do."""
+    if not Path(sys.executable).with_name("uwsgi").exists():
+        pytest.skip("uWSGI is not installed")
+    (tmp_path / "eager.py").write_text(EAGER.format(module="web"))
+    command = "uwsgi --http :8000 --master --die-on-term --processes 2 --enable-threads --module eager:app"
+    with web(command, tmp_path, processes.environment()) as (server, url):
+        assert post(f"{url}/invoices") == "500"
+        assert "--py-call-osafterfork" in server.log
+
+
+ALONE = """
+import sys, multiprocessing, os, locks
+
+def work():
+    locks.Lock(("a",)).acquire()
+    locks.stop()
+
+if __name__ == "__main__":
+    if sys.argv[1] == "os.fork":
+        pid = os.fork()
+        if not pid:
+            work()
+            os._exit(0)
+        os.waitpid(pid, 0)
+    else:
+        process = multiprocessing.get_context(sys.argv[1]).Process(target=work)
+        process.start()
+        process.join()
+"""
+
+
+@pytest.mark.parametrize(
+    "method",
     [
-        ("fork", "processes"),
+        "os.fork",
         *(
-            pytest.param(method, how, marks=pytest.mark.explore)
-            for method, how in itertools.product(
-                ["fork", "forkserver", "spawn"], ["processes", "pool"]
-            )
-            if (method, how) != ("fork", "processes")
+            pytest.param(each, marks=pytest.mark.explore)
+            for each in ("fork", "forkserver", "spawn")
         ),
     ],
 )
-def test_multiprocessing(processes: Servers, tmp_path: Path, method: str, how: str) -> None:
-    """Eight processes of each way to start them; the parent has locked before."""
-    program = tmp_path / "pool.py"
-    program.write_text(POOL)
-    counter = tmp_path / "counter"
-    counter.write_text("0")
-    done = subprocess.run(
-        [sys.executable, program, method, how],
-        env=processes.environment() | {"COUNTER": str(counter)},
-        capture_output=True,
-        text=True,
-        timeout=2 * LIMIT,
-        check=False,
-    )
-    assert (done.stdout, done.stderr) == ("41\n", "")
+def test_processes_without_servers_warn(tmp_path: Path, method: str) -> None:
+    """Each has a lock table of its own, also if their parent has used none; who expected one lock is told so."""
+    (tmp_path / "alone.py").write_text(ALONE)
+    command = [sys.executable, "alone.py", method]
+    said = run(command, tmp_path, dict(os.environ))
+    assert said.count("no lock of the one is seen by the other") == 1
+    assert run(command, tmp_path, os.environ | {"LOCKS_SERVERS": "here"}) == ""

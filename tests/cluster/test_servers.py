@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,36 +99,6 @@ def test_to_try_is_to_hear_what_the_servers_say(processes: Servers) -> None:
         holder.communicate(timeout=LIMIT)
 
 
-CRON = """
-import os, locks_leader
-def job(leadership):
-    print(os.getpid(), leadership.term, flush=True)
-    leadership.lost.wait()
-locks_leader.Election("nightly").run(job)
-"""
-
-
-def test_an_election_is_held_on_the_servers(processes: Servers) -> None:
-    """Without a word on where: one of two programs leads, and the other one when that was killed."""
-    programs = [processes.program(CRON) for _ in range(2)]
-    try:
-        outputs = {program.pid: program.stdout for program in programs}
-        ready, _, _ = select.select(list(outputs.values()), [], [], LIMIT)
-        (output,) = ready
-        leader, term = map(int, output.readline().split())
-        (killed,) = (program for program in programs if program.pid == leader)
-        (left,) = (program for program in programs if program.pid != leader)
-        killed.kill()
-        assert left.stdout is not None
-        follower, later = map(int, left.stdout.readline().split())
-        assert follower == left.pid
-        assert later > term
-    finally:
-        for program in programs:
-            program.kill()
-            program.communicate(timeout=LIMIT)
-
-
 FORKED = """
 import os, sys, locks
 with locks.transaction(timeout=60) as tx:
@@ -180,23 +149,6 @@ def test_a_forked_child_does_not_take_the_name_of_its_parent(processes: Servers)
         "node x@127.0.0.1 lives in the process that this one was forked from; call locks.start("
     )
     assert acquired == "True"
-
-
-def test_a_forked_child_without_servers_warns() -> None:
-    """Its lock table is another one than its parent's; who expected one lock is told so."""
-    code = """
-import os, locks, logging
-logging.basicConfig()
-locks.Lock(("a",)).acquire()
-pid = os.fork()
-if pid == 0:
-    locks.Lock(("a",)).acquire()
-    locks.stop()
-    os._exit(0)
-os.waitpid(pid, 0)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.count("no lock of the one is seen by the other") == 1
 
 
 def test_a_lock_needs_a_majority(processes: Servers) -> None:

@@ -24,7 +24,8 @@ TIMEOUT = 120.0  # seconds, for all Python blocks of a file, and for each comman
 
 FENCE = re.compile(r" *(`{3,}|~{3,}) *(\w*)")
 LONG = re.compile(r"python -m locks sim (run|explore)\b")  # these explore
-NOT_RUN = re.compile(r"<!-- *not run: *(\S.*?) *-->")
+# An example that a page shows is run as the program that it is.
+NOT_RUN = re.compile(r"<!-- *(?:not run: *|generated: *(?=cat ))(\S.*?) *-->")
 
 
 class Block(NamedTuple):

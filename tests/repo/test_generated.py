@@ -14,6 +14,7 @@ The test runs the command and compares. This writes the blocks anew:
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import re
@@ -32,12 +33,23 @@ from tests.repo.layers import main as layers
 
 ROOT = Path(__file__).parents[2]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def print_example(path: str) -> int:
+    """Print an example without its head, which says how to run it: the page says that, too."""
+    text = (ROOT / "examples" / path).read_text(encoding="utf-8")
+    head = ast.parse(text).body[0].end_lineno
+    print("\n".join(text.splitlines()[head:]).strip("\n"))
+    return 0
+
+
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks ": main,
     "python -m locks_leader.sim.cli_diagrams ": cli_diagrams.main,
     "python -m examples.cautionary_tale ": cautionary_tale,
     "python -m benchmarks.ownership": ownership_counts,
     "python -m tests.repo.layers": layers,
+    "cat examples/": lambda paths: print_example(*paths),
 }
 
 BLOCK = re.compile(
