@@ -437,13 +437,14 @@ def watch(
 
     Args:
         lock_id: The lock id.
-        nodes: Names of the nodes; by default those on which this program takes its locks.
+        nodes: Names of the nodes; by default those on which this program takes its locks, of which some may
+            be down: their views come when they are back.
         watcher: An actor's reference, which gets the views as messages, or a callable; the calling
             actor by default. A callable runs in the node's background greenlet.
 
     Raises:
         InvalidOption: There is no watcher to tell.
-        NodeNotRunning: A node can't be reached. If a node is lost later, its views come again when
+        NodeNotRunning: A node of `nodes` can't be reached. If a node is lost later, its views come again when
             it is back.
     """
     node = default_node()
@@ -451,12 +452,13 @@ def watch(
     checked = check_lock_id(lock_id)
     if node.is_clustered:
         check_sendable(checked)
-    for name in checked_nodes(node, nodes):
+    named = nodes is not None
+    for name in checked_nodes(node, nodes, must_run=named):
         if name == node.name:
             node.server.add_watcher(checked, who)
         else:
             assert node.cluster is not None
-            node.turn.run(node.cluster.views.watch, name, checked, listener(who))
+            node.turn.run(node.cluster.views.watch, name, checked, listener(who), named)
 
 
 def unwatch(

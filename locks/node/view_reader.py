@@ -136,9 +136,14 @@ class ViewReader:
             text = f"{name} {what}: {node.name} can't see what is locked there{why}"
             raise NodeNotRunning(text, nodes=[name])
 
-    def watch(self, name: str, lock_id: LockId, watcher: Listener) -> None:
-        """Tell a watcher the views of a lock id of another node; again when that node comes back."""
-        self.check(name)
+    def watch(self, name: str, lock_id: LockId, watcher: Listener, must_run: bool) -> None:
+        """Tell a watcher the views of a lock id of another node; again when that node comes back.
+
+        Raises:
+            NodeNotRunning: They can't be read; if it need not run, it is one of the original.
+        """
+        if must_run or name in self._cluster.members:
+            self.check(name)
         reading = self._readings.get((name, lock_id))
         if reading is None:
             reading = self._readings[name, lock_id] = self._begin(name, lock_id)

@@ -114,8 +114,10 @@ class Process:
         self.process.send_signal(number)
 
     def stop(self) -> None:
-        """SIGSTOP: it does nothing any more, and its connections stay open."""
+        """SIGSTOP: when this returns it does nothing any more, and its connections stay open."""
         self.signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
 
     def go_on(self) -> None:
         """SIGCONT."""

@@ -126,6 +126,36 @@ def test_a_forked_child_is_a_client_of_its_own(processes: Servers) -> None:
     assert processes.run(FORKED) == "True\n"
 
 
+WATCHES = """
+import os, locks, time
+told = {}
+locks.watch(("a",), watcher=lambda view: told.setdefault(view.node, view))
+while len(told) < 2:
+    time.sleep(0.01)
+print(*sorted(told), flush=True)
+while len(told) < 3:
+    time.sleep(0.01)
+print(*sorted(told))
+"""
+
+
+def test_what_is_watched_while_a_server_is_down(world: World) -> None:
+    """Is watched on the other ones, and on that one when it is back: a majority is enough to look, too."""
+    servers = Servers(world)
+    port = servers.processes[0].address[1]
+    servers.processes[0].kill()
+    program = servers.program(WATCHES)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == f"{NAMES[1]} {NAMES[2]}\n"
+        given = [f"--server={address}" for address in servers.addresses]
+        world.server(NAMES[0], port=port, arguments=given)
+        assert program.stdout.readline() == " ".join(NAMES) + "\n"
+    finally:
+        program.kill()
+        program.communicate(timeout=LIMIT)
+
+
 NAMED = """
 import os, locks
 locks.start("x@127.0.0.1")

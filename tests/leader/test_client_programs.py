@@ -15,7 +15,7 @@ import locks_leader
 from locks.otp import wishes
 from locks.otp.strangers import NoWay
 from locks.otp.tunnels import Tunnels
-from tests.cluster.harness import Process, Server, WorkerError, World
+from tests.cluster.harness import Server, WorkerError, World
 from tests.cluster.nodes import Nodes, peer
 from tests.helpers import LIMIT, eventually
 from tests.leader.harness import Member as Program
@@ -347,13 +347,6 @@ def _stored(member: Program, key: str) -> bool:
     return True
 
 
-def stopped(process: Process) -> None:
-    """Stop a process, and wait until it is."""
-    process.stop()
-    stat = Path(f"/proc/{process.process.pid}/stat")
-    eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T")
-
-
 @pytest.mark.explore
 def test_a_stopped_program_delays_nobody(world: World) -> None:
     """SIGSTOP of a candidate that stands last: leaders that are killed meanwhile are replaced at once.
@@ -369,7 +362,7 @@ def test_a_stopped_program_delays_nobody(world: World) -> None:
     for member in (*members, last):
         member.do("run_for", name="job", nodes=SERVERS)
         eventually(leads)
-    stopped(last)
+    last.stop()
     since = time.monotonic()
     took = []
     for _ in range(4):

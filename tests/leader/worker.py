@@ -77,8 +77,8 @@ class Candidate(Client):
         ref = locks_leader.start(GDict, journal, pause, **options)
         _instances[key] = Instance(ref, journal)
 
-    def run_for(self, name: str, nodes: list[str]) -> None:
-        """Take part in an election with `Election`; when it leads, and no more, is noted."""
+    def run_for(self, name: str, nodes: list[str] | None = None) -> None:
+        """Take part in an election with `Election`, by a majority of nodes if there are some; when it leads, and no more, is noted."""
 
         def elected(leadership: locks_leader.Leadership) -> None:
             _led.append((time.monotonic(), leadership.term))
@@ -88,7 +88,7 @@ class Candidate(Client):
 
         _elections.append(
             locks_leader.Election(
-                name, on_elected=elected, on_lost=lost, policy="majority", nodes=nodes
+                name, on_elected=elected, on_lost=lost, policy=nodes and "majority", nodes=nodes
             )
         )
         _elections[-1].start()
