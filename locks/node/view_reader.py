@@ -136,7 +136,7 @@ class ViewReader:
             text = f"{name} {what}: {node.name} can't see what is locked there{why}"
             raise NodeNotRunning(text, nodes=[name])
 
-    def watch(self, name: str, lock_id: LockId, watcher: Listener, must_run: bool) -> None:
+    def watch(self, name: str, lock_id: LockId, watcher: Listener, must_run: bool = True) -> None:
         """Tell a watcher the views of a lock id of another node; again when that node comes back.
 
         Raises:
