@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -32,13 +33,19 @@ __all__ = ["default_node", "stand_in", "start", "stop"]
 
 logger = logging.getLogger("locks")
 
-FORKED = (
-    "process %s has a lock table of its own, as has the process %s that it was forked from: no lock of the one is seen by "
-    'the other. For locks that processes share, call locks.start(servers="local"), or servers=[...] on several machines; '
-    "if this is what you want, locks.start(servers=locks.HERE)"
+ONE_OF_MANY = (
+    "process %s was started by process %s of the same program, and has a lock table of its own: no lock of the one is seen by "
+    'the other. For locks that processes share, call locks.start(servers="local"), or servers=[...] on several machines, or set '
+    "LOCKS_SERVERS; if this is what you want, locks.start(servers=locks.HERE)"
+)
+UNTOLD = (
+    "node %s was started in process %s, and process %s was forked from it without Python being told: it has the node's memory, "
+    "and not its threads. uWSGI tells Python with --py-call-osafterfork; with --lazy-apps the program is loaded after the fork"
 )
 
 _default: Node | None = None
+_started_in = 0  # the process that has started a node
+_forked_from = 0  # the process that this one was forked from, if that has imported this module
 _newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
 _next_plan: _Plan | None = None  # that of the parent's node, or of one whose servers are others now
@@ -151,6 +158,7 @@ def _runs_already(given: Mapping[str, Any]) -> bool:
     """
     name = given["name"]
     if _default is not None and _default.running:
+        _check_is_here(_default)
         if (
             name not in (None, _default.name)
             or given["cookie"] is not None
@@ -235,13 +243,25 @@ def _plan_of(
 
 def _begin(plan: _Plan) -> Node:
     """Make the node."""
-    global _default, _newborn, _plan, _next_plan
+    global _default, _newborn, _plan, _next_plan, _started_in
+    _started_in = os.getpid()
     node = _newborn = Node(plan.name, plan.trace, plan.options)
     _default = node
     if plan.here:
         node.scope = Scope((plan.name,), "all")
+    elif plan.options is None and (parent := _parent()):
+        node.executor.run_soon(logger.warning, ONE_OF_MANY, os.getpid(), parent)
     _plan, _next_plan = plan, None
     return node
+
+
+def _parent() -> int | None:
+    """The process of the same program that has started this one, if it is known: by a fork, or by `multiprocessing`."""
+    if _forked_from:
+        return _forked_from
+    module = sys.modules.get("multiprocessing.process")
+    parent = None if module is None else module.parent_process()
+    return None if parent is None else parent.pid
 
 
 def _ready(node: Node) -> Node:
@@ -289,8 +309,6 @@ def _start_again() -> Node:
         node = _default
         if node is None:  # otherwise another thread was faster
             node = _begin(plan)
-            if plan.forked and node.cluster is None and not plan.here:
-                node.executor.run_soon(logger.warning, FORKED, os.getpid(), os.getppid())
     return _ready(node)
 
 
@@ -305,9 +323,17 @@ def _are_others(node: Node, servers: Iterable[str] | Discovery | Here | None) ->
     return node.scope is None or names != set(node.scope.nodes)
 
 
+def _check_is_here(node: Node) -> None:
+    """Refuse to use the node of another process: it would say things in that one's name, and hear no answer."""
+    if _started_in not in (0, os.getpid()):
+        raise MisuseError(UNTOLD % (node.name, _started_in, os.getpid()), node=node.name)
+
+
 def stop() -> None:
     """Stop this program's node, if it runs: transactions end, everything is released."""
     global _default
+    if _default is not None:
+        _check_is_here(_default)
     node, _default = _default, None
     if node is not None:
         node.stop()
@@ -317,6 +343,7 @@ def default_node() -> Node:
     """This program's node; it is started if it does not run."""
     node = _default
     if node is not None and node.running:
+        _check_is_here(node)
         return _ready(node) if node is _newborn else node
     _let_go_of_outdated()
     return start() if _next_plan is None else _start_again()
@@ -335,7 +362,8 @@ def stand_in(node: Node) -> Iterator[None]:
 
 def _forget_node() -> None:
     """In a forked child there is no node."""
-    global _default, _starting, _next_plan
+    global _default, _starting, _next_plan, _forked_from
+    _forked_from = os.getppid()
     node, _default = _default, None
     _starting = native_lock()
     plan = _next_plan if node is None else _plan
