@@ -7,13 +7,17 @@ One root, three kinds, so that a program can tell them apart:
   node is not there, the transaction has ended).
 * `DeadlockAborted`: the transaction was given up to resolve a deadlock. Running it again helps.
 
-Exceptions carry what they are about as attributes and survive `pickle`.
+Exceptions carry what they are about as attributes, each with its type, and survive `pickle`. What a client on another
+node is told has them, too (`locks.wire.refusals`).
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
+
+from locks.words import AgentId, Contender, Deadlock, LockId
 
 if sys.version_info >= (3, 11):
     from typing import assert_never
@@ -43,6 +47,7 @@ __all__ = [
     "OperatingError",
     "ReentrantCall",
     "WaitsForItself",
+    "anew",
     "assert_never",
 ]
 
@@ -53,7 +58,12 @@ class LocksError(Exception):
     Args:
         message: What was wrong, with which value, and what to do.
         **about: What the error is about. Each becomes an attribute.
+
+    Attributes:
+        about: The same, by name.
     """
+
+    about: dict[str, Any]
 
     def __init__(self, message: str, **about: Any) -> None:
         super().__init__(message)
@@ -70,16 +80,30 @@ def _rebuild(cls: type[LocksError], message: str, about: dict[str, Any]) -> Lock
     return cls(message, **about)
 
 
+def anew(error: LocksError, message: str | None = None) -> LocksError:
+    """An error of the same kind and with the same attributes, to be raised elsewhere."""
+    return _rebuild(type(error), str(error) if message is None else message, error.about)
+
+
 class MisuseError(LocksError):
     """The call itself was wrong; nothing was changed."""
 
 
 class InvalidLockId(MisuseError, ValueError):
-    """A lock id is not a non-empty tuple or list of hashable key elements."""
+    """A lock id is not a non-empty tuple or list of hashable key elements.
+
+    Attributes:
+        lock_id: What was given instead, as text.
+    """
+
+    lock_id: str
+
+    def __init__(self, message: str, *, lock_id: str = "") -> None:
+        super().__init__(message, lock_id=lock_id)
 
 
 class InvalidOption(MisuseError, ValueError):
-    """An unknown mode, requirement, flag, option or object pattern."""
+    """An unknown mode, requirement, flag, option or object pattern; `about` has its name and value."""
 
 
 class ConflictingRequest(MisuseError):
@@ -89,7 +113,10 @@ class ConflictingRequest(MisuseError):
         lock_id: Which lock.
     """
 
-    lock_id: Any = None
+    lock_id: LockId
+
+    def __init__(self, message: str, *, lock_id: LockId) -> None:
+        super().__init__(message, lock_id=lock_id)
 
 
 class NotClient(MisuseError):
@@ -99,7 +126,10 @@ class NotClient(MisuseError):
         agent: The transaction's `locks.AgentId`.
     """
 
-    agent: Any = None
+    agent: AgentId
+
+    def __init__(self, message: str, *, agent: AgentId) -> None:
+        super().__init__(message, agent=agent)
 
 
 class WaitsForItself(MisuseError):
@@ -112,8 +142,11 @@ class WaitsForItself(MisuseError):
         holder: The `locks.AgentId` of the other transaction.
     """
 
-    lock_id: Any = None
-    holder: Any = None
+    lock_id: LockId
+    holder: AgentId
+
+    def __init__(self, message: str, *, lock_id: LockId, holder: AgentId) -> None:
+        super().__init__(message, lock_id=lock_id, holder=holder)
 
 
 class ReentrantCall(MisuseError):
@@ -139,7 +172,10 @@ class NotHeld(MisuseError):
         lock_id: Which lock.
     """
 
-    lock_id: Any = None
+    lock_id: LockId
+
+    def __init__(self, message: str, *, lock_id: LockId) -> None:
+        super().__init__(message, lock_id=lock_id)
 
 
 class OperatingError(LocksError):
@@ -147,19 +183,32 @@ class OperatingError(LocksError):
 
 
 class NodeNotRunning(OperatingError):
-    """A node that is needed does not run."""
+    """A node that is needed does not run, or can't be reached.
+
+    Attributes:
+        nodes: The nodes.
+    """
+
+    nodes: tuple[str, ...]
+
+    def __init__(self, message: str, *, nodes: Sequence[str] = ()) -> None:
+        super().__init__(message, nodes=tuple(nodes))
 
 
 class CannotServe(NodeNotRunning):
     """Too few of the nodes asked are up to meet the request's requirement.
 
     Attributes:
-        lock_id: What was asked for.
+        lock_id: What was asked for; `None` if the program waits for its servers, and for no lock yet.
         nodes: The nodes that are down.
     """
 
-    lock_id: Any = None
-    nodes: Any = ()
+    lock_id: LockId | None
+
+    def __init__(
+        self, message: str, *, lock_id: LockId | None = None, nodes: Sequence[str] = ()
+    ) -> None:
+        LocksError.__init__(self, message, lock_id=lock_id, nodes=tuple(nodes))
 
 
 class LockTimeout(OperatingError, TimeoutError):
@@ -167,16 +216,33 @@ class LockTimeout(OperatingError, TimeoutError):
 
     Attributes:
         lock_ids: What was waited for.
-        holders: Who held it, as `locks.Contender`s.
+        holders: Who held it, as `locks.Contender`s, as far as it is known.
         timeout: The time that was waited, in seconds.
         lost: Locks that the client was told before that it has, and must not rely on any more: they
             were surrendered in a deadlock, or lost with a node. `locks.ensure_held` says so, too.
     """
 
-    lock_ids: Any = ()
-    holders: Any = ()
-    timeout: Any = None
-    lost: Any = ()
+    lock_ids: tuple[LockId, ...]
+    holders: tuple[Contender, ...]
+    timeout: float | None
+    lost: tuple[LockId, ...]
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        lock_ids: Sequence[LockId] = (),
+        holders: Sequence[Contender] = (),
+        timeout: float | None = None,
+        lost: Sequence[LockId] = (),
+    ) -> None:
+        super().__init__(
+            message,
+            lock_ids=tuple(lock_ids),
+            holders=tuple(holders),
+            timeout=timeout,
+            lost=tuple(lost),
+        )
 
 
 class AgentEnded(OperatingError):
@@ -186,7 +252,10 @@ class AgentEnded(OperatingError):
         agent: The transaction's `locks.AgentId`.
     """
 
-    agent: Any = None
+    agent: AgentId
+
+    def __init__(self, message: str, *, agent: AgentId) -> None:
+        super().__init__(message, agent=agent)
 
 
 class LockLost(OperatingError):
@@ -197,8 +266,13 @@ class LockLost(OperatingError):
         nodes: The nodes whose loss took them; none if they were surrendered.
     """
 
-    lock_ids: Any = ()
-    nodes: Any = ()
+    lock_ids: tuple[LockId, ...]
+    nodes: tuple[str, ...]
+
+    def __init__(
+        self, message: str, *, lock_ids: Sequence[LockId] = (), nodes: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message, lock_ids=tuple(lock_ids), nodes=tuple(nodes))
 
 
 class DeadlockAborted(LocksError):
@@ -210,4 +284,7 @@ class DeadlockAborted(LocksError):
         deadlock: The `locks.Deadlock` report: the cycle, who yielded, and by which rule.
     """
 
-    deadlock: Any = None
+    deadlock: Deadlock
+
+    def __init__(self, message: str, *, deadlock: Deadlock) -> None:
+        super().__init__(message, deadlock=deadlock)

@@ -27,6 +27,9 @@ from reprlib import Repr
 from typing import Any
 
 from locks.errors import InvalidLockId
+from locks.words import HELD_UP as HELD_UP
+from locks.words import LockId as LockId
+from locks.words import is_held_up_id as is_held_up_id
 
 __all__ = [
     "DEEPEST",
@@ -42,11 +45,6 @@ __all__ = [
     "shown",
     "size_of",
 ]
-
-LockId = tuple[Hashable, ...]
-
-HELD_UP = "$held up"
-"""The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); not for users."""
 
 MOST_ELEMENTS = 256  # in all tuples of an id together
 DEEPEST = 16  # tuples within each other, the id itself among them
@@ -268,11 +266,6 @@ def check_lock_id(value: Any) -> LockId:
     return lock_id
 
 
-def is_held_up_id(lock_id: LockId) -> bool:
-    """Whether an id stands for a client's wait (`locks.core.agent.hold_ups`)."""
-    return lock_id[0] == HELD_UP
-
-
 def _elements(value: Any) -> Iterator[Any]:
     """The elements of what should be a lock id."""
     if isinstance(value, (str, bytes)):
@@ -334,7 +327,7 @@ def _canonical(value: Any, elements: Iterator[Any]) -> LockId:
             if not around:
                 if not complete:
                     raise InvalidLockId(
-                        "a lock id needs at least one key element; () has none", lock_id=()
+                        "a lock id needs at least one key element; () has none", lock_id="()"
                     )
                 return complete  # type: ignore[no-any-return]
             make, elements, done = around.pop()

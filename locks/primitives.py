@@ -197,7 +197,7 @@ class Lock(Block):
             if error is None:
                 raise LockLost(
                     f"{show(self.lock_id)} was lost before its block was left",
-                    lock_id=self.lock_id,
+                    lock_ids=(self.lock_id,),
                 ) from lost
 
     def let_go(self, held: Agent) -> None:

@@ -49,7 +49,7 @@ The files, from below: `storage` (SQLite), `latches`, `timestamps` (oracle and r
 (transactions); for the REPL `sessions` and `repl`; and `bench`.
 """
 
-from locks.errors import DeadlockAborted
+from locks.mvcc import DeadlockAborted
 
 from .storage import Storage, StoreFailed
 from .store import END, Restart, Store, Transaction, TransactionOver

@@ -10,10 +10,11 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TypeVar
 
-from locks.errors import DeadlockAborted, InvalidOption, LocksError, MisuseError, OperatingError
+from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
 from locks.mvcc import (
     Aborted,
     Committed,
+    DeadlockAborted,
     LockTable,
     Moved,
     Request,
@@ -224,7 +225,11 @@ class Transaction:
             raise
         except DeadlockAborted as error:
             self._store.count("deadlocks")
-            circle = " and ".join(str(wait) for wait in error.deadlock.cycle)
+            circle = (
+                " and ".join(str(wait) for wait in error.deadlock.cycle)
+                if error.deadlock
+                else str(error)
+            )
             self.lost = DeadlockAborted(
                 f"transaction {self.id} was aborted to resolve a deadlock: {circle}; run it again",
                 deadlock=error.deadlock,

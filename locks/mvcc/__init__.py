@@ -5,11 +5,12 @@
 `docs/mvcc.md` explains it.
 """
 
-from locks.errors import DeadlockAborted, LockTimeout
 from locks.mvcc.errors import (
     BadTimestamp,
+    DeadlockAborted,
     InvalidKey,
     LockedByOther,
+    LockTimeout,
     TableStopped,
     TransactionFinished,
     UnknownGuard,

@@ -1,18 +1,19 @@
 """What the lock table raises on purpose, beside the errors of all of `locks`.
 
-Two of those are used as they are: `locks.DeadlockAborted` in the victim of a deadlock, and
-`locks.LockTimeout` when a wait ran out.
+Two of those say something else here: a report on its transactions, and which of these has a key.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from locks.errors import MisuseError, OperatingError
+from locks import errors
+from locks.errors import LocksError, MisuseError, OperatingError
+from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn
 
 __all__ = [
     "BadTimestamp",
+    "DeadlockAborted",
     "InvalidKey",
+    "LockTimeout",
     "LockedByOther",
     "TableStopped",
     "TransactionFinished",
@@ -24,30 +25,39 @@ class InvalidKey(MisuseError, ValueError):
     """A key that cannot be in this table: not hashable, not sortable, or not with its other keys.
 
     Attributes:
-        key: The key.
+        key: The key, as text.
     """
 
-    key: Any = None
+    key: str
+
+    def __init__(self, message: str, *, key: str) -> None:
+        super().__init__(message, key=key)
 
 
 class BadTimestamp(MisuseError, ValueError):
     """A timestamp that is not an integer >= 0, or that goes back where timestamps only rise.
 
     Attributes:
-        timestamp: The timestamp.
+        timestamp: The timestamp; as text if it is none.
     """
 
-    timestamp: Any = None
+    timestamp: Timestamp | str
+
+    def __init__(self, message: str, *, timestamp: Timestamp | str) -> None:
+        super().__init__(message, timestamp=timestamp)
 
 
 class UnknownGuard(MisuseError):
     """A guard that is not of this table, or of a request that was dequeued.
 
     Attributes:
-        guard: The guard.
+        guard: The guard; as text if it is none.
     """
 
-    guard: Any = None
+    guard: object
+
+    def __init__(self, message: str, *, guard: object) -> None:
+        super().__init__(message, guard=guard)
 
 
 class LockedByOther(MisuseError):
@@ -61,9 +71,12 @@ class LockedByOther(MisuseError):
         txn: The `Txn` that was to hold it.
     """
 
-    key: Any = None
-    holder: Any = None
-    txn: Any = None
+    key: Key
+    holder: Txn
+    txn: Txn
+
+    def __init__(self, message: str, *, key: Key, holder: Txn, txn: Txn) -> None:
+        super().__init__(message, key=key, holder=holder, txn=txn)
 
 
 class TransactionFinished(OperatingError):
@@ -74,9 +87,41 @@ class TransactionFinished(OperatingError):
         outcome: `"committed"` or `"aborted"`.
     """
 
-    txn: Any = None
-    outcome: Any = None
+    txn: Txn
+    outcome: Outcome
+
+    def __init__(self, message: str, *, txn: Txn, outcome: Outcome) -> None:
+        super().__init__(message, txn=txn, outcome=outcome)
 
 
 class TableStopped(OperatingError):
     """The lock table was stopped."""
+
+
+class DeadlockAborted(errors.DeadlockAborted):
+    """The transaction was given up to resolve a deadlock; run it again, with a new id.
+
+    Attributes:
+        deadlock: The report; `None` if it was a `push` that found the deadlock.
+    """
+
+    deadlock: Deadlock | None  # type: ignore[assignment]
+
+    def __init__(self, message: str, *, deadlock: Deadlock | None = None) -> None:
+        LocksError.__init__(self, message, deadlock=deadlock)
+
+
+class LockTimeout(errors.LockTimeout):
+    """A wait ran out; the request is still in the queue.
+
+    Attributes:
+        key: What it waits for.
+        holder: The `Txn` that has it.
+    """
+
+    key: Key
+    holder: Txn
+
+    def __init__(self, message: str, *, key: Key, holder: Txn, timeout: float | None) -> None:
+        LocksError.__init__(self, message, key=key, holder=holder, timeout=timeout)
+        self.lock_ids, self.holders, self.lost = (), (), ()

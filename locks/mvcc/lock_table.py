@@ -23,10 +23,10 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any, Literal, TypeVar, get_args
 
-from locks.errors import InvalidOption, LocksError, LockTimeout, MisuseError
+from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
-from locks.mvcc.errors import TableStopped
+from locks.mvcc.errors import LockTimeout, TableStopped
 from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
 from locks.mvcc.records import Guard
 from locks.mvcc.table import LockStates
@@ -290,8 +290,8 @@ class LockTable(InlineActor):
                 raise LockTimeout(
                     f"transaction {guard.txn.id} waits for {key!r} since {timeout} s, which "
                     f"transaction {holder.id} has. Wait on, or dequeue the guard",
-                    lock_ids=(key,),
-                    holders=(holder,),
+                    key=key,
+                    holder=holder,
                     timeout=timeout,
                 )
             if now >= push_at:
@@ -419,7 +419,7 @@ class LockTable(InlineActor):
     ) -> None:
         try:
             if self._stopped:
-                raise TableStopped(f"{self} {self._why}", table=str(self))
+                raise TableStopped(f"{self} {self._why}")
             answers.append(question(*args))
         except LocksError as error:
             if not raised_in(error, "locks.mvcc."):

@@ -33,8 +33,13 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Container, Iterator
 
-from locks.errors import DeadlockAborted, LocksError, MisuseError
-from locks.mvcc.errors import BadTimestamp, LockedByOther, TransactionFinished
+from locks.errors import LocksError, MisuseError
+from locks.mvcc.errors import (
+    BadTimestamp,
+    DeadlockAborted,
+    LockedByOther,
+    TransactionFinished,
+)
 from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn, TxnId, Wait
 from locks.mvcc.records import Ending, Guard, KeyLock, by_number
 

@@ -52,7 +52,7 @@ from locks.otp.distribution import Distribution
 from locks.otp.link import Link
 from locks.otp.options import Options
 from locks.otp.processes import CAST, Local, Processes, parse_call, parse_cast
-from locks.otp.remote import RemoteRef, Remotes
+from locks.otp.remote import Errors, RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid
 from locks.otp.tunnels import Tunnels
 from locks.otp.wishes import Wishes
@@ -63,10 +63,12 @@ from locks.wire import (
     agent_numbered,
     is_ours,
     pack,
+    pack_attributes,
     pack_view,
     pages,
     pid_of,
     to_lock_id,
+    unpack_error,
     unpack_to_agent,
     unpack_to_server,
 )
@@ -154,7 +156,9 @@ class Cluster:
             admit=self.distribution.enter,
         )
         self.wishes = Wishes(self.distribution, node.turn, executor)
-        self.remotes = Remotes(node.name, self.processes, node.turn, executor)
+        self.remotes = Remotes(
+            node.name, self.processes, node.turn, executor, Errors(pack_attributes, unpack_error)
+        )
         self.clients = RemoteClients(self.remotes)
         self.greeter = Greeter(
             node,

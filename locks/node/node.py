@@ -311,7 +311,7 @@ class Node:
         """Raise `NodeNotRunning` when the node was stopped."""
         if not self.running:
             raise NodeNotRunning(
-                f"node {self.name} was stopped; start one with locks.start()", node=self.name
+                f"node {self.name} was stopped; start one with locks.start()", nodes=(self.name,)
             )
 
     def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:

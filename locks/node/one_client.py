@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
-from locks.errors import DeadlockAborted, WaitsForItself
+from locks.errors import DeadlockAborted, WaitsForItself, anew
 from locks.model import RIVALS, AgentId, related, show
 from locks.node.ports import NodePort
 
@@ -69,7 +69,7 @@ def interrupt_others(agent: OwnAgent) -> None:
                     f"{agent.machine.client} waited with {other.id} while another transaction of its "
                     f"own was aborted: that wait was given up.\n{aborted}"
                 )
-                other.event(other.machine.interrupt, DeadlockAborted(text, **aborted.about))
+                other.event(other.machine.interrupt, anew(aborted, text))
 
 
 def _others(agent: A) -> list[A]:

@@ -79,9 +79,11 @@ def explained(error: CannotServe, refusals: Mapping[str, str]) -> CannotServe:
     why = reasons(error.nodes, refusals)
     if not why:
         return error
+    what = "can't lock" if error.lock_id is None else f"can't lock {show(error.lock_id)}"
     return CannotServe(
-        f"can't lock {show(error.lock_id)}: no connection with {', '.join(error.nodes)}{why}",
-        **error.about,
+        f"{what}: no connection with {', '.join(error.nodes)}{why}",
+        lock_id=error.lock_id,
+        nodes=error.nodes,
     )
 
 

@@ -43,7 +43,7 @@ from locks.otp.budgets import MOST_CALLS, check_budget
 from locks.otp.calls import BlockingCall
 from locks.otp.control import StrangeMessage, brief
 from locks.otp.processes import CAST
-from locks.otp.remote import RemoteRef, Remotes, unraised
+from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid, Reference
 from locks.ranges import LONGEST_NAME
 from locks.runtime import client_key, current_client
@@ -191,7 +191,7 @@ class RemoteAgent:
         answered, answer = outcome
         if not answered:
             raise AgentEnded(f"agent {ref} does not answer: {answer}", agent=self.id)
-        error = unraised(answer)
+        error = self._remotes.errors.unraised(answer)
         if error is not None:
             raise error
         return answer
@@ -242,6 +242,7 @@ class RemoteClients:
                 raise NotClient(
                     f"transaction {agent.id} belongs to {agent.machine.client}; "
                     f"{client} can't use it",
+                    agent=agent.id,
                 )
             agent.machine.check_alive()
             if verb.name in get_args(Wait):

@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gevent
 import greenlet
 import pykka
 from pykka.messages import _ActorStop
 
-import locks.errors
 from locks.errors import LocksError, MisuseError, OperatingError
 from locks.otp import etf
 from locks.otp.budgets import MOST_CALLS, check_budget
@@ -45,11 +44,10 @@ if TYPE_CHECKING:
     from locks.runtime import Executor
     from locks.runtime.inline import Turn
 
-__all__ = ["RemoteError", "RemoteRef", "Remotes"]
+__all__ = ["Errors", "RemoteError", "RemoteRef", "Remotes"]
 
 RAISED = Atom("$raised")
 DEPTH = 100  # more than can be encoded
-LARGEST_ABOUT = 64 * 1024  # bytes of what an error says besides its text
 
 logger = logging.getLogger("locks")
 
@@ -58,10 +56,13 @@ class RemoteError(OperatingError):
     """An actor of another node has answered with an exception.
 
     Attributes:
-        kind: The name of the exception's class there.
+        kind: The name of the exception's class there; `None` if the answer makes no sense.
     """
 
-    kind: Any = None
+    kind: str | None
+
+    def __init__(self, message: str, *, kind: str | None = None) -> None:
+        super().__init__(message, kind=kind)
 
 
 class RemoteRef(OwnReference):
@@ -188,13 +189,17 @@ class Remotes:
         processes: What the node shows to others.
         turn: The node's turn.
         executor: Where foreign code is run.
+        errors: How exceptions are told.
     """
 
-    def __init__(self, node: str, processes: Processes, turn: Turn, executor: Executor) -> None:
+    def __init__(
+        self, node: str, processes: Processes, turn: Turn, executor: Executor, errors: Errors
+    ) -> None:
         self.node = node
         self.processes = processes
         self.turn = turn
         self.executor = executor
+        self.errors = errors
         self._waiting: dict[str, int] = {}  # calls of others that wait for an answer, by their node
 
     def ref(self, node: str, target: Target) -> RemoteRef:
@@ -247,8 +252,11 @@ class Remotes:
         if future is not None:
 
             def told(answered: bool, answer: Any) -> None:
-                outcome = answer if answered else _no_answer(ref, answer)
-                _settle(future, self.values(outcome) if answered else outcome)
+                error = self.errors.unraised(answer) if answered else _no_answer(ref, answer)
+                if error is None:
+                    future.set(self.values(answer))
+                else:
+                    future.set_exception((type(error), error, None))
 
             self.processes.call(ref.node, ref.target, term, told)
         elif isinstance(ref.target, Pid):
@@ -348,55 +356,43 @@ class Remotes:
         """
         error: Exception | None = None
         if isinstance(answer, Exception):
-            answer = raised(answer)
+            answer = self.errors.raised(answer)
         try:
             self.processes.answer(caller, tag, answer)
         except etf.EncodeError as refused:
             error = refused
         if error is not None:
             try:
-                self.processes.answer(caller, tag, raised(error))
+                self.processes.answer(caller, tag, self.errors.raised(error))
             except etf.EncodeError:  # its own tag is too large
                 text = "%s gets no answer: %s"
                 self.executor.run_soon(logger.warning, text, caller, error)
 
 
-def raised(error: Exception) -> Any:
-    """An exception as a term: class, text, and those attributes that have terms and are not large."""
-    about = {}
-    room = LARGEST_ABOUT
-    for name, value in getattr(error, "about", {}).items():
-        try:
-            size = len(etf.encode(value))
-        except LocksError:
-            continue
-        if size <= room:
-            room -= size
-            about[name] = value
-    return (RAISED, type(error).__name__, sendable_text(error), about)
+class Errors(NamedTuple):
+    """How exceptions become terms, and terms exceptions.
 
+    Attributes:
+        pack: From an exception to its attributes, as terms by name.
+        unpack: From an exception's class, text and attributes to it; `None` if it can't be made.
+    """
 
-def unraised(answer: Any) -> Exception | None:
-    """The exception that an answer stands for, or `None`."""
-    if not (isinstance(answer, tuple) and len(answer) == 4 and answer[0] == RAISED):
-        return None
-    _, kind, text, about = answer
-    if not isinstance(kind, str) or not isinstance(text, str) or not isinstance(about, dict):
-        return None
-    found = getattr(locks.errors, kind, None)
-    if not (isinstance(found, type) and issubclass(found, LocksError)):
-        return RemoteError(f"{kind}: {text}", kind=kind)
-    error: LocksError = found(text, **{n: v for n, v in about.items() if isinstance(n, str)})
-    return error
+    pack: Callable[[Exception], dict[str, Any]]
+    unpack: Callable[[str, str, dict[Any, Any]], Exception | None]
+
+    def raised(self, error: Exception) -> Any:
+        """An exception as a term: class, text, and attributes."""
+        return (RAISED, type(error).__name__, sendable_text(error), self.pack(error))
+
+    def unraised(self, answer: Any) -> Exception | None:
+        """The exception that an answer stands for, or `None`."""
+        if not (isinstance(answer, tuple) and len(answer) == 4 and answer[0] == RAISED):
+            return None
+        _, kind, text, about = answer
+        if not isinstance(kind, str) or not isinstance(text, str) or not isinstance(about, dict):
+            return None
+        return self.unpack(kind, text, about) or RemoteError(f"{kind}: {text}", kind=kind)
 
 
 def _no_answer(ref: RemoteRef, reason: Any) -> Exception:
     return pykka.ActorDeadError(f"{ref} does not answer: {reason}")
-
-
-def _settle(future: pykka.Future[Any], outcome: Any) -> None:
-    error = outcome if isinstance(outcome, Exception) else unraised(outcome)
-    if error is None:
-        future.set(outcome)
-    else:
-        future.set_exception((type(error), error, None))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from locks.errors import OperatingError
 
 __all__ = ["NotOwner", "OwnershipEnded", "StaleToken"]
@@ -15,6 +17,12 @@ class NotOwner(OperatingError):
         group: Its group.
     """
 
+    resource: Hashable
+    group: int
+
+    def __init__(self, message: str, *, resource: Hashable, group: int) -> None:
+        super().__init__(message, resource=resource, group=group)
+
 
 class OwnershipEnded(OperatingError):
     """This worker has left, or was ended."""
@@ -27,3 +35,9 @@ class StaleToken(OperatingError):
         token: The token that was refused.
         newest: The largest one that was seen.
     """
+
+    token: int
+    newest: int
+
+    def __init__(self, message: str, *, token: int, newest: int) -> None:
+        super().__init__(message, token=token, newest=newest)

@@ -4,6 +4,7 @@
 * `forms.py`: the parts that they are made of.
 * `messages.py`: the messages themselves.
 * `pages.py`: what grows with the number of rows, by pages.
+* `refusals.py`: errors, for clients of other nodes.
 * `values.py`: what agents answer to clients, and lock servers to others, of other nodes.
 """
 
@@ -22,6 +23,7 @@ from locks.wire.forms import (
     to_lock_id,
 )
 from locks.wire.messages import pack, unpack_to_agent, unpack_to_server
+from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.values import (
     AGENTS,
     VIEW,
@@ -48,6 +50,7 @@ __all__ = [
     "is_ours",
     "pack",
     "pack_about",
+    "pack_attributes",
     "pack_notification",
     "pack_result",
     "pack_view",
@@ -55,6 +58,7 @@ __all__ = [
     "pid_of",
     "to_lock_id",
     "unpack_about",
+    "unpack_error",
     "unpack_result",
     "unpack_to_agent",
     "unpack_to_server",

@@ -292,7 +292,7 @@ class SimulatedInstance:
         """One of its agents ends by itself."""
         for each in self.agents:
             if each.id == agent:
-                self._obey(each, each.end(AgentEnded("stopped")))
+                self._obey(each, each.end(AgentEnded("stopped", agent=agent)))
 
     def _obey(self, agent: AgentMachine, effects: list[AgentEffect]) -> None:
         """Do what an agent wants done."""

@@ -170,7 +170,7 @@ def test_timeout_leaves_no_contender(run: Run, wait: Callable[[locks.Agent], Any
     two.lock(("mine",)).get()
     with pytest.raises(locks.LockTimeout) as caught:
         two.call(wait, two.agent)
-    assert caught.value.lock_ids == [A]
+    assert caught.value.lock_ids == (A,)
     assert [c.agent for c in caught.value.holders] == [one.agent.id]
     assert one.agent.machine.client in str(caught.value)
     assert [c.agent for c in locks.queue(A).requests] == [one.agent.id]

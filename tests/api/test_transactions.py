@@ -165,7 +165,7 @@ def test_lock_all_or_nothing(run: Run) -> None:
             tx.lock(("before",))
             with pytest.raises(locks.LockTimeout, match=r"b within 0\.01 s; held by") as caught:
                 tx.lock_all(write=[A, B], read=[C, ("before",)], timeout=0.01)
-            assert caught.value.lock_ids == [B]
+            assert caught.value.lock_ids == (B,)
             assert [c.agent for c in caught.value.holders] == [held.tx.agent.id]
             assert [info.lock_id for info in locks.lock_info(tx.agent)] == [("before",)]
             assert not locks.queue(A).requests

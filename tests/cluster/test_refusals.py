@@ -55,7 +55,7 @@ def test_who_cannot_serve_is_told_why(nodes: Nodes) -> None:
     ):
         with pytest.raises(locks.CannotServe, match="has another cookie") as raised:
             ask()
-        assert raised.value.nodes == [A]
+        assert raised.value.nodes == (A,)
         assert "does not run" not in str(raised.value)
     with pytest.raises(locks.NodeNotRunning, match="has another cookie"):
         b.view(("x",), A)

@@ -37,18 +37,19 @@ SANS_IO = (
     *("secret", "challenges", "strangers", "introductions", "handshake"),
     *("certificates", "epmd", "tunnel_messages", "tunnel_relay", "discovery"),
 )
-GROUND = ("errors", "ground")
+GROUND = ("words", "errors", "ground")
 NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
-    Layer("errors", ("locks.errors",), (), "errors.py: what locks raises"),
+    Layer("words", ("locks.words", "locks.ranges"), (), "words.py, ranges.py: ids, records"),
+    Layer("errors", ("locks.errors",), ("words",), "errors.py: what locks raises"),
     Layer(
         "ground",
-        ("locks.lock_ids", "locks.model", "locks.ranges"),
-        ("errors",),
-        "lock_ids.py, model.py, ranges.py: words, ids",
+        ("locks.lock_ids", "locks.model"),
+        ("words", "errors"),
+        "lock_ids.py, model.py: rules, checks",
     ),
     Layer("core", ("locks.core*",), GROUND, "core/: the machines, pure"),
-    Layer("runtime", ("locks.runtime*",), ("errors",), "runtime/: actors on gevent"),
+    Layer("runtime", ("locks.runtime*",), ("words", "errors"), "runtime/: actors on gevent"),
     Layer(
         "otp bytes",
         tuple(f"locks.otp.{name}" for name in SANS_IO),
@@ -151,6 +152,7 @@ LAYERS = [*LIBRARY, *LEADER]
 
 # Modules outside of `core` that are as pure as it is.
 PURE = (
+    "locks.words",
     "locks.errors",
     "locks.lock_ids",
     "locks.model",

@@ -209,7 +209,7 @@ def test_notify_tells_an_end_that_the_client_did_not_ask_for() -> None:
     """With why; its own end is no news to it, and without `notify` nothing is told."""
     net = Net(N1)
     agent, own, silent = net.agent(notify=True), net.agent(notify=True), net.agent()
-    reason = locks.AgentEnded("why")
+    reason = locks.AgentEnded("why", agent=agent.id)
     net.do(agent, agent.end(reason))
     net.do(own, own.end())
     net.do(silent, silent.end(reason))

@@ -34,7 +34,7 @@ from locks.model import (
 )
 from locks.otp import etf
 from locks.otp.reasons import reason_term
-from locks.otp.remote import raised, unraised
+from locks.otp.remote import Errors
 from locks.otp.terms import Atom, Pid
 from locks.ranges import LONGEST_TEXT, MOST_WAYS, PLACE_BITS
 from locks.wire import (
@@ -52,6 +52,7 @@ from locks.wire import (
 )
 from locks.wire.original import OriginalAgents, OriginalWatcher
 from locks.wire.original.forms import read_info
+from locks.wire.refusals import pack_attributes, unpack_error
 from locks.wire.values import About
 
 HERE, THERE = "h" * 127 + "@" + "a" * 127, "t" * 127 + "@" + "b" * 127
@@ -221,10 +222,13 @@ def test_what_clients_on_other_nodes_are_told(kind: str) -> None:
             sent(term)
         if told[0] == "lost":
             assert len(terms) == 200 if kind == "small" else len(terms) < 61
+    errors = Errors(pack_attributes, unpack_error)
     error = LockLost("text " * 10_000, lock_ids=lost, nodes=(THERE,))
-    again = unraised(sent(raised(error)))
+    again = errors.unraised(sent(errors.raised(error)))
     assert isinstance(again, LockLost)
     assert again.nodes == (THERE,)
+    assert again.lock_ids == lost[: len(again.lock_ids)]
+    assert bool(again.lock_ids) == (kind != "long")
 
 
 @pytest.mark.parametrize(

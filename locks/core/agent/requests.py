@@ -19,6 +19,7 @@ from locks.errors import (
     LockLost,
     LocksError,
     NotHeld,
+    anew,
     assert_never,
 )
 from locks.model import (
@@ -248,7 +249,6 @@ class LockRequest:
                     f"{show(self.lock_id)} on {node} is not held by {agent}: there is nothing to "
                     f"surrender to {other}",
                     lock_id=self.lock_id,
-                    node=node,
                 )
 
     def info(self) -> LockInfo:
@@ -386,7 +386,7 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
 def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
     """The error for who uses a transaction that has ended: the reason again, if there is one for it."""
     if isinstance(reason, (DeadlockAborted, LockLost)):
-        return type(reason)(str(reason), **reason.about)
+        return anew(reason)
     why = "; begin a new one" if reason is None else f": {reason}"
     return AgentEnded(f"transaction {agent} has ended{why}", agent=agent)
 

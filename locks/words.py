@@ -1,0 +1,338 @@
+"""The words of the algorithm: ids, references, request records, reports, and what users see.
+
+Everything here is an immutable value. A *request* is what one agent asks one lock server for: one
+lock id, in one mode. It is known everywhere by its `key`, the pair of its node and its number there,
+and what is known of it at some moment is a `RequestRecord`. Of two records with the same key the one
+with the larger `version` is the newer. Records are all that travels: lock servers tell them to
+agents, agents pass them on to agents. By which rules is said in `locks.model`.
+
+This stands below the errors, which carry such values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from fractions import Fraction
+from typing import Annotated, Any, Literal, NamedTuple
+
+from locks.ranges import (
+    MOST_EDGES,
+    MOST_RECORDS,
+    Created,
+    Name,
+    Names,
+    Number,
+    Range,
+    Size,
+    Text,
+    Version,
+    Versions,
+)
+
+LockId = tuple[Hashable, ...]
+"""What is locked: key elements, from the root of the tree downwards."""
+Mode = Literal["read", "write"]
+"""How to lock: who has it to write excludes all others; who has it to read, only writers."""
+Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
+"""On how many of the nodes asked a lock is needed."""
+State = Literal["granted", "waiting", "gone"]
+Status = Literal["no_locks", "waiting", "have_all_locks", "cannot_serve"]
+Place = int | Fraction
+"""Of a request in its order; each of its two numbers has `PLACE_BITS` at most."""
+RequestKey = tuple[str, int]
+
+FEW_IDS = 20  # that a text names
+
+HELD_UP = "$held up"
+"""The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); not for users."""
+
+
+def is_held_up_id(lock_id: LockId) -> bool:
+    """Whether an id stands for a client's wait (`locks.core.agent.hold_ups`)."""
+    return lock_id[0] == HELD_UP
+
+
+def show(lock_id: LockId) -> str:
+    """A lock id as a person writes it."""
+    return "/".join(str(element) for element in lock_id)
+
+
+def show_all(ids: Sequence[LockId]) -> str:
+    """Lock ids as a person writes them; of many the first ones."""
+    shown_ids = ", ".join([show(lock_id) for lock_id in ids[:FEW_IDS]])
+    left = len(ids) - FEW_IDS
+    return shown_ids if left <= 0 else f"{shown_ids} and {left:,} more"
+
+
+class AgentId(NamedTuple):
+    """An agent's reference. References are totally ordered, the same way on every node.
+
+    Larger means younger: the order is creation time first, then node. A reference is a pid for other
+    nodes, and Erlang has the same order of pids.
+
+    Attributes:
+        created: Time of creation in 1/4096 of a microsecond since 1970, by the clock of its node;
+            the last 12 bits are a serial number, so that no two agents of a node have the same.
+        node: Name of the node on which the agent runs.
+        serial: That serial number.
+    """
+
+    created: Created
+    node: Name
+    serial: Annotated[int, Range(0, (1 << 12) - 1)]
+
+    def __str__(self) -> str:
+        return f"agent-{self.serial}@{self.node}"
+
+
+class RequestRecord(NamedTuple):
+    """What is known of one request at one moment.
+
+    Attributes:
+        node: The node whose lock server has the request.
+        number: Number of the request on that node, never used twice.
+        agent: The agent that asks.
+        client: A name of the agent's client that a person can read.
+        lock_id: What is asked for.
+        mode: In which mode.
+        state: `"granted"`, `"waiting"` or `"gone"`.
+        place: Its place in the order; of two related requests the smaller one stands ahead.
+        since: Version at which it got its present state and place. For a granted request this
+            is its fencing token.
+        blocked: Whether the agent waits for anything, for this request or elsewhere. A granted
+            request of an agent that waits for nothing cannot be part of a deadlock.
+        version: Version of its last change; of two records of a request the larger is newer.
+    """
+
+    node: Name
+    number: Number
+    agent: AgentId
+    client: Text
+    lock_id: LockId
+    mode: Mode
+    state: State
+    place: Place
+    since: Version
+    blocked: bool
+    version: Version
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RequestRecord:
+        return self
+
+    @property
+    def key(self) -> RequestKey:
+        """What identifies the request everywhere."""
+        return (self.node, self.number)
+
+
+class Edge(NamedTuple):
+    """One edge of the wait-for graph: the request `waiter` waits for the request `holder`."""
+
+    waiter: RequestRecord
+    holder: RequestRecord
+
+    @property
+    def is_hold_up(self) -> bool:
+        """Whether both are of one client, which can't go on with one while it waits with the other."""
+        return is_held_up_id(self.waiter.lock_id)
+
+    def __str__(self) -> str:
+        w, h = self.waiter, self.holder
+        if self.is_hold_up:
+            return f"{w.client} waits with {h.agent}, and can't go on with {w.agent} meanwhile"
+        has = "holds" if h.state == "granted" else "stands ahead with"
+        return (
+            f"{w.client} ({w.agent}) waits for {w.mode} {show(w.lock_id)} on {w.node}, "
+            f"where {h.client} ({h.agent}) {has} {h.mode} {show(h.lock_id)}"
+        )
+
+
+class Deadlock(NamedTuple):
+    """Report of one resolved deadlock.
+
+    Attributes:
+        agent: The agent that yielded.
+        lock_id: The lock id that it gave up, or its place in the queue for it.
+        node: The node of that lock.
+        action: `"surrendered"` (it stands last and goes on waiting) or `"aborted"`.
+        cycle: The edges of the deadlock, beginning with the one that was broken; of a large one the
+            first 50.
+        rule: Why this agent had to yield, in words.
+    """
+
+    agent: AgentId
+    lock_id: LockId
+    node: Name
+    action: Literal["surrendered", "aborted"]
+    cycle: Annotated[tuple[Edge, ...], Size(MOST_EDGES)]
+    rule: Text
+
+    @property
+    def lock(self) -> tuple[LockId, str]:
+        """The lock that was given up, as a pair of lock id and node."""
+        return (self.lock_id, self.node)
+
+    @property
+    def agents(self) -> tuple[AgentId, ...]:
+        """The agents of the cycle, each waiting for the next."""
+        return tuple(edge.waiter.agent for edge in self.cycle)
+
+    @property
+    def server(self) -> str:
+        """The node whose lock server broke the cycle, at its first edge."""
+        return self.cycle[0].waiter.node if self.cycle else self.node
+
+    @property
+    def run_again(self) -> AgentId:
+        """The agent whose transaction is to be run again after an abort.
+
+        It is the one that was aborted. But if that was because its client could not go on with
+        another transaction of its own, it is the other one: others wait for what that one has, and
+        would so again.
+        """
+        first = self.cycle[0] if self.cycle else None
+        return first.waiter.agent if first is not None and first.is_hold_up else self.agent
+
+    def __str__(self) -> str:
+        held_up = bool(self.cycle) and self.cycle[0].is_hold_up
+        done = f"{self.action} and waits no more for" if held_up else self.action
+        lines = [f"{self.agent} {done} {show(self.lock_id)} on {self.node}: {self.rule}"]
+        before = self.cycle[-1:]
+        for edge in self.cycle:
+            text = str(edge)
+            follows = (
+                bool(before) and before[0].holder.agent == edge.waiter.agent
+            )  # none is left out
+            if edge.is_hold_up and follows and not before[0].is_hold_up:
+                has = before[0].holder
+                holds = "holds" if has.state == "granted" else "stands in line for"
+                text = (
+                    f"{has.client} waits with {edge.holder.agent}, while it {holds} {has.mode} "
+                    f"{show(has.lock_id)} on {has.node} with {has.agent}"
+                )
+            lines.append(f"  {text}")
+            before = (edge,)
+        return "\n".join(lines)
+
+
+class LockResult(NamedTuple):
+    """What a successful wait for locks returns.
+
+    Attributes:
+        status: `"have_all_locks"`, or `"no_locks"` when nothing was asked for.
+        deadlocks: The deadlocks of this transaction that were resolved so far, in the order in
+            which the agent got to know of them; the newest 100.
+    """
+
+    status: Status
+    deadlocks: Annotated[tuple[Deadlock, ...], Size(100)]
+
+
+class Notification(NamedTuple):
+    """What an agent tells its client without being asked (options `notify`, `monitor_nodes`).
+
+    Attributes:
+        agent: The agent.
+        kind: A `Status`, `"lost"`, `"lock_info"`, `"nodeup"`, `"nodedown"`, `"token"`, `"aborted"` or `"ended"`.
+            Nothing comes after one of the last two.
+        value: The deadlocks so far with `"have_all_locks"`, the lock ids with `"lost"`, a
+            `RequestRecord` with `"lock_info"`, the node's name with `"nodeup"` and `"nodedown"`,
+            the lock id and its fencing token, or an exception, with `"token"`; the `Deadlock` with
+            `"aborted"`, and with `"ended"`, for an end that the client did not ask for, the exception that says why;
+            otherwise `None`.
+    """
+
+    agent: AgentId
+    kind: Literal[
+        "waiting",
+        "have_all_locks",
+        "no_locks",
+        "cannot_serve",
+        "lost",
+        "lock_info",
+        "nodeup",
+        "nodedown",
+        "token",
+        "aborted",
+        "ended",
+    ]
+    value: Any = None
+
+
+class LockInfo(NamedTuple):
+    """One lock of a transaction, as its agent sees it.
+
+    Attributes:
+        lock_id: The lock id.
+        mode: The join of the modes asked for.
+        nodes: The nodes asked.
+        require: How many of them are needed.
+        granted: The nodes where it is granted.
+        held: Whether the requirement is met.
+        acknowledged: Whether the client was told that it holds it (the original says *claimed*).
+        versions: The versions of the grants, in the order of `granted`.
+    """
+
+    lock_id: LockId
+    mode: Mode
+    nodes: Names
+    require: Require
+    granted: Names
+    held: bool
+    acknowledged: bool
+    versions: Versions
+
+    @property
+    def claimed(self) -> bool:
+        """The original's word for `acknowledged`."""
+        return self.acknowledged
+
+
+class Contender(NamedTuple):
+    """One request in a view, as users and watchers see it.
+
+    Attributes:
+        agent: The agent that asks.
+        client: A name of the agent's client that a person can read.
+        lock_id: What is asked for.
+        mode: In which mode.
+        granted: Whether it is granted; otherwise it waits.
+        version: Version at which it got its present state and place.
+        number: Number of the request on its node; 0 in views of other nodes.
+        place: Its place in the order there, likewise.
+    """
+
+    agent: AgentId
+    client: Text
+    lock_id: LockId
+    mode: Mode
+    granted: bool
+    version: Version
+    number: Number = 0
+    place: Place = 0
+
+
+class View(NamedTuple):
+    """A lock id as seen at one moment: the related requests in their order.
+
+    Attributes:
+        lock_id: The lock id that the view is of.
+        node: The node whose lock table it is.
+        requests: All requests on the id itself, its ancestors and its descendants.
+        version: The lock table's version at that moment.
+    """
+
+    lock_id: LockId
+    node: Name
+    requests: Annotated[tuple[Contender, ...], Size(MOST_RECORDS)]
+    version: Version
+
+    @property
+    def holders(self) -> tuple[Contender, ...]:
+        """The requests that are granted."""
+        return tuple(c for c in self.requests if c.granted)
+
+    @property
+    def waiting(self) -> tuple[Contender, ...]:
+        """The requests that wait, in their order."""
+        return tuple(c for c in self.requests if not c.granted)

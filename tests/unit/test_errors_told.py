@@ -1,0 +1,82 @@
+"""Errors that clients on other nodes are told: they have the attributes that they had, each checked."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, get_type_hints
+
+import pytest
+
+import locks
+from locks.errors import LocksError
+from locks.model import AgentId, Contender, Deadlock, Edge, RequestRecord
+from locks.otp import etf
+from locks.otp.remote import Errors, RemoteError
+from locks.otp.terms import Atom
+from locks.wire import pack_attributes, unpack_error
+
+ERRORS = Errors(pack_attributes, unpack_error)
+ME, OTHER = AgentId(1 << 40, "a@x", 0), AgentId((1 << 40) + 4097, "b@x", 1)
+ID = ("db", 17)
+RECORDS = tuple(
+    RequestRecord("a@x", number, agent, "ann", ID, "write", "waiting", number, 5, True, 6)
+    for number, agent in ((1, ME), (2, OTHER))
+)
+REPORT = Deadlock(ME, ID, "a@x", "aborted", (Edge(*RECORDS), Edge(*RECORDS[::-1])), "the youngest")
+CONTENDER = Contender(OTHER, "bob", ID, "write", True, 5)
+EXAMPLES: list[LocksError] = [
+    locks.MisuseError("wrong"),
+    locks.InvalidLockId("wrong", lock_id="''"),
+    locks.InvalidOption("wrong", value="7"),
+    locks.ConflictingRequest("again", lock_id=ID),
+    locks.NotClient("not yours", agent=ME),
+    locks.WaitsForItself("itself", lock_id=ID, holder=OTHER),
+    locks.ReentrantCall("within"),
+    locks.NotHeld("not held", lock_id=ID),
+    locks.OperatingError("down"),
+    locks.NodeNotRunning("down", nodes=["b@x"]),
+    locks.CannotServe("down", lock_id=ID, nodes=["b@x"]),
+    locks.LockTimeout("late", lock_ids=[ID], holders=[CONTENDER], timeout=0.5, lost=[("x",)]),
+    locks.AgentEnded("over", agent=ME),
+    locks.LockLost("lost", lock_ids=[ID], nodes=["b@x"]),
+    locks.DeadlockAborted("again", deadlock=REPORT),
+]
+
+
+def sent(error: Exception) -> Exception | None:
+    """An exception as it arrives elsewhere."""
+    return ERRORS.unraised(etf.decode(etf.encode(ERRORS.raised(error))))
+
+
+def test_each_kind_is_here() -> None:
+    """A kind of error without an example can't be added."""
+    kinds: set[type] = set(filter(_is_error, vars(locks).values()))
+    assert {type(error) for error in EXAMPLES} == kinds - {RemoteError, LocksError}
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, LocksError)
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_keeps_its_attributes(error: LocksError) -> None:
+    """Between nodes and between processes; and it has each that its annotations promise."""
+    for again in (sent(error), pickle.loads(pickle.dumps(error))):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert isinstance(again, LocksError)
+        assert again.about == error.about
+        for name in get_type_hints(type(error)):
+            assert getattr(again, name) == getattr(error, name)
+
+
+def test_what_is_ill_formed_is_left_out() -> None:
+    """An attribute that is not what it should be; an error that lacks what it is about is a `RemoteError`."""
+    raised = Atom("$raised")
+    late: Any = ERRORS.unraised((raised, "LockTimeout", "late", {"holders": 7, "timeout": 1, 5: 6}))
+    assert (late.holders, late.timeout) == ((), 1)
+    odd: Any = ERRORS.unraised((raised, "NotHeld", "not held", {"lock_id": [], "__class__": "x"}))
+    assert type(odd) is RemoteError
+    assert (str(odd), odd.kind) == ("NotHeld: not held", "NotHeld")
+    assert type(ERRORS.unraised((raised, "assert_never", "x", {}))) is RemoteError
+    assert ERRORS.unraised((raised, 7, "x", {})) is None
