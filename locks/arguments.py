@@ -10,6 +10,7 @@ from locks.core.agent.machine import Object
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.model import Require, check_lock_id, check_mode
 from locks.node.agent import Agent
+from locks.node.clients import checked_label as checked_label
 from locks.node.ports import NodePort
 from locks.node.refusals import reasons
 from locks.node.remote_clients import RemoteAgent

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import pykka
 
 from locks import Atom, InvalidLockId, InvalidOption, Node, RemoteError
+from locks.arguments import checked_label
 from locks.lock_ids import shown
 from locks.model import check_lock_id, check_timeout
 from locks.program import default_node
@@ -72,6 +73,7 @@ def start(
     policy: Literal["island", "majority"] | Policy | None = None,
     nodes: Iterable[str] | None = None,
     node: Node | None = None,
+    label: str | None = None,
 ) -> Ref:
     """Start an instance of an election: a candidate, or a worker.
 
@@ -88,6 +90,8 @@ def start(
         nodes: The nodes that count for the policy, and on which the lock is asked for; by default those servers, or
             all that are known.
         node: The node on which it runs; this program's node by default.
+        label: What it is called where its locks are shown, such as "billing, 2nd try"; by default what the election is
+            about.
 
     Returns:
         The instance, as an actor's reference: it can be told, asked, monitored and stopped. It lives
@@ -107,16 +111,18 @@ def start(
         raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
     nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
     policy_of(policy, nodes)
+    label = None if label is None else checked_label(label)
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
     checked = policy_of(policy, nodes, servers_of(node))
     check_electorate(node, checked)
+    shown_as = f"election {shown(resource)}" if label is None else label
     made: list[Ref] = []
     given_up: list[bool] = []
 
     def make() -> None:
-        made.append(Instance.start(behaviour, args, resource, role, checked, node))
+        made.append(Instance.start(behaviour, args, resource, role, checked, node, shown_as))
         if given_up:  # the caller's wait has ended by an exception
             made[0].stop(block=False)
 

@@ -81,6 +81,7 @@ class Election:
         policy: See `locks_leader.start`.
         nodes: Likewise.
         node: The node on which it takes part; this program's node by default.
+        label: What this program's part is called where the election's lock is shown; by default what the election is about.
 
     The callbacks are for programs that do not use `run`, but `start` and `stop`. They run in the
     background, one at a time, and must be quick. An exception in them gives the leadership up, and
@@ -96,6 +97,7 @@ class Election:
         policy: Literal["island", "majority"] | Policy | None = None,
         nodes: Iterable[str] | None = None,
         node: Node | None = None,
+        label: str | None = None,
     ) -> None:
         self.name = name
         self.on_elected = on_elected
@@ -103,6 +105,7 @@ class Election:
         self._policy = policy
         self._nodes = None if nodes is None else list(nodes)
         self._node = node
+        self._label = label
         self._part: _Part | None = None
         _elections.add(self)
 
@@ -213,6 +216,7 @@ class Election:
                 policy=self._policy,
                 nodes=self._nodes,
                 node=node or self._node,
+                label=self._label,
             )
         except BaseException:
             try:

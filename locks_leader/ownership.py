@@ -41,7 +41,9 @@ from typing import Any, Literal
 import pykka
 
 from locks import InvalidOption, MisuseError, Node
+from locks.arguments import checked_label
 from locks.errors import assert_never
+from locks.lock_ids import shown
 from locks.ownership.agreements import OWNERSHIP
 from locks.ownership.messages import (
     MOST_GROUPS,
@@ -106,6 +108,7 @@ class Ownership(Worker):
             does; workers elsewhere begin nothing. As for `locks_leader.start`, and the same for all.
         nodes: The nodes that count for the policy; likewise. Workers may be on others, too.
         node: The node on which it works; this program's by default.
+        label: What it is called where its locks are shown; by default what is shared out.
 
     The callbacks run in the node's hub and must be quick: a change of leaders waits for them. An
     exception in one ends this worker's part.
@@ -125,6 +128,7 @@ class Ownership(Worker):
         policy: Literal["island", "majority"] | Policy | None = None,
         nodes: Iterable[str] | None = None,
         node: Node | None = None,
+        label: str | None = None,
     ) -> None:
         super().__init__(name, groups, group_for=group_for, on_gained=on_gained, on_lost=on_lost)
         if groups > MOST_GROUPS:
@@ -137,6 +141,7 @@ class Ownership(Worker):
         self._nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
         self._policy = policy
         self._node = check_node(node)
+        self._label = f"ownership {shown(name)}" if label is None else checked_label(label)
         self._participant: Ref | None = None
         policy_of(policy, self._nodes)
 
@@ -146,11 +151,17 @@ class Ownership(Worker):
             Participant,
             part,
             self.groups,
-            Agreements(node, self._lock_id, policy_of(self._policy, self._nodes, servers_of(node))),
+            Agreements(
+                node,
+                self._lock_id,
+                self._label,
+                policy_of(self._policy, self._nodes, servers_of(node)),
+            ),
             resource=self._lock_id,
             policy=self._policy,
             nodes=self._nodes,
             node=node,
+            label=self._label,
         )
 
 

@@ -108,7 +108,7 @@ class Agent(Waiting):
         self._notified: Inbox | None = None
         made = (
             agent,
-            labelled(client, label, node.program),
+            labelled(client, label, node.program, here),
             node.alive,
             abort_on_deadlock,
             await_nodes,

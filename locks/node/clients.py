@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
+from types import CodeType
 from typing import Any
 
 import gevent
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 LONGEST_LABEL = 200  # characters
+MOST_SITES = 1000  # that are remembered
+_NOT_THE_PROGRAM = ("locks", "locks_leader", "contextlib")
+_sites: dict[tuple[CodeType, int], str] = {}
 
 NotifyTarget = bool | Callable[[Notification], object]
 """What a client says of being notified: whether, or by which function."""
@@ -62,9 +66,37 @@ def checked_label(label: Any) -> str:
     return text
 
 
-def labelled(client: Client, label: str | None, program: str) -> str:
-    """What others see in the place of a client: its label, or else its name; and whose it is, where others may be."""
-    return _sendable(f"{_name_of(client) if label is None else label}{program}")
+def labelled(client: Client, label: str | None, program: str, is_caller: bool) -> str:
+    """What others see in the place of a client: its label, or else its name; and whose it is, where others may be.
+
+    Args:
+        client: The client.
+        label: What the program calls it.
+        program: What is shown of the program, if others may be there.
+        is_caller: Whether it is the client who calls: then its name says from where, too.
+    """
+    if label is not None:
+        return _sendable(f"{label}{program}")
+    at = call_site() if program and is_caller else ""
+    return _sendable(f"{_name_of(client)}{at}{program}")
+
+
+def call_site() -> str:
+    """From where the program has called: file and line, as the end of a name; empty if that is no file."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_PROGRAM:
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    key = (frame.f_code, frame.f_lasti)
+    site = _sites.get(key)
+    if site is None:  # to find the line takes longer than to look it up
+        name = PurePath(frame.f_code.co_filename).name
+        site = "" if name.startswith("<") else f" at {name}:{frame.f_lineno}"[:LONGEST_LABEL]
+        if len(_sites) >= MOST_SITES:
+            _sites.clear()
+        _sites[key] = site
+    return site
 
 
 def this_program() -> str:

@@ -34,13 +34,15 @@ class PendingCall:
     Attributes:
         result: The answer, once there is one.
         begun: Whether anything was asked for with it.
+        quiet: Whether nobody is told who has what it has waited for in vain.
     """
 
-    __slots__ = ("begun", "result", "waiter")
+    __slots__ = ("begun", "quiet", "result", "waiter")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
         self.begun = False
+        self.quiet = False
         self.waiter = Waiter() if waiter is None else waiter
 
     def answer(self, result: LockResult | int | Exception) -> None:

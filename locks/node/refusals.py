@@ -5,6 +5,7 @@ Whoever refuses a call raises the error in its own place, for that says where it
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -20,7 +21,7 @@ from locks.errors import (
     NotHeld,
 )
 from locks.lock_ids import shown
-from locks.model import FEW_IDS, AgentId, Contender, LockId, LockInfo, show, show_all
+from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, show, show_all
 from locks.node.clients import name_of
 from locks.node.one_client import OwnAgent
 from locks.runtime import Client, Down
@@ -115,7 +116,11 @@ def no_inbox(agent: OwnAgent) -> InvalidOption:
 
 
 def timed_out(
-    agent: OwnAgent, wanted: Sequence[LockInfo], timeout: float | None, withdrawn: bool
+    agent: OwnAgent,
+    wanted: Sequence[LockInfo],
+    timeout: float | None,
+    withdrawn: bool,
+    quiet: bool,
 ) -> LockTimeout:
     """Of a client that has waited for locks for too long.
 
@@ -124,21 +129,17 @@ def timed_out(
         wanted: What it has waited for.
         timeout: For how long.
         withdrawn: Whether the requests were withdrawn.
+        quiet: Whether the client does not want to know who has it.
     """
     ids = [info.lock_id for info in wanted]
-    holders = [
-        contender
-        for info in wanted
-        for contender in _holders(agent, info, 0 if timeout == 0 else ASKED_WITHIN)
-        if contender.agent != agent.id
-    ]
+    holders = [] if quiet else [each for info in wanted for each in _holders(agent, info)]
     names = list(dict.fromkeys(f"{h.client} ({h.agent})" for h in holders))
     held_by = ", ".join(names[:FEW_IDS])
     if len(names) > FEW_IDS:
         held_by += f" and {len(names) - FEW_IDS:,} more"
     lost = agent.node.turn.ask(agent.machine.lost)
     return LockTimeout(
-        f"no {show_all(ids) or 'lock'} within {timeout} s; "
+        f"no {show_all(ids) or 'lock'} {'at once' if timeout == 0 else f'within {timeout} s'}; "
         + (f"held by {held_by}; " if held_by else "")
         + ("the request was withdrawn" if withdrawn else "the requests stay")
         + (f". Lost meanwhile, and not to be relied on: {show_all(lost)}" * bool(lost)),
@@ -149,16 +150,20 @@ def timed_out(
     )
 
 
-def _holders(agent: OwnAgent, info: LockInfo, timeout: float) -> tuple[Contender, ...]:
-    """Who holds what an agent has waited for: as its own node knows, or the first other one that says it in time."""
+def _holders(agent: OwnAgent, info: LockInfo) -> list[Contender]:
+    """Who is in the way of what an agent has waited for: as the first node knows that says it in time."""
     node = agent.node
-    if node.name in info.nodes:
-        return node.view(info.lock_id).holders
-    for name in info.nodes if timeout else ():
-        if name in node.alive:
-            with suppress(LocksError):
-                return node.view(info.lock_id, name, timeout).holders
-    return ()
+    until = time.monotonic() + ASKED_WITHIN
+    for name in sorted(info.nodes, key=lambda name: name != node.name):  # the own one needs no time
+        left = until - time.monotonic()
+        if name not in node.alive or name in info.granted or left <= 0:
+            continue
+        with suppress(LocksError):
+            found = node.view(info.lock_id, name, left).holders
+            others = [c for c in found if c.agent != agent.id and c.mode in RIVALS[info.mode]]
+            if others:
+                return others
+    return []
 
 
 def token_timed_out(lock_id: LockId, timeout: float | None) -> LockTimeout:

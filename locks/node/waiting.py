@@ -55,7 +55,8 @@ class Waiting(Door):
             self.turn.run(self._give_up_waiting, call)
             result = call.result  # it may have come just now
             if result is None:
-                raise timed_out(self, wanted, timeout, withdrawn=event == self.machine.ask_all)
+                withdrawn = event == self.machine.ask_all
+                raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
             if isinstance(result, Exception):
                 raise result
         return result  # type: ignore[no-any-return]

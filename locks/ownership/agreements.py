@@ -14,18 +14,19 @@ OWNERSHIP = "locks.ownership"
 """The lock of a name is `(OWNERSHIP, name)`."""
 
 
-def take_token(node: Node, lock_id: LockId, *where: Any) -> int:
+def take_token(node: Node, lock_id: LockId, label: str, *where: Any) -> int:
     """Come to an agreement.
 
     Args:
         node: Whose agent takes the lock.
         lock_id: The lock.
+        label: What others see in the place of who takes it.
         *where: On which nodes, and on how many of them, as for `locks.lock`.
 
     Returns:
         The fencing token, which is larger than that of each agreement before.
     """
-    agent = node.spawn_agent()
+    agent = node.spawn_agent(label=label)
     try:
         locks.lock(agent, lock_id, "write", *where)
         return locks.fencing_token(agent, lock_id)

@@ -18,6 +18,7 @@ import gevent
 import pykka
 
 from locks.errors import InvalidOption
+from locks.lock_ids import shown
 from locks.model import LockId, check_lock_id
 from locks.node.node import Node
 from locks.ownership.agreements import OWNERSHIP, take_token
@@ -161,7 +162,7 @@ class _LocalSession:
 
     def _agree(self, newest: int) -> None:
         try:
-            token = take_token(self._node, self._lock_id)
+            token = take_token(self._node, self._lock_id, f"ownership {shown(self._lock_id[1])}")
             self._perform(self.core.agreed(token, newest))
         except Exception as error:  # the node was stopped, or its clock was set back
             self._close()  # the next worker begins another one

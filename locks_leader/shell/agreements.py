@@ -38,12 +38,14 @@ class Agreements:
     Args:
         node: The node.
         lock_id: The lock of which an agreement is the fencing token.
+        label: What others see in the place of who takes it.
         policy: On which nodes it is taken.
     """
 
-    def __init__(self, node: Node, lock_id: tuple[Any, ...], policy: Policy) -> None:
+    def __init__(self, node: Node, lock_id: tuple[Any, ...], label: str, policy: Policy) -> None:
         self._node = node
         self._lock_id = lock_id
+        self._label = label
         self._electorate = policy.electorate
         self._greenlet: gevent.Greenlet[..., None] | None = None
 
@@ -76,5 +78,9 @@ class Agreements:
 
     def _token(self) -> int:
         if self._electorate is None:
-            return take_token(self._node, self._lock_id, sorted(self._node.alive), "all_alive")
-        return take_token(self._node, self._lock_id, sorted(self._electorate), "majority")
+            return take_token(
+                self._node, self._lock_id, self._label, sorted(self._node.alive), "all_alive"
+            )
+        return take_token(
+            self._node, self._lock_id, self._label, sorted(self._electorate), "majority"
+        )

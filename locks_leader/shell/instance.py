@@ -106,6 +106,7 @@ class Instance(GeventActor):
         kind: As what it takes part.
         policy: Which nodes are enough to lead.
         node: Its node.
+        label: What others see in its place.
     """
 
     def __init__(
@@ -116,10 +117,11 @@ class Instance(GeventActor):
         kind: Kind,
         policy: Policy,
         node: Node,
+        label: str,
     ) -> None:
         super().__init__()
         self.node = node
-        self.transactions = Transactions(node, self.actor_ref, resource)
+        self.transactions = Transactions(node, self.actor_ref, resource, label)
         self.machine = Machine(self.actor_ref, kind, policy, node.alive)
         self.core = InstanceCore(self.machine)
         self.election = ElectionState(self)

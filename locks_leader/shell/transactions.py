@@ -50,17 +50,19 @@ class Transactions:
         node: Its node.
         client: The instance.
         resource: What the election is about.
+        label: What others see in the place of the client.
 
     Attributes:
         lock_id: The lock that they contend for, as the original names it.
         merge_id: The merge lock.
     """
 
-    __slots__ = ("_client", "_contest", "_merge", "_node", "lock_id", "merge_id")
+    __slots__ = ("_client", "_contest", "_label", "_merge", "_node", "lock_id", "merge_id")
 
-    def __init__(self, node: Node, client: Ref, resource: Any) -> None:
+    def __init__(self, node: Node, client: Ref, resource: Any, label: str) -> None:
         self._node = node
         self._client = client
+        self._label = label
         self.lock_id = (LOCKS_LEADER, resource)
         self.merge_id = (LOCKS_LEADER, SYNC, resource)
         self._contest: locks.Agent | None = None
@@ -168,7 +170,9 @@ class Transactions:
     def _begin(
         self, news: Callable[[Notification], None], gone: Incoming, options: dict[str, Any]
     ) -> locks.Agent:
-        agent = self._node.spawn_agent(self._client, **options | {"notify": news})
+        agent = self._node.spawn_agent(
+            self._client, **options | {"notify": news, "label": self._label}
+        )
         locks.monitor(agent, partial(self._tell_gone, gone))
         return agent
 
