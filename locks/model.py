@@ -142,7 +142,12 @@ def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
     Raises:
         InvalidOption: It is empty, a plain string, or holds something that is not a name.
     """
-    if type(value) in (list, tuple) and len(value) == 1 and type(value[0]) is str:
+    if (
+        type(value) in (list, tuple)
+        and len(value) == 1
+        and type(value[0]) is str
+        and ":" not in value[0]
+    ):
         return (value[0],)
     names = [plain_text(each) for each in value] if isinstance(value, (list, tuple)) else [None]
     if None in names:
@@ -152,7 +157,20 @@ def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
         )
     if not names:
         raise InvalidOption("the list of nodes is empty; name at least one", value=shown(value))
-    return tuple(dict.fromkeys(name for name in names if name is not None))
+    known = dict.fromkeys(name for name in names if name is not None)
+    for name in known:
+        _check_has_no_port(name)
+    return tuple(known)
+
+
+def _check_has_no_port(name: str) -> None:
+    host, colon, port = name.partition("@")[2].partition(":")
+    if host and colon and port.isdecimal():  # an address of IPv6 has more than one colon
+        raise InvalidOption(
+            f"nodes names {name} with a port; name the node alone, {name.removesuffix(f':{port}')}. Where it is, is "
+            "said in servers= or peers= of locks.start",
+            value=shown(name),
+        )
 
 
 def is_seconds(value: Any) -> bool:

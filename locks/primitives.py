@@ -109,7 +109,7 @@ class Lock(Block):
             return False
         except BaseException:
             if hold.held is not None:
-                self.let_go(hold.held)
+                self._let_go(hold.held)
             raise
 
     def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
@@ -186,7 +186,7 @@ class Lock(Block):
         self._acquire(self._timeout, True, entering(self))
         return self
 
-    def leave(self, held: Agent | None, error: BaseException | None) -> None:
+    def _leave(self, held: Agent | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
         try:
             if held is None:
@@ -201,7 +201,7 @@ class Lock(Block):
                     lock_ids=(self.lock_id,),
                 ) from lost
 
-    def let_go(self, held: Agent) -> None:
+    def _let_go(self, held: Agent) -> None:
         """The block was left, and this was not noted; see `Block`."""
         held.let_go_of(self.lock_id)
 

@@ -30,10 +30,11 @@ from locks.lock_ids import shown
 from locks.model import AgentId, Deadlock, LockResult, is_seconds, show
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
-from locks.node.node import Node, NodeStatistics, Surroundings
+from locks.node.node import Node, NodeStatistics
 from locks.node.one_client import interrupt_others
 from locks.node.ports import Background, NodePort, PendingCall
 from locks.node.server import Server
+from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Killed, Waiter, client_key, current_client

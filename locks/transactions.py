@@ -110,7 +110,7 @@ class Transaction(Block):
     def _keep(self, agent: Agent) -> None:
         self._agent = agent
 
-    def leave(self, held: Agent | None, error: BaseException | None) -> None:
+    def _leave(self, held: Agent | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
         try:
             self.agent.leave()
@@ -118,7 +118,7 @@ class Transaction(Block):
             if error is None:
                 raise
 
-    def let_go(self, held: Agent) -> None:
+    def _let_go(self, held: Agent) -> None:
         """The block was left, and this was not noted; see `Block`."""
         held.let_go()
 

@@ -71,7 +71,7 @@ class Lock:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        at_once(self._blocking.leave, None, error)
+        at_once(self._blocking._leave, None, error)
 
 
 class RWLock:

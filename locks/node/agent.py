@@ -262,7 +262,7 @@ class Agent(Waiting):
         try:
             self.turn.run(self.event, self.machine.ask_all, objects)
         except CannotServe as error:
-            raise explained(error, self.node.refusals) from None
+            raise explained(error, self.node) from None
 
     def lock_all(self, objects: Sequence[Object], timeout: float | None) -> LockResult:
         """Ask for locks, and wait for these and all that was asked for before."""

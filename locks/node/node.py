@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import pykka
 
@@ -22,13 +21,14 @@ from locks.model import AgentId, LockId, View, check_text, check_timeout
 from locks.node.agent import Agent
 from locks.node.clients import can_be_linked, this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
-from locks.node.dispatch import Dispatch, Trace
-from locks.node.ports import Background, OriginalGuard, PendingCall
+from locks.node.dispatch import Trace
+from locks.node.ports import OriginalGuard
 from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
 from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
-from locks.otp.discovery import HostAndPort
+from locks.node.surroundings import Service, Shown, Surroundings
+from locks.otp.discovery import Address, HostAndPort
 from locks.otp.notices import Notices
 from locks.otp.options import Options, check_node_name, parse_peer
 from locks.otp.remote import RemoteRef
@@ -46,7 +46,6 @@ from locks.runtime import (
     monitor,
 )
 from locks.runtime.identity import ByClient
-from locks.runtime.inline import Journal, Turn
 from locks.runtime.native import insist
 from locks.wire import SERIAL_BITS, agent_numbered
 
@@ -55,52 +54,7 @@ __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
 logger = logging.getLogger("locks")
 
 
-class Service(Protocol):
-    """What else lives on a node, and ends with it."""
-
-    def end(self) -> None:
-        """The node has stopped; in the turn."""
-
-
-class Surroundings:
-    """What a node stands on: threads and clocks as they are.
-
-    Attributes:
-        agent_class: What its agents are.
-        dispatch_class: What carries messages between its actors.
-        has_services: Whether other things than locks can live on the node.
-    """
-
-    agent_class: ClassVar[type[Agent]] = Agent
-    dispatch_class: ClassVar[type[Dispatch]] = Dispatch
-    has_services: ClassVar[bool] = True
-
-    def executor(self) -> Background:
-        """Where the node calls foreign code."""
-        return Executor.choose()
-
-    def turn(self, journal: Journal, background: Background) -> Turn:
-        """The turn that the node's actors take."""
-        return Turn(journal, background.run_soon)
-
-    def new_call(self) -> PendingCall:
-        """What a client waits with that calls."""
-        return PendingCall()
-
-    def now(self) -> int:
-        """The time, in nanoseconds since 1970."""
-        return time.time_ns()
-
-    def first_version(self) -> int:
-        """Where the versions of the lock table start; they go on rising across restarts."""
-        return self.now() // 1000  # nothing makes a million changes a second
-
-    def shield(self) -> bool:
-        """See to it that Ctrl-C tears no turn; returns whether that is to be undone."""
-        return interrupts.install()
-
-
-class Node:
+class Node(metaclass=Shown):
     """One running instance of `locks`. `locks.start` makes it.
 
     Args:
@@ -120,6 +74,24 @@ class Node:
     """
 
     cluster: Cluster | None = None
+    _machinery = frozenset(
+        (
+            "abandon",
+            "address_of",
+            "check_running",
+            "cluster",
+            "guard",
+            "holder",
+            "is_clustered",
+            "knows_agent",
+            "log",
+            "monitor_agent",
+            "new_number",
+            "service",
+            "watcher_down",
+            "watchers_elsewhere",
+        )
+    )
 
     def __init__(
         self,
@@ -185,7 +157,7 @@ class Node:
             created: The time of creation, in nanoseconds since 1970, that the agent's reference
                 says; now by default.
             keep: Called with the agent; from then on it is the caller who ends it if anything fails.
-            **options: See `locks.begin_transaction`.
+            **options: See `locks.spawn_agent`.
         """
         self.check_running()
         here = client is None
@@ -392,6 +364,10 @@ class Node:
                 node=self.name,
             )
         return self.cluster
+
+    def address_of(self, name: str) -> Address | None:
+        """Where it looks for another node, if it knows."""
+        return None if self.cluster is None else self.cluster.distribution.addresses.get(name)
 
     @property
     def address(self) -> HostAndPort | None:

@@ -115,15 +115,15 @@ class Owner(Ending, Block):
         acting.set(self)
         return self
 
-    def leave(self, held: Owner | None, error: BaseException | None) -> None:
+    def _leave(self, held: Owner | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
         if acting.get() is self:  # here, for where `__enter__` had stack enough, this has, too
             acting.set(self._before)
         self.end()
 
-    def let_go(self, held: Owner) -> None:
+    def _let_go(self, held: Owner) -> None:
         """The block was left, and this was not noted; see `Block`."""
-        self.leave(held, None)
+        self._leave(held, None)
 
 
 class Acting(Block):
@@ -142,14 +142,14 @@ class Acting(Block):
         acting.set(self._owner)
         return self._owner
 
-    def leave(self, held: Acting | None, error: BaseException | None) -> None:
+    def _leave(self, held: Acting | None, error: BaseException | None) -> None:
         """The block is left; see `Block`. In another context than where it began, nothing changes."""
         if acting.get() is self._owner:
             acting.set(self._before)
 
-    def let_go(self, held: Acting) -> None:
+    def _let_go(self, held: Acting) -> None:
         """The block was left, and this was not noted; see `Block`."""
-        self.leave(held, None)
+        self._leave(held, None)
 
 
 def checked_owner(owner: Any) -> Owner | None:

@@ -121,6 +121,9 @@ class NodePort(Protocol):
     def guard(self) -> OriginalGuard | None:
         """What refuses calls, if nodes that run the original may be asked."""
 
+    def address_of(self, name: str) -> tuple[str, int] | None:
+        """Where another node is looked for, if that is known."""
+
     @property
     def is_clustered(self) -> bool:
         """Whether other nodes may hear of its locks."""

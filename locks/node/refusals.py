@@ -24,6 +24,8 @@ from locks.lock_ids import shown
 from locks.model import FEW_IDS, RIVALS, AgentId, Contender, LockId, LockInfo, show, show_all
 from locks.node.clients import name_of
 from locks.node.one_client import OwnAgent
+from locks.node.ports import NodePort
+from locks.otp.discovery import place
 from locks.runtime import Client, Down
 
 __all__ = [
@@ -75,14 +77,22 @@ def blocks_event_loop() -> BlocksEventLoop:
     )
 
 
-def explained(error: CannotServe, refusals: Mapping[str, str]) -> CannotServe:
-    """Of nodes that do not serve; of those that run and can't be connected it is known why."""
-    why = reasons(error.nodes, refusals)
-    if not why:
-        return error
+def explained(error: CannotServe, node: NodePort) -> CannotServe:
+    """Of nodes that do not serve, with what is known of why: where nobody answers, or why those that run refuse."""
+    if not any(name in node.refusals for name in error.nodes):
+        nobody = "".join(
+            f". Nobody answers for {name} at {place(address)}"
+            for name in error.nodes
+            if (address := node.address_of(name)) is not None
+        )
+        if not nobody:
+            return error
+        return CannotServe(f"{error}{nobody}", lock_id=error.lock_id, nodes=error.nodes)
     what = "can't lock" if error.lock_id is None else f"can't lock {show(error.lock_id)}"
+    names = ", ".join(error.nodes)
     return CannotServe(
-        f"{what}: no connection with {', '.join(error.nodes)}{why}",
+        f"{what}: {names} {'does' if len(error.nodes) == 1 else 'do'} not serve this program"
+        f"{reasons(error.nodes, node.refusals)}",
         lock_id=error.lock_id,
         nodes=error.nodes,
     )
@@ -189,4 +199,6 @@ def client_has_ended(agent: OwnAgent, down: Down) -> AgentEnded:
 
 def in_the_parent(agent: AgentId) -> AgentEnded:
     """Of a transaction that a forked child has taken along."""
-    return AgentEnded(f"transaction {agent} lives in the parent process", agent=agent)
+    return AgentEnded(
+        f"transaction {agent} lives in the parent process; begin a new one here", agent=agent
+    )

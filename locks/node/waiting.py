@@ -49,7 +49,7 @@ class Waiting(Door):
         try:
             result = self._await(call, timeout, event, *args)
         except CannotServe as error:
-            raise explained(error, self.node.refusals) from None
+            raise explained(error, self.node) from None
         if result is None:
             wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
             self.turn.run(self._give_up_waiting, call)

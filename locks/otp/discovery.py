@@ -36,8 +36,10 @@ class UnixAddress(NamedTuple):
 Address = HostAndPort | UnixAddress
 
 
-def place(address: HostAndPort) -> str:
-    """Host and port in words; or just what stands in the place of the host, if there is no port."""
+def place(address: Address) -> str:
+    """Host and port in words, or the path of a socket; just what stands in the place of the host, if there is no port."""
+    if isinstance(address, UnixAddress):
+        return address.path
     host, port = address
     return f"{host}:{port}" if port else host
 

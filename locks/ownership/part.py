@@ -336,11 +336,11 @@ class Task(Block):
         entering(self).take(self)
         return self.begin()
 
-    def leave(self, held: Task | None, error: BaseException | None) -> None:
+    def _leave(self, held: Task | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
         self.end()
 
-    def let_go(self, held: Task) -> None:
+    def _let_go(self, held: Task) -> None:
         """The block was left, and this was not noted; see `Block`."""
         self.end()
 

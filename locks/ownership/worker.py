@@ -144,7 +144,7 @@ class Worker(Block, ABC):
         return self
 
     @whole_itself
-    def leave(self, held: Part | None, error: BaseException | None) -> None:
+    def _leave(self, held: Part | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
         part = held or self._part
         if part is not None:
@@ -153,7 +153,7 @@ class Worker(Block, ABC):
             if error is None:
                 part.check_failed()
 
-    def let_go(self, held: Part) -> None:
+    def _let_go(self, held: Part) -> None:
         """The block was left, and this was not noted; see `Block`."""
         held.let_go()
 
@@ -313,11 +313,11 @@ class _Hold(Block, AbstractContextManager[int]):
             hold.drop()
             raise
 
-    def leave(self, held: Task | None, error: BaseException | None) -> None:
+    def _leave(self, held: Task | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
         (held or self._begun.pop()).end()
 
-    def let_go(self, held: Task) -> None:
+    def _let_go(self, held: Task) -> None:
         """The block was left, and this was not noted; see `Block`."""
         held.end()
 
@@ -339,11 +339,11 @@ class _Run(Block):
                 "have an Ownership of its own"
             )
 
-    def leave(self, held: _Run | None, error: BaseException | None) -> None:
+    def _leave(self, held: _Run | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
-        self.let_go(self)
+        self._let_go(self)
 
-    def let_go(self, held: _Run) -> None:
+    def _let_go(self, held: _Run) -> None:
         """The block was left, and this was not noted; see `Block`."""
         self._part.runs.pop(self, None)
         if self._tasks.finished:

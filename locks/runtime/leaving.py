@@ -97,7 +97,7 @@ class _ArmedExit(_Exit):
         (hold,) = self.args
         if hold.held is not None:
             try:
-                insist(hold.subject.let_go, hold.held)
+                insist(hold.subject._let_go, hold.held)
             except RecursionError:
                 return  # it is posted, and somebody else does it
 
@@ -109,7 +109,7 @@ def _leave(
     error: BaseException | None = None,
     traceback: TracebackType | None = None,
 ) -> None:
-    hold.subject.leave(hold.held, error)
+    hold.subject._leave(hold.held, error)
     if hold.held is not None:
         hold.drop()
 
@@ -120,7 +120,7 @@ def _leave_without_hold(
     error: BaseException | None = None,
     traceback: TracebackType | None = None,
 ) -> None:
-    subject.leave(None, error)
+    subject._leave(None, error)
 
 
 class _Leaving:
@@ -158,7 +158,7 @@ class Block:
     else:
         __exit__ = _Leaving()
 
-    def leave(self, held: Any, error: BaseException | None) -> None:
+    def _leave(self, held: Any, error: BaseException | None) -> None:
         """The block is left, with an error or without.
 
         Args:
@@ -167,6 +167,6 @@ class Block:
         """
         raise NotImplementedError
 
-    def let_go(self, held: Any) -> None:
-        """The block was left, but `leave` was not called, or was interrupted."""
+    def _let_go(self, held: Any) -> None:
+        """The block was left, but `_leave` was not called, or was interrupted."""
         raise NotImplementedError

@@ -385,7 +385,7 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
 
 def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
     """The error for who uses a transaction that has ended: the reason again, if there is one for it."""
-    if isinstance(reason, (DeadlockAborted, LockLost)):
+    if isinstance(reason, (AgentEnded, DeadlockAborted, LockLost)):
         return anew(reason)
     why = "; begin a new one" if reason is None else f": {reason}"
     return AgentEnded(f"transaction {agent} has ended{why}", agent=agent)

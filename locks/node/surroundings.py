@@ -1,0 +1,71 @@
+"""What a node stands on, threads and clocks, and what else can live on it."""
+
+from __future__ import annotations
+
+import time
+from typing import ClassVar, Protocol
+
+from locks.node.agent import Agent
+from locks.node.dispatch import Dispatch
+from locks.node.ports import Background, PendingCall
+from locks.runtime import Executor, interrupts
+from locks.runtime.inline import Journal, Turn
+
+__all__ = ["Service", "Shown", "Surroundings"]
+
+
+class Shown(type):
+    """Has `help` and completion show what programs call of a class, and not what other parts of `locks` need of it.
+
+    The class names the latter in `_machinery`.
+    """
+
+    _machinery: ClassVar[frozenset[str]] = frozenset()
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if name not in cls._machinery]
+
+
+class Service(Protocol):
+    """What else lives on a node, and ends with it."""
+
+    def end(self) -> None:
+        """The node has stopped; in the turn."""
+
+
+class Surroundings:
+    """What a node stands on: threads and clocks as they are.
+
+    Attributes:
+        agent_class: What its agents are.
+        dispatch_class: What carries messages between its actors.
+        has_services: Whether other things than locks can live on the node.
+    """
+
+    agent_class: ClassVar[type[Agent]] = Agent
+    dispatch_class: ClassVar[type[Dispatch]] = Dispatch
+    has_services: ClassVar[bool] = True
+
+    def executor(self) -> Background:
+        """Where the node calls foreign code."""
+        return Executor.choose()
+
+    def turn(self, journal: Journal, background: Background) -> Turn:
+        """The turn that the node's actors take."""
+        return Turn(journal, background.run_soon)
+
+    def new_call(self) -> PendingCall:
+        """What a client waits with that calls."""
+        return PendingCall()
+
+    def now(self) -> int:
+        """The time, in nanoseconds since 1970."""
+        return time.time_ns()
+
+    def first_version(self) -> int:
+        """Where the versions of the lock table start; they go on rising across restarts."""
+        return self.now() // 1000  # nothing makes a million changes a second
+
+    def shield(self) -> bool:
+        """See to it that Ctrl-C tears no turn; returns whether that is to be undone."""
+        return interrupts.install()

@@ -1,0 +1,180 @@
+"""What a client is told that did something wrong, or whose servers do: the whole text, as a newcomer reads it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.harness import World
+from tests.cluster.servers import NAMES, Servers, free_port
+from tests.cluster.test_servers import HOLDER, once
+
+A, B, C = NAMES
+ALL = ", ".join(NAMES)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Servers]:
+    """The lock servers."""
+    with World() as world:
+        yield Servers(world)
+
+
+def said(text: str) -> str:
+    """What a program prints, but for what is another one each time; without what is logged."""
+    text = re.sub(r"client-\d+-[0-9a-f]+@\S+?(?=[ ,;):]|$)", "CLIENT", text.splitlines()[0])
+    text = re.sub(r"pid \d+", "pid N", re.sub(r"agent-\d+@", "agent-N@", text))
+    return re.sub(r"since .*? UTC, from 127.0.0.1:\d+", "since T, from X", text)
+
+
+def check_refused(text: str, reason: str) -> None:
+    """A majority of the servers has said why; nobody waits for the others."""
+    head, *reasons = text.split(". ")
+    assert re.fullmatch(
+        "CannotServe can't lock accounts/ann: [abc@1270., ]+ do not serve this program", head
+    )
+    assert len(reasons) >= 2
+    assert set(reasons) <= {f"{name}: {reason.format(name=name)}" for name in NAMES}
+
+
+@pytest.mark.parametrize("timeout", [0, 0.2])
+def test_who_has_it(processes: Servers, tmp_path: Path, timeout: float) -> None:
+    """A wait that ran out, and a try: by name, with the line where it began, its program and its process."""
+    program = tmp_path / "batch.py"
+    program.write_text(HOLDER)
+    environment = processes.environment()
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, program], env=environment, stdin=pipe, stdout=pipe
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline()
+        text = said(processes.run(once(timeout=timeout)))
+        holder.kill()
+    within = "at once" if timeout == 0 else "within 0.2 s"
+    assert text == (
+        f"LockTimeout no accounts/ann {within}; held by MainThread at batch.py:3 (batch.py, pid N) (agent-N@CLIENT); "
+        "the request was withdrawn"
+    )
+
+
+def test_other_servers(processes: Servers) -> None:
+    """Both lists are there, and why they have to be the same."""
+    text = said(processes.run(once(), processes.addresses[:1]))
+    assert text == (
+        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: {A} is one of the servers {ALL} "
+        f"(require='majority'), and CLIENT was started with {A} (require='all'). Give all programs that share servers "
+        "the same ones: otherwise two could have the same lock"
+    )
+
+
+def test_another_cookie(processes: Servers) -> None:
+    """It is the cookie, and whose."""
+    start = "import locks\nlocks.start(cookie='another_cookie_of_16')\n"
+    text = said(processes.run(once().replace("import locks\n", start)))
+    check_refused(
+        text, "it says not_allowed: {name} has another cookie; all nodes need the same one"
+    )
+
+
+def test_another_port(processes: Servers) -> None:
+    """Where it was looked for, and that nobody is there."""
+    port = free_port()
+    text = said(processes.run(once(timeout=5), [f"{A}:{port}"]))
+    assert text == (
+        f"CannotServe can't lock accounts/ann: {A} does not run (running: CLIENT); name other nodes, or use "
+        f"await_nodes=True to wait. Nobody answers for {A} at 127.0.0.1:{port}"
+    )
+
+
+def test_the_port_of_another_server(processes: Servers) -> None:
+    """Who is there instead."""
+    port = processes.addresses[1].rpartition(":")[2]
+    text = said(processes.run(once(timeout=5), [f"{A}:{port}"]))
+    assert text == (
+        f"CannotServe can't lock accounts/ann: {A} does not serve this program. {A}: there is {B}, not {A}; one of name "
+        "and address is wrong"
+    )
+
+
+def test_a_port_in_nodes(processes: Servers) -> None:
+    """Names of nodes have none; it is said where ports belong."""
+    address = processes.addresses[0]
+    text = said(processes.run(once(more=f", nodes=['{address}']")))
+    assert text == (
+        f"InvalidOption nodes names {address} with a port; name the node alone, {A}. Where it is, is said in servers= or "
+        "peers= of locks.start"
+    )
+
+
+def test_a_name_that_is_taken(processes: Servers) -> None:
+    """The second program is told since when and from where the first one is connected, by each server."""
+    start = "import locks\nlocks.start('me@127.0.0.1')\n"
+    first = processes.program(HOLDER.replace("import sys, locks\n", f"import sys\n{start}"))
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline()
+        text = said(processes.run(once(timeout=5).replace("import locks\n", start)))
+    finally:
+        first.kill()
+        first.communicate()
+    check_refused(
+        text,
+        "it says not_allowed: another program is connected as me@127.0.0.1, since T, from X; give each program a name of "
+        "its own",
+    )
+
+
+FORKED = """
+import os, locks
+{start}
+with locks.transaction() as tx:
+    tx.write_lock(("x",))
+    if os.fork() == 0:
+        try:
+            {use}
+        except locks.LocksError as error:
+            print(type(error).__name__, error, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("start", "use", "text"),
+    [
+        ("", 'tx.write_lock(("y",))', "AgentEnded transaction agent-N@CLIENT lives in the parent process; begin a new one here"),
+        (
+            "locks.start('x@127.0.0.1')",
+            "locks.holders(('x',))",
+            "MisuseError node x@127.0.0.1 lives in the process that this one was forked from; call locks.start(...) here, "
+            "with a name of its own, or without a name as a client of servers=[...]",
+        ),
+    ],
+    ids=["transaction", "name"],
+)  # fmt: skip
+def test_in_a_forked_child(processes: Servers, start: str, use: str, text: str) -> None:
+    """What belongs to the parent says so, and so does a name that the parent has."""
+    assert said(processes.run(FORKED.format(start=start, use=use))) == text
+
+
+def test_a_lock_server_that_is_told_to_keep_to_itself() -> None:
+    """It is said what `here` means, and what to do instead."""
+    done = subprocess.run(
+        [sys.executable, "-m", "locks", "node", "--name", A, "--cookie-file", "none"],
+        env={**os.environ, "LOCKS_SERVERS": "here"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "python -m locks node: servers=here says that programs take locks in tables of their own; a lock server is for "
+        "others: give it a list of servers, with --server, or take LOCKS_SERVERS=here away\n"
+    )
