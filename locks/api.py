@@ -7,7 +7,7 @@ Each of them checks its arguments (`locks.arguments`) before anything is changed
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from locks.arguments import (
     Pattern,
@@ -43,6 +43,9 @@ from locks.program import default_node
 from locks.runtime import Client, current_client
 from locks.wire.sendable import check_sendable
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of every type checker; it needs not be installed
+
 __all__ = [
     "await_all_locks",
     "begin_transaction",
@@ -68,8 +71,26 @@ __all__ = [
 ]
 
 
+FLAGS = ("link", "abort_on_deadlock", "await_nodes", "monitor_nodes")
+
+
+class AgentOptions(TypedDict, total=False):
+    """The options of an agent; `spawn_agent` says what they mean."""
+
+    client: Client | None
+    link: bool
+    abort_on_deadlock: bool
+    await_nodes: bool
+    monitor_nodes: bool
+    notify: NotifyTarget
+    label: str | None
+
+
 def begin_transaction(
-    objects: Iterable[Pattern] = (), *, timeout: float | None = None, **options: Any
+    objects: Iterable[Pattern] = (),
+    *,
+    timeout: float | None = None,
+    **options: Unpack[AgentOptions],
 ) -> tuple[Agent, LockResult]:
     """Begin a transaction, and lock some objects at once.
 
@@ -162,38 +183,15 @@ def spawn_agent(
         raise
 
 
-def _spawn_agent(
-    keep: Callable[[Agent], object],
-    *,
-    client: Client | None = None,
-    link: bool = False,
-    abort_on_deadlock: bool = False,
-    await_nodes: bool = False,
-    monitor_nodes: bool = False,
-    notify: NotifyTarget = False,
-    label: str | None = None,
-) -> Agent:
+def _spawn_agent(keep: Callable[[Agent], object], **options: Unpack[AgentOptions]) -> Agent:
     """Begin a transaction; as soon as it has begun, `keep` is called with its agent, which the caller is to end."""
-    for value in (link, abort_on_deadlock, await_nodes, monitor_nodes):
+    for name in FLAGS:
+        value = options.get(name, False)
         if value is not False and value is not True:
-            flags = {
-                "link": link,
-                "abort_on_deadlock": abort_on_deadlock,
-                "await_nodes": await_nodes,
-                "monitor_nodes": monitor_nodes,
-            }
-            name = next(name for name, each in flags.items() if each is value)
             raise InvalidOption(f"option {name}={value!r} is neither True nor False", option=name)
-    return default_node().spawn_agent(
-        client,
-        keep=keep,
-        link=link,
-        notify=notify,
-        abort_on_deadlock=abort_on_deadlock,
-        await_nodes=await_nodes,
-        monitor_nodes=monitor_nodes,
-        label=None if label is None else checked_label(label),
-    )
+    if options.get("label") is not None:
+        options["label"] = checked_label(options["label"])
+    return default_node().spawn_agent(keep=keep, **options)
 
 
 def end_transaction(agent: Agent) -> None:

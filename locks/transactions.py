@@ -137,6 +137,7 @@ class Transaction(Block):
         lock_id: Sequence[Any],
         mode: Mode = "write",
         *,
+        nodes: None = None,
         require: Require | None = None,
         timeout: float | None = None,
     ) -> int: ...
@@ -217,6 +218,7 @@ class Transaction(Block):
         self,
         lock_id: Sequence[Any],
         *,
+        nodes: None = None,
         require: Require | None = None,
         timeout: float | None = None,
     ) -> int: ...
@@ -247,6 +249,7 @@ class Transaction(Block):
         self,
         lock_id: Sequence[Any],
         *,
+        nodes: None = None,
         require: Require | None = None,
         timeout: float | None = None,
     ) -> int: ...

@@ -61,7 +61,9 @@ class Behaviour:
     over; only that of a call (`handle_leader_call`, `handle_call`) goes to the caller.
     """
 
-    def init(self, *args: Any) -> None:
+    def init(
+        self, *args: Any, **_: Any
+    ) -> None:  # so a type checker allows any arguments to subclasses
         """Begin; with the arguments of `start`. An exception is raised to the caller of `start`."""
 
     def elected(self, election: ElectionState, newcomer: pykka.ActorRef[Any] | None) -> Any:

@@ -182,8 +182,8 @@ class Inbox(Channel[Any], Mortal):
         self.watch = DeathWatch()
         self.greenlet: gevent.Greenlet[..., None] | None = None
 
-    put = Channel.send
-    get = Channel.receive
+    put = Channel[Any].send
+    get = Channel[Any].receive
 
     def empty(self) -> bool:
         """Whether no message waits."""

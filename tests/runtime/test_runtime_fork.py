@@ -289,4 +289,4 @@ def test_who_waits_in_the_child_is_told(run_script: Callable[..., str]) -> None:
         locks.end_transaction(held)
         waiting.join()
     """
-    assert run_script(script) == "lives in the parent process\n"
+    assert run_script(script) == "lives in the parent process; begin a new one here\n"

@@ -1,0 +1,60 @@
+"""The functions of the original, actors with Pykka, notifications, monitors, and looking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pykka
+from typing_extensions import assert_type
+
+import locks
+
+
+class Worker(locks.GeventActor):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def on_receive(self, message: Any) -> Any:
+        match message:
+            case locks.Notification(agent, "aborted" | "ended", why):
+                assert_type(agent, locks.AgentId)
+                print(why)
+            case locks.Down(_, reason):
+                print(reason)
+        return None
+
+
+class Threaded(pykka.ThreadingActor):
+    def work(self) -> int:
+        with locks.transaction() as tx:
+            return tx.write_lock(("a",))
+
+
+worker = Worker.start("ann")
+assert_type(worker, pykka.ActorRef[Worker])
+agent, result = locks.begin_transaction([(("a",), "write")], notify=print, label="importer")
+assert_type(agent, locks.Agent)
+assert_type(result.deadlocks, tuple[locks.Deadlock, ...])
+locks.begin_transaction(notfy=True)  # E
+locks.begin_transaction(abort_on_deadlock="yes")  # E
+locks.spawn_agent(client=worker, notify=True, abort_on_deadlock=True)
+assert_type(locks.lock(agent, ("b",), "read", timeout=0), locks.LockResult)
+locks.lock("agent", ("b",))  # E
+locks.lock_nowait(agent, ("c",), nodes=["a@127.0.0.1"], require="all")
+assert_type(locks.await_all_locks(agent), locks.LockResult)
+locks.change_flag(agent, "notify", print)
+locks.change_flag(agent, "notfy", True)  # E
+assert_type(locks.fencing_token(agent, ("b",)), int)
+for info in locks.lock_info(agent):
+    assert_type(info.lock_id, locks.LockId)
+for holder in locks.holders(("a",)):
+    assert_type(holder, locks.Contender)
+    assert_type(holder.version, int)
+view = locks.queue(("a",), node="a@127.0.0.1")
+assert_type(view.waiting, tuple[locks.Contender, ...])
+locks.watch(("a",), watcher=worker)
+locks.watch(("a",), watcher=17)  # E
+assert_type(locks.monitor(worker, print), locks.Monitor)
+assert_type(locks.statistics().name, str)
+locks.end_transaction(agent)
