@@ -34,7 +34,9 @@ def expected() -> set[tuple[str, int]]:
 
 def run(*command: object) -> str:
     """Run a checker; return what it prints."""
-    bin = Path(sys.executable).parent  # pyright takes the first Python of the path, and its packages
+    bin = Path(
+        sys.executable
+    ).parent  # pyright takes the first Python of the path, and its packages
     path = os.pathsep.join((str(bin), os.environ.get("PATH", "")))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": path}
     done = subprocess.run(
