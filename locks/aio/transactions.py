@@ -87,7 +87,9 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._blocking._leave(self.agent, error)  # it waits for nothing, so nothing can cut it short
+        self._blocking._leave(
+            self.agent, error
+        )  # it waits for nothing, so nothing can cut it short
 
     @overload
     async def lock(

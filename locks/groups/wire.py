@@ -32,7 +32,11 @@ __all__ = ["Group", "pack", "pieces", "to_group", "unpack"]
 CAST = constant("$gen_cast")
 LONGEST_GROUP = 65_535  # bytes: it must fit into a message beside many pids
 PIECE = 1_000  # members in a message, when all at once were too many
-SPECIAL: dict[str, bool | None] = {"true": True, "false": False, "undefined": None}  # atoms that Python has values for
+SPECIAL: dict[str, bool | None] = {
+    "true": True,
+    "false": False,
+    "undefined": None,
+}  # atoms that Python has values for
 NOBODY = Pid(1, "nobody@localhost", 1)
 
 

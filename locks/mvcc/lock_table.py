@@ -32,6 +32,7 @@ from locks.mvcc.records import Guard
 from locks.mvcc.table import LockStates
 from locks.runtime import Waiter, interrupts
 from locks.runtime.inline import InlineActor, Turn, Work, raised_in
+from locks.runtime.shown import Shown
 
 __all__ = ["Deadlocks", "LockTable", "Push"]
 
@@ -102,7 +103,7 @@ class _Journal:
         """There is no background: whoever takes the next turn catches up."""
 
 
-class LockTable(InlineActor):
+class LockTable(InlineActor, metaclass=Shown):
     """A lock table for the transactions of a multi-version store.
 
     Args:
@@ -119,6 +120,23 @@ class LockTable(InlineActor):
     Raises:
         InvalidOption: An option is none of these.
     """
+
+    _for_users = frozenset(
+        (
+            "acquire_lock",
+            "add_discovered_lock",
+            "dequeue",
+            "is_alive",
+            "locks",
+            "scan_and_enqueue",
+            "state",
+            "states",
+            "statistics",
+            "stop",
+            "update_locks",
+            "wait_for",
+        )
+    )
 
     def __init__(
         self,

@@ -47,13 +47,14 @@ from locks.runtime import (
     exit_client,
 )
 from locks.runtime.native import insist
+from locks.runtime.shown import Shown
 
 __all__ = ["Agent", "NotifyTarget"]
 
 T = TypeVar("T")
 
 
-class Agent(Waiting):
+class Agent(Waiting, metaclass=Shown):
     """A transaction's agent.
 
     `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
@@ -67,6 +68,9 @@ class Agent(Waiting):
             greenlet.
     """
 
+    _for_users = frozenset(
+        ("client", "deadlocks", "id", "is_alive", "lock_info", "lost", "on_lost", "status", "stop")
+    )
     long: ClassVar[int] = 1000
 
     __slots__ = (

@@ -27,7 +27,7 @@ from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
 from locks.node.server import Server, listener
 from locks.node.statistics import Counters, NodeStatistics
-from locks.node.surroundings import Service, Shown, Surroundings
+from locks.node.surroundings import Service, Surroundings
 from locks.otp.discovery import Address, HostAndPort
 from locks.otp.notices import Notices
 from locks.otp.options import Options, check_node_name, parse_peer
@@ -47,6 +47,7 @@ from locks.runtime import (
 )
 from locks.runtime.identity import ByClient
 from locks.runtime.native import insist
+from locks.runtime.shown import Shown
 from locks.wire import SERIAL_BITS, agent_numbered
 
 __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
@@ -74,22 +75,23 @@ class Node(metaclass=Shown):
     """
 
     cluster: Cluster | None = None
-    _machinery = frozenset(
+    _for_users = frozenset(
         (
-            "abandon",
-            "address_of",
-            "check_running",
-            "cluster",
-            "guard",
-            "holder",
-            "is_clustered",
-            "knows_agent",
-            "log",
-            "monitor_agent",
-            "new_number",
-            "service",
-            "watcher_down",
-            "watchers_elsewhere",
+            "address",
+            "await_nodes",
+            "connect",
+            "disconnect",
+            "link",
+            "monitor_nodes",
+            "nodes",
+            "register",
+            "remote",
+            "runs_original",
+            "spawn_agent",
+            "statistics",
+            "stop",
+            "trace",
+            "view",
         )
     )
 

@@ -11,19 +11,7 @@ from locks.node.ports import Background, PendingCall
 from locks.runtime import Executor, interrupts
 from locks.runtime.inline import Journal, Turn
 
-__all__ = ["Service", "Shown", "Surroundings"]
-
-
-class Shown(type):
-    """Has `help` and completion show what programs call of a class, and not what other parts of `locks` need of it.
-
-    The class names the latter in `_machinery`.
-    """
-
-    _machinery: ClassVar[frozenset[str]] = frozenset()
-
-    def __dir__(cls) -> list[str]:
-        return [name for name in super().__dir__() if name not in cls._machinery]
+__all__ = ["Service", "Surroundings"]
 
 
 class Service(Protocol):

@@ -52,6 +52,7 @@ from gevent import getcurrent, monkey
 from locks.runtime.bridge import Bridge
 from locks.runtime.interrupts import whole
 from locks.runtime.native import insist
+from locks.runtime.shown import Shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,7 +114,7 @@ class Down(NamedTuple):
     reason: Any
 
 
-class Monitor:
+class Monitor(metaclass=Shown):
     """A request to be told of one subject's end.
 
     Args:
@@ -121,6 +122,8 @@ class Monitor:
         surely: Whether it is called again if it was interrupted, in which case it may be called twice.
             What it raises is raised where the end was noticed; else it is logged.
     """
+
+    _for_users = frozenset(("cancel",))
 
     __slots__ = ("_callback", "_watch", "surely")
 
