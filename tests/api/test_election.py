@@ -524,3 +524,39 @@ def test_init_that_fails() -> None:
     """The exception goes to the caller of `start`, and nothing is left."""
     with pytest.raises(TypeError, match="init"):
         locks_leader.start(Notes)
+
+
+# --- Labels -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("label", "shown"), [(None, "election 'nightly'"), ("importer",) * 2])
+def test_an_election_is_shown_by_its_label(label: str | None, shown: str) -> None:
+    """Where its lock is shown; by default it says what the election is about."""
+    lock_id = (locks.Atom("locks_leader"), "nightly")
+
+    def work(_: Leadership) -> list[str]:
+        return [each.client for each in locks.holders(lock_id)]
+
+    assert Election("nightly", label=label).run(work, timeout=30) == [shown]
+
+
+def test_a_label_of_an_election_is_text() -> None:
+    """As that of a transaction; nothing is started."""
+    with pytest.raises(locks.InvalidOption, match="label="):
+        locks_leader.start(Behaviour, label="")
+    with pytest.raises(locks.InvalidOption, match="label="):
+        locks_leader.Ownership("ingest", label="two\nlines")
+
+
+@pytest.mark.parametrize(("label", "shown"), [(None, "ownership 'ingest'"), ("worker 3",) * 2])
+def test_ownership_is_shown_by_its_label(label: str | None, shown: str) -> None:
+    """The election that it stands on, and its agreements."""
+    views: list[locks.View] = []
+    locks.watch(("locks.ownership", "ingest"), watcher=views.append)
+    election = (locks.Atom("locks_leader"), ("locks.ownership", "ingest"))
+    with locks_leader.Ownership("ingest", label=label) as mine:
+        eventually(lambda: len(mine.owned()) == mine.groups)
+        assert [each.client for each in locks.holders(election)] == [shown]
+    eventually(lambda: any(view.holders for view in views))
+    locks.unwatch(("locks.ownership", "ingest"), watcher=views.append)
+    assert {each.client for view in views for each in view.holders} == {shown}
