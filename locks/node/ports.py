@@ -16,6 +16,7 @@ from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerM
 from locks.model import AgentId, LockId, LockResult, Require, View
 from locks.node.history import Event
 from locks.node.statistics import Counters
+from locks.otp.discovery import Address
 from locks.otp.notices import Notices
 from locks.runtime import Down, Monitor, Waiter
 from locks.runtime.inline import Turn
@@ -121,7 +122,7 @@ class NodePort(Protocol):
     def guard(self) -> OriginalGuard | None:
         """What refuses calls, if nodes that run the original may be asked."""
 
-    def address_of(self, name: str) -> tuple[str, int] | None:
+    def address_of(self, name: str) -> Address | None:
         """Where another node is looked for, if that is known."""
 
     @property
