@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import gevent
@@ -20,6 +20,13 @@ from tests.cluster.servers import free_port
 from tests.helpers import eventually
 
 NAME = "a@127.0.0.1"
+
+
+@pytest.fixture(autouse=True)
+def node_ends() -> Iterator[None]:
+    """The program's node, if a test has started it, ends with that."""
+    yield
+    locks.stop()
 
 
 class Source:
