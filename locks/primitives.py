@@ -104,7 +104,7 @@ class Lock(Block):
         check_timeout(timeout)
         hold = Hold(self)
         try:
-            return self._acquire(timeout if blocking else 0, blocking, hold)
+            return self._acquire(timeout if blocking else 0, blocking, hold, quiet=True)
         except LockTimeout:
             return False
         except BaseException:
@@ -112,7 +112,9 @@ class Lock(Block):
                 self._let_go(hold.held)
             raise
 
-    def _acquire(self, timeout: float | None, blocking: bool, hold: Hold) -> bool:
+    def _acquire(
+        self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
+    ) -> bool:
         node = default_node()
         client = current_client() if self._owner is None else self._owner
         wanted: Object = (self.lock_id, self.mode, *where(node, self._nodes, self._require))
@@ -131,7 +133,7 @@ class Lock(Block):
                         lock_id=self.lock_id,
                     )
                 call = node.new_call()
-                call.quiet = True  # the caller is told that it was not acquired, and no more
+                call.quiet = quiet  # whether the caller is told that it was not acquired, and no more
                 hold.take(agent)
                 agent.lock_by(call, (wanted,), timeout)
                 return True
