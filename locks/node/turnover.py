@@ -18,7 +18,7 @@ from locks.node.original_peers import LocalNode
 from locks.node.ports import Scope
 from locks.otp.discovery import ChangingDiscovery, Sightings
 from locks.otp.ways import Finder
-from locks.runtime import Executor
+from locks.runtime import Event, Executor
 
 __all__ = ["Turnover"]
 
@@ -36,7 +36,8 @@ class Turnover:
         servers: The node's servers.
 
     Attributes:
-        reason: Why the node has ended, in words; empty if it has not for this.
+        reason: Why the node ends, in words; empty if it does not for this.
+        ended: Opened when it has.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Turnover:
         servers: Scope,
     ) -> None:
         self.reason = ""
+        self.ended = Event()
         self._node = node
         self._executor = executor
         self._finder = finder
@@ -84,8 +86,11 @@ class Turnover:
         )
         text = "%s. The next use of locks starts one with these"
         self._executor.run_soon(logger.warning, text, self.reason)
-        node.turn.run(self._end_agents)
-        node.stop()
+        try:
+            node.turn.run(self._end_agents)
+            node.stop()
+        finally:
+            self.ended.open()
 
     def _end_agents(self) -> None:
         for agent in list(self._node.agents.values()):

@@ -50,6 +50,9 @@ _newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
 _next_plan: _Plan | None = None  # that of the parent's node, or of one whose servers are others now
 _starting = native_lock()
+ENDED_WITHIN = (
+    10.0  # seconds that the next node waits for the one before, whose servers were others
+)
 CONNECTED_WITHIN = 5.0  # seconds that `start` waits for servers until it is known whether they run
 
 
@@ -251,7 +254,7 @@ def _begin(plan: _Plan) -> Node:
         node.scope = Scope((plan.name,), "all")
     elif plan.options is None and (parent := _parent()):
         node.executor.run_soon(logger.warning, ONE_OF_MANY, os.getpid(), parent)
-    _plan, _next_plan = plan, None
+    _plan, _next_plan = plan._replace(forked=False), None
     return node
 
 
@@ -287,7 +290,7 @@ def _let_go_of_outdated() -> None:
     turnover = None if node is None or node.cluster is None else node.cluster.turnover
     if node is None or turnover is None or not turnover.reason:
         return
-    node.stop()  # it may be about it
+    turnover.ended.wait(ENDED_WITHIN)  # until then its name and its port are taken
     with _starting:
         if _default is node:
             _default, _next_plan = None, _plan

@@ -32,6 +32,7 @@ EXAMPLES: list[LocksError] = [
     locks.NotClient("not yours", agent=ME),
     locks.WaitsForItself("itself", lock_id=ID, holder=OTHER),
     locks.ReentrantCall("within"),
+    locks.BlocksEventLoop("in a coroutine"),
     locks.NotHeld("not held", lock_id=ID),
     locks.OperatingError("down"),
     locks.NodeNotRunning("down", nodes=["b@x"]),
