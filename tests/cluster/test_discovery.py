@@ -54,6 +54,7 @@ except locks.LocksError as error:
     print(type(error).__name__, error)
 """
 
+PATCHED = "from gevent import monkey\nmonkey.patch_all()\n"
 PATIENT = "import locks.program.default as default\ndefault.CONNECTED_WITHIN = {}\n"
 
 
@@ -129,8 +130,7 @@ def test_servers_are_found(found: Found) -> None:
         (f"127.0.0.{number}", found.port) for number in (2, 3, 4)
     ]
     first = int(found.run(ONCE.format(timeout=30)))
-    patched = "from gevent import monkey\nmonkey.patch_all()\n"
-    assert int(found.run(patched + ONCE.format(timeout=30))) > first
+    assert int(found.run(PATCHED + ONCE.format(timeout=30))) > first
     holder = found.program(HOLDER)
     try:
         assert int(line(holder.stdout)) > first
@@ -154,13 +154,14 @@ def test_a_server_grants_nothing_before_all_have_met(found: Found) -> None:
     assert int(found.run(ONCE.format(timeout=30)))
 
 
-def test_other_servers(found: Found) -> None:
+@pytest.mark.parametrize("before", ["", pytest.param(PATCHED, marks=pytest.mark.explore)])
+def test_other_servers(found: Found, before: str) -> None:
     """When DNS names others, servers end, holders are told, and the same program goes on with the new ones."""
     found.name(2, 3, 4)
     servers = [found.serve(number) for number in (2, 3, 4)]
-    holder = found.program(LOSER)
+    holder = found.program(before + LOSER)
     try:
-        before = int(line(holder.stdout))
+        token = int(line(holder.stdout))
         found.name(4, 5, 6)
         for server in servers:
             assert server.process.wait(LIMIT) == 1
@@ -168,7 +169,7 @@ def test_other_servers(found: Found) -> None:
         assert line(holder.stdout) == "lost"
         for number in (4, 5, 6):
             assert found.serve(number).address
-        assert int(line(holder.stdout)) > before
+        assert int(line(holder.stdout)) > token
         assert "has ended: its servers were" in holder.communicate(timeout=LIMIT)[1]
     finally:
         holder.kill()
