@@ -140,6 +140,16 @@ def test_servers_are_found(found: Found) -> None:
         holder.communicate(timeout=LIMIT)
 
 
+@pytest.mark.explore
+def test_ipv6(found: Found) -> None:
+    """A server at an address of IPv6 has that in its name; it listens where DNS says."""
+    found.where = found.dns.url(f"{NAME}:{found.port}", size=1, records="AAAA")
+    found.dns.zone = hosts(NAME, "::1")
+    given = [f"--listen=[::1]:{found.port}", f"--server={found.where}"]
+    assert found.world.server("locks@::1", arguments=given).address == ("::1", found.port)
+    assert int(found.run(ONCE.format(timeout=30)))
+
+
 def test_a_server_grants_nothing_before_all_have_met(found: Found) -> None:
     """Two of three are a majority, but the third one may be one of others. When it was there once, it may go."""
     found.name(2, 3, 4)
