@@ -19,6 +19,7 @@ from locks.node.ports import Scope
 from locks.otp.discovery import ChangingDiscovery, Sightings
 from locks.otp.ways import Finder
 from locks.runtime import Event, Executor
+from locks.runtime.native import start_new_thread
 
 __all__ = ["Turnover"]
 
@@ -86,9 +87,12 @@ class Turnover:
         )
         text = "%s. The next use of locks starts one with these"
         self._executor.run_soon(logger.warning, text, self.reason)
+        node.turn.run(self._end_agents)
+        start_new_thread(self._stop, ())  # this hub ends with the node
+
+    def _stop(self) -> None:
         try:
-            node.turn.run(self._end_agents)
-            node.stop()
+            self._node.stop()
         finally:
             self.ended.open()
 

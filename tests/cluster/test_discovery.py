@@ -164,7 +164,10 @@ def test_a_server_grants_nothing_before_all_have_met(found: Found) -> None:
     assert int(found.run(ONCE.format(timeout=30)))
 
 
-@pytest.mark.parametrize("before", ["", pytest.param(PATCHED, marks=pytest.mark.explore)])
+@pytest.mark.parametrize(
+    "before",
+    [pytest.param("", id="plain"), pytest.param(PATCHED, marks=pytest.mark.explore, id="patched")],
+)
 def test_other_servers(found: Found, before: str) -> None:
     """When DNS names others, servers end, holders are told, and the same program goes on with the new ones."""
     found.name(2, 3, 4)
