@@ -23,7 +23,7 @@ ALL = ", ".join(NAMES)
 def processes() -> Iterator[Servers]:
     """The lock servers."""
     with World() as world:
-        yield Servers(world)
+        yield Servers(world, net_ticktime=15)  # the first one of a name has time for a sign of life
 
 
 def said(text: str) -> str:
