@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import PurePath
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import gevent
@@ -84,7 +84,7 @@ def labelled(client: Client, label: str | None, program: str, is_caller: bool) -
 def call_site() -> str:
     """From where the program has called: file and line, as the end of a name; empty if that is no file."""
     frame = sys._getframe(1)
-    while frame.f_globals.get("__name__", "").partition(".")[0] in _NOT_THE_PROGRAM:
+    while _package(frame) in _NOT_THE_PROGRAM:
         if frame.f_back is None:
             return ""
         frame = frame.f_back
@@ -102,6 +102,11 @@ def call_site() -> str:
 def this_program() -> str:
     """What is shown of this program behind the names of its clients, for people elsewhere."""
     return f" ({PurePath(sys.argv[0]).name or 'python'}, pid {os.getpid()})"[:LONGEST_LABEL]
+
+
+def _package(frame: FrameType) -> str:
+    name = frame.f_globals.get("__name__")
+    return name.partition(".")[0] if type(name) is str else ""
 
 
 def _sendable(text: str) -> str:
