@@ -133,7 +133,9 @@ class Lock(Block):
                         lock_id=self.lock_id,
                     )
                 call = node.new_call()
-                call.quiet = quiet  # whether the caller is told that it was not acquired, and no more
+                call.quiet = (
+                    quiet  # whether the caller is told that it was not acquired, and no more
+                )
                 hold.take(agent)
                 agent.lock_by(call, (wanted,), timeout)
                 return True
