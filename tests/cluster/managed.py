@@ -102,7 +102,7 @@ def web(command: str, folder: Path, environment: dict[str, str]) -> Iterator[tup
     """Run a program that serves; also gives its address, at which somebody answers by then."""
     port = free_port()
     where = {
-        # A worker that has not begun yet does not hear that it is to end: gunicorn waits for it in vain.
+        # A worker that is not ready yet does not hear that it is to end: gunicorn waits for it in vain.
         "GUNICORN_CMD_ARGS": f"--bind 127.0.0.1:{port} --no-control-socket --graceful-timeout 10",
         "UVICORN_PORT": f"{port}",
     }
@@ -115,6 +115,8 @@ def web(command: str, folder: Path, environment: dict[str, str]) -> Iterator[tup
             return post(f"{url}/nothing") is not None
 
         eventually(is_there)
+        if "--lazy-apps" in command:  # likewise, and uWSGI waits for ever
+            eventually(lambda: made.log.count("(default app)") == 3)
         yield made, url
 
 
