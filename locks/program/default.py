@@ -40,7 +40,7 @@ ONE_OF_MANY = (
 )
 UNTOLD = (
     "node %s was started in process %s, and process %s was forked from it without Python being told: it has the node's memory, "
-    "and not its threads. uWSGI tells Python with --py-call-osafterfork; with --lazy-apps the program is loaded after the fork"
+    "and not its threads. Use locks after the fork only; with --lazy-apps uWSGI loads the program after it"
 )
 
 _default: Node | None = None
