@@ -10,6 +10,8 @@ algorithm Thomas Arts model-checked and refined.
         ...
 """
 
+from typing import TYPE_CHECKING, Any
+
 from locks.api import (
     await_all_locks,
     begin_transaction,
@@ -81,6 +83,9 @@ from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor
 from locks.transactions import Transaction, run_transaction, transaction
 
+if TYPE_CHECKING:
+    from locks import aio
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -132,6 +137,7 @@ __all__ = [
     "Transaction",
     "View",
     "WaitsForItself",
+    "aio",
     "await_all_locks",
     "begin_transaction",
     "change_flag",
@@ -160,3 +166,12 @@ __all__ = [
     "watch",
     "watchers",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`locks.aio` is imported when it is first used: not every program needs asyncio."""
+    if name != "aio":
+        raise AttributeError(f"module 'locks' has no attribute {name!r}")
+    import locks.aio
+
+    return locks.aio

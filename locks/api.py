@@ -35,7 +35,7 @@ from locks.model import (
 )
 from locks.node.agent import Agent, NotifyTarget
 from locks.node.clients import checked_label
-from locks.node.node import NodeStatistics
+from locks.node.node import Node, NodeStatistics
 from locks.node.owner import Owner
 from locks.node.scope import Nodes
 from locks.node.server import Watcher, listener
@@ -66,7 +66,9 @@ __all__ = [
     "transaction_status",
     "unlock",
     "unwatch",
+    "unwatch_on",
     "watch",
+    "watch_on",
     "watchers",
 ]
 
@@ -445,8 +447,11 @@ def watch(
         NodeNotRunning: A node of `nodes` can't be reached. If a node is lost later, its views come again when
             it is back.
     """
-    node = default_node()
-    who = checked_watcher(watcher)
+    watch_on(default_node(), lock_id, nodes, checked_watcher(watcher))
+
+
+def watch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watcher) -> None:
+    """The same, by a node that the caller has at hand."""
     checked = check_lock_id(lock_id)
     if node.is_clustered:
         check_sendable(checked)
@@ -466,8 +471,12 @@ def unwatch(
     watcher: Watcher | None = None,
 ) -> None:
     """End what `watch` began."""
-    node = default_node()
-    checked, who = check_lock_id(lock_id), checked_watcher(watcher)
+    unwatch_on(default_node(), lock_id, nodes, checked_watcher(watcher))
+
+
+def unwatch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watcher) -> None:
+    """The same, by a node that the caller has at hand."""
+    checked = check_lock_id(lock_id)
     for name in checked_nodes(node, nodes, must_run=False):
         if name == node.name:
             node.server.remove_watcher(checked, who)

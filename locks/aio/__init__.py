@@ -14,15 +14,20 @@ would block, the task awaits a future, and goes on in the bridge when lock serve
 """
 
 from locks.aio.primitives import Lock, RWLock
+from locks.aio.starting import start
 from locks.aio.tasks import call
 from locks.aio.transactions import Lost, Transaction, run_transaction, transaction
+from locks.aio.watching import Views, watch
 
 __all__ = [
     "Lock",
     "Lost",
     "RWLock",
     "Transaction",
+    "Views",
     "call",
     "run_transaction",
+    "start",
     "transaction",
+    "watch",
 ]

@@ -7,10 +7,12 @@ loop is closed, and will never go on with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
+
+from gevent import getcurrent
 
 from locks.errors import MisuseError
 from locks.node.clients import LONGEST_LABEL
@@ -18,7 +20,7 @@ from locks.node.owner import Owner
 from locks.runtime import acting
 from locks.runtime.bridge import Bridge
 
-__all__ = ["at_once", "call", "current_owner"]
+__all__ = ["Awaiting", "at_once", "call", "current_owner", "drive"]
 
 T = TypeVar("T")
 
@@ -76,18 +78,64 @@ async def call(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         CancelledError: The task was cancelled; what was waited for is withdrawn.
         Exception: What the function has raised.
     """
-    loop = asyncio.get_running_loop()
     bridge = Bridge.idle()
-    step = bridge.begin(partial(function, *args, **kwargs), current_owner(), partial(_Parked, loop))
+    step = bridge.begin(
+        partial(function, *args, **kwargs),
+        current_owner(),
+        partial(_Parked, asyncio.get_running_loop()),
+    )
+    if step is not None:
+        await drive(bridge, step)
+    return bridge.outcome()  # type: ignore[no-any-return]
+
+
+async def drive(
+    bridge: Bridge, step: tuple[Any, float | None] | None, until: object = None
+) -> bool:
+    """Wait for what a bridge waits for, until its function has returned, or waits for something that is named.
+
+    Returns:
+        Whether it has returned.
+    """
     while step is not None:
         parked, timeout = step
+        if parked is until:
+            return False
         try:
-            await parked.wait(timeout)  # type: ignore[attr-defined]
+            await parked.wait(timeout)
         except BaseException as error:
             step = bridge.fail(error)
         else:
             step = bridge.go_on()
-    return bridge.outcome()  # type: ignore[no-any-return]
+    return True
+
+
+class Awaiting(Generic[T]):
+    """What a function that is run by `call` has its task await: `Awaiting(coroutine).result()`.
+
+    Args:
+        coroutine: It is awaited by the task itself, as if that had done so without a bridge.
+    """
+
+    __slots__ = ("_awaitable", "_found")
+
+    def __init__(self, awaitable: Awaitable[T]) -> None:
+        self._awaitable = awaitable
+        self._found: list[T] = []
+
+    def release(self) -> None:
+        """Nobody ends this wait; see `Parked`."""
+
+    async def wait(self, timeout: float | None) -> None:
+        """In the task: await it."""
+        self._found.append(await self._awaitable)
+
+    def result(self) -> T:
+        """In the bridge: wait for it; return what comes of it, or raise that."""
+        bridge = getcurrent()
+        assert isinstance(bridge, Bridge)
+        bridge.wait(self, None)
+        return self._found[0]
 
 
 def at_once(function: Callable[..., T], *args: Any) -> T:

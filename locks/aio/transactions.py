@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from locks import transactions as blocking
 from locks.aio.options import RunOptions, TransactionOptions
-from locks.aio.tasks import call
+from locks.aio.tasks import at_once, call
 from locks.errors import LockLost, LocksError, MisuseError
 from locks.model import Deadlock, Mode, Require
 from locks.node.agent import Agent
 from locks.node.scope import Nodes
-from locks.program import default_node
+from locks.program import default_node, is_at_hand
 from locks.runtime import Event
 
 if TYPE_CHECKING:
@@ -75,7 +75,10 @@ class Transaction:
             raise MisuseError("a transaction can't be entered twice; make a new one")
         self._begun = begun = self._prepared
         try:
-            await call(begun.__enter__)
+            if is_at_hand():
+                at_once(begun.__enter__)
+            else:
+                await call(begun.__enter__)
         except BaseException:
             self._begun = None
             raise

@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Iterable
 
 from locks.core.agent.requests import servable
 from locks.node.ports import NodePort, Scope
+from locks.node.refusals import check_may_wait
 from locks.runtime import Waiter
 
 __all__ = ["Arrivals"]
@@ -48,6 +49,7 @@ class Arrivals:
 
     def await_all(self, names: Iterable[str], timeout: float | None) -> bool:
         """Wait for the lock servers of nodes, outside of the turn; returns whether all were there at some moment."""
+        check_may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         for name in names:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())

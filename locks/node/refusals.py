@@ -27,9 +27,10 @@ from locks.node.one_client import OwnAgent
 from locks.node.ports import NodePort
 from locks.otp.discovery import place
 from locks.runtime import Client, Down
+from locks.runtime.bridge import is_in_event_loop
 
 __all__ = [
-    "blocks_event_loop",
+    "check_may_wait",
     "client_has_ended",
     "explained",
     "in_the_parent",
@@ -68,9 +69,15 @@ def owner_has_ended(owner: Client) -> MisuseError:
     )
 
 
-def blocks_event_loop() -> BlocksEventLoop:
-    """Of a coroutine that calls what blocks."""
-    return BlocksEventLoop(
+def check_may_wait() -> None:
+    """Refuse a coroutine that calls what blocks, before anything was done.
+
+    Raises:
+        BlocksEventLoop: The caller is one, or a callback of an event loop.
+    """
+    if not is_in_event_loop():
+        return
+    raise BlocksEventLoop(
         "this call may wait, and would stop the event loop and all that runs in it: in a coroutine use "
         "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "
         "`await locks.aio.call(function, ...)` for what has no counterpart there"

@@ -18,7 +18,7 @@ from locks.core.views import FollowedView
 from locks.errors import LockTimeout, NodeNotRunning
 from locks.model import LockId, View, show
 from locks.node.original_peers import LocalNode
-from locks.node.refusals import reasons
+from locks.node.refusals import check_may_wait, reasons
 from locks.otp import etf
 from locks.otp.calls import BlockingCall
 from locks.otp.distribution import Distribution
@@ -191,6 +191,7 @@ class ViewReader:
             NodeNotRunning: The node can't be reached.
             LockTimeout: It does not answer in time.
         """
+        check_may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         turn = self._cluster.node.turn
         call = BlockingCall(self._cluster.processes, turn)

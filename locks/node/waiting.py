@@ -16,8 +16,7 @@ from locks.model import AgentId, LockResult, check_timeout
 from locks.node.door import Door
 from locks.node.one_client import hold_up_others
 from locks.node.ports import NodePort, PendingCall
-from locks.node.refusals import blocks_event_loop, explained, timed_out
-from locks.runtime.bridge import is_in_event_loop
+from locks.node.refusals import check_may_wait, explained, timed_out
 
 __all__ = ["ANSWERED_WITHIN", "Waiting"]
 
@@ -72,8 +71,7 @@ class Waiting(Door):
         """Run an event that answers `call`; return the answer, `None` if it did not come."""
         check_timeout(timeout)
         self.check_client()
-        if is_in_event_loop():
-            raise blocks_event_loop()
+        check_may_wait()
         call.begun = True
         self.turn.run(self.event, event, *args)
         if call.result is None:

@@ -13,6 +13,7 @@ from locks.errors import MisuseError
 from locks.model import Require
 from locks.node.node import Node, Trace
 from locks.node.ports import Scope
+from locks.node.refusals import check_may_wait
 from locks.node.scope import HERE, Here
 from locks.otp.discovery import Address, Discovery
 from locks.otp.options import (
@@ -29,7 +30,7 @@ from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
 
-__all__ = ["default_node", "stand_in", "start", "stop"]
+__all__ = ["default_node", "is_at_hand", "stand_in", "start", "stop"]
 
 logger = logging.getLogger("locks")
 
@@ -147,6 +148,8 @@ def start(
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
         # Not with the lock, if it takes a while: another greenlet of this thread may want it.
         plan = _plan_of(trace, allow_short_cookie, **wanted)
+        if plan.has_servers_elsewhere:
+            check_may_wait()
         with _starting:
             node = _default if _runs_already(given) else _begin(plan)
     assert node is not None
@@ -197,6 +200,11 @@ class _Plan(NamedTuple):
     trace: Trace | None
     forked: bool = False
 
+    @property
+    def has_servers_elsewhere(self) -> bool:
+        """Whether it is a client of servers, whom `start` waits for."""
+        return self.options is not None and any(each != self.name for each in self.options.servers)
+
     def again(self) -> _Plan:
         """The same for another node, in the place of this one.
 
@@ -231,6 +239,7 @@ def _plan_of(
     if discovery is not None:
         if isinstance(discovery, LocalServer):
             options["cookie"] = discovery.secret({"name": name, **options})
+        check_may_wait()
         servers = find_servers(discovery, CONNECTED_WITHIN)
     made = Options.check(
         checked,
@@ -340,6 +349,12 @@ def stop() -> None:
     node, _default = _default, None
     if node is not None:
         node.stop()
+
+
+def is_at_hand() -> bool:
+    """Whether this program's node runs, and nobody waits for its servers: `default_node` does not wait."""
+    node = _default
+    return node is not None and node.running and node is not _newborn
 
 
 def default_node() -> Node:

@@ -49,6 +49,9 @@ class Bridge(greenlet.greenlet):
         super().__init__(self._work)
         self._result: Any = None
         self._error: BaseException | None = None
+        self._dropped: BaseException | None = (
+            None  # what says that nobody will wait for it any more
+        )
 
     @staticmethod
     def idle() -> Bridge:
@@ -67,26 +70,41 @@ class Bridge(greenlet.greenlet):
         return self.switch(function)  # type: ignore[no-any-return]
 
     def go_on(self) -> tuple[Parked, float | None] | None:
-        """The wait is over."""
-        here = greenlet.getcurrent()
-        if self.parent is not here:  # a loop may be run in one greenlet, and then in another one
-            self.parent = here
-        return self.switch()  # type: ignore[no-any-return]
+        """The wait is over.
+
+        Raises:
+            RuntimeError: It has begun in another thread.
+        """
+        try:
+            here = greenlet.getcurrent()
+            if (
+                self.parent is not here
+            ):  # a loop may be run in one greenlet, and then in another one
+                self.parent = here
+            return self.switch()  # type: ignore[no-any-return]
+        except (greenlet.error, ValueError) as error:
+            raise RuntimeError(
+                "a task that waits for locks can't go on in another thread: run its event loop in one thread"
+            ) from error
 
     def fail(self, error: BaseException) -> tuple[Parked, float | None] | None:
         """Something came up in the wait: the function is to know it."""
-        here = greenlet.getcurrent()
-        if self.parent is not here:
-            self.parent = here
         try:
+            here = greenlet.getcurrent()
+            if self.parent is not here:
+                self.parent = here
             return self.throw(error)  # type: ignore[no-any-return]
-        except greenlet.error:  # a task that was dropped, and is cleared away by another thread
+        except (greenlet.error, ValueError):
+            # A task that was dropped, and is cleared away by another thread. So is the bridge, in its own thread.
             raise error from None
 
     def outcome(self) -> Any:
         """What the function has returned, or raise what it has raised. The bridge can be used again."""
         result, error = self._result, self._error
-        self._result = self._error = self.client = None
+        self._result = self._error = self._dropped = None
+        # An idle bridge keeps nothing of whom it has served in memory.
+        del self.client, self.park
+        self.gr_context = None
         bridges = _idle.__dict__.setdefault("bridges", [])
         if len(bridges) < MOST_IDLE:
             bridges.append(self)
@@ -98,9 +116,18 @@ class Bridge(greenlet.greenlet):
         return result
 
     def wait(self, parked: Parked, timeout: float | None) -> None:
-        """In the bridge: have the parent wait; it raises here what comes up there."""
+        """In the bridge: have the parent wait; it raises here what comes up there.
+
+        A parent that was dropped waits for nothing, also if the function would like to on its way out.
+        """
+        if self._dropped is not None:
+            raise self._dropped
         assert self.parent is not None
-        self.parent.switch((parked, timeout))
+        try:
+            self.parent.switch((parked, timeout))
+        except (GeneratorExit, greenlet.GreenletExit) as error:
+            self._dropped = error
+            raise
 
     def _work(self, function: Callable[[], object]) -> None:
         while True:

@@ -74,7 +74,6 @@ LIBRARY = [
     Layer(
         "face",
         (
-            "locks",
             "locks.api",
             "locks.arguments",
             "locks.messages",
@@ -90,20 +89,29 @@ LIBRARY = [
         (*GROUND, "runtime", "node", "program", "face"),
         "aio/: the same for asyncio",
     ),
+    # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
+    Layer(
+        "package",
+        ("locks",),
+        (*GROUND, "runtime", "otp", "otp bytes", "node", "program", "face", "aio"),
+        "import locks",
+    ),
     Layer(
         "ownership",
         ("locks.ownership*",),
-        (*GROUND, "runtime", "node", "program", "face"),
+        (*GROUND, "runtime", "node", "program", "face", "package"),
         "ownership/: who owns what",
     ),
     Layer(
         "cli",
         ("locks.cli*", "locks.__main__"),
-        (*GROUND, "core", "runtime", "otp bytes", "otp", "program", "sim", "face"),
+        (*GROUND, "core", "runtime", "otp bytes", "otp", "program", "sim", "face", "package"),
         "cli/: the command line",
     ),
 ]
-PUBLIC = (*GROUND, "runtime", "program", "groups", "ownership", "face", "aio")  # for locks_leader
+PUBLIC = (  # for locks_leader
+    *(*GROUND, "runtime", "program", "groups", "ownership", "face", "aio", "package"),
+)
 LEADER = [
     Layer(
         "leader ground",

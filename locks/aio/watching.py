@@ -1,0 +1,169 @@
+"""Changes of a lock id, for `async for`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from locks.aio.tasks import call, current_owner
+from locks.api import unwatch_on, watch_on
+from locks.errors import NodeNotRunning
+from locks.model import LockId, View, check_lock_id, show
+from locks.program import default_node
+from locks.runtime import Down, Monitor, Waiter
+
+if TYPE_CHECKING:
+    from locks.node.node import Node
+    from locks.node.scope import Nodes
+
+__all__ = ["Views", "watch"]
+
+
+class _Feed:
+    """What a reader has not read yet: the newest view of each node. The watch knows it, and not the reader."""
+
+    def __init__(self) -> None:
+        self._newest: dict[str, View] = {}
+        self._waiter: Waiter | None = None
+        self._ends: list[Monitor] = []
+        self._end_watch: partial[None] | None = None
+        self._node: Node | None = None
+        self.is_over = False
+        self.error: NodeNotRunning | None = None
+
+    def begin(self, lock_id: LockId, nodes: Nodes | None) -> None:
+        """Watch, until it ends, the reader's task, or the node. In a call that may wait."""
+        node = self._node = default_node()
+        self._end_watch = partial(unwatch_on, node, lock_id, nodes, self.take)
+        try:
+            watch_on(node, lock_id, nodes, self.take)
+            for end, told in ((current_owner(), self._reader_down), (node.server, self._node_down)):
+                monitor = Monitor(told)
+                self._ends.append(monitor)
+                monitor.begin(end)
+        except BaseException:
+            self.end()
+            raise
+
+    def take(self, view: View) -> None:
+        """A view has come; by the node's executor."""
+        self._newest[view.node] = view
+        self._wake()
+
+    def next(self) -> View | None:
+        """The next view; waits while there is none, and returns `None` if none will come."""
+        while True:
+            for name in self._newest:
+                return self._newest.pop(name)
+            if self.is_over:
+                return None
+            waiter = self._waiter = Waiter()
+            try:
+                if not (self._newest or self.is_over):
+                    waiter.wait()
+            finally:
+                self._waiter = None
+
+    def end(self) -> None:
+        """Watch no longer. From anywhere, more than once."""
+        self.is_over = True
+        end_watch, self._end_watch = self._end_watch, None
+        if end_watch is not None and self._node is not None:
+            with suppress(RuntimeError):  # the node was stopped
+                self._node.executor.run_soon(end_watch)
+        while self._ends:
+            self._ends.pop().cancel()
+        self._wake()
+
+    def _reader_down(self, _: Down) -> None:
+        self.end()
+
+    def _node_down(self, _: Down) -> None:
+        if self._node is not None and not self.is_over:
+            self.error = NodeNotRunning(
+                f"node {self._node.name} was stopped: nothing more is told of what is locked there",
+                node=self._node.name,
+            )
+        self.end()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.wake()
+
+
+class Views:
+    """The views of a lock id, the present one and one after each change; `locks.aio.watch` makes it.
+
+    A reader that is slow gets the newest view next, and none in between: nothing is kept for it but that.
+
+    It watches from the first `async for` on, until `aclose`, the end of its `async with` block or of its task, or
+    until it is dropped, as by a `break` out of the loop.
+    """
+
+    def __init__(self, lock_id: Sequence[Any], nodes: Nodes | None = None) -> None:
+        self.lock_id = check_lock_id(lock_id)
+        self._nodes = nodes
+        self._feed: _Feed | None = None
+
+    def __repr__(self) -> str:
+        return f"<aio.Views of {show(self.lock_id)}>"
+
+    def __aiter__(self) -> Views:
+        return self
+
+    async def __anext__(self) -> View:
+        view = await call(self._next)
+        if view is None:
+            raise StopAsyncIteration
+        return view
+
+    def _next(self) -> View | None:
+        feed = self._feed
+        if feed is None:
+            new = _Feed()
+            new.begin(self.lock_id, self._nodes)
+            feed = self._feed = new
+        view = feed.next()
+        if view is None and feed.error is not None:
+            raise feed.error
+        return view
+
+    async def aclose(self) -> None:
+        """Watch no longer; who reads it gets `StopAsyncIteration`."""
+        if self._feed is None:
+            self._feed = _Feed()
+        self._feed.end()
+
+    async def __aenter__(self) -> Views:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        feed = getattr(self, "_feed", None)
+        if feed is not None:
+            feed.end()
+
+
+def watch(lock_id: Sequence[Any], nodes: Nodes | None = None) -> Views:
+    """Read the changes of a lock id: `async for view in aio.watch(lock_id): ...`.
+
+    Args:
+        lock_id: The lock id.
+        nodes: Names of the nodes; by default those on which this program takes its locks.
+
+    Returns:
+        The present view of each node, and the newest one each time it has changed. Reading it raises
+        `NodeNotRunning` if a node can't be reached, and when this program's node was stopped.
+    """
+    return Views(lock_id, nodes)
