@@ -15,6 +15,8 @@ What is given to `Client.do` runs in that client's own context: its thread, gree
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import queue
 import threading
@@ -30,6 +32,7 @@ import pykka
 import pytest
 
 import locks
+from locks.aio.tasks import current_owner
 from tests.helpers import LIMIT, eventually
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
@@ -275,11 +278,60 @@ class GeventActorClient(ActorClient):
     kind = GreenActor
 
 
+class TaskClient(Client):
+    """A client that is a task, in an event loop of a thread of its own. Its jobs are run by `locks.aio.call`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._begun: futures.Future[Any] = futures.Future()
+        # A native one also where threads are greenlets: there is one event loop in a thread.
+        self._thread = _Thread(target=lambda: asyncio.run(self._work()), name=name, daemon=True)
+        self._thread.start()
+        self._loop, self._jobs, self._owner = self._begun.result(LIMIT)
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.set_name(self.name)
+        jobs: asyncio.Queue[Any] = asyncio.Queue()
+        self._begun.set_result((asyncio.get_running_loop(), jobs, current_owner()))
+        while True:
+            job = await jobs.get()
+            if job is None:
+                return
+            future, function = job
+            try:
+                future.set_result(await locks.aio.call(function))
+            except BaseException as error:
+                future.set_exception(error)
+                if isinstance(error, (SystemExit, gevent.GreenletExit)):
+                    raise
+            finally:
+                del job, future, function
+
+    def do(self, job: Callable[..., Any], *args: Any, **kwargs: Any) -> AnswerWait:
+        future: futures.Future[Any] = futures.Future()
+        entry = (future, lambda: job(*args, **kwargs))
+        self._loop.call_soon_threadsafe(self._jobs.put_nowait, entry)
+        return AnswerWait(lambda timeout: future.result(timeout), f"{self.name} {job}", future.done)
+
+    def stop(self) -> None:
+        with contextlib.suppress(RuntimeError):  # a job has ended the task
+            self._loop.call_soon_threadsafe(self._jobs.put_nowait, None)
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive(), f"{self.name} is still busy"
+
+    @property
+    def subject(self) -> Any:
+        return self._owner
+
+
 KINDS: dict[str, type[Client]] = {
     "threads": ThreadClient,
     "greenlets": GreenletClient,
     "threading_actors": ThreadingActorClient,
     "gevent_actors": GeventActorClient,
+    "tasks": TaskClient,
 }
 
 
@@ -302,6 +354,8 @@ class Run:
         self.patched = patched
         self.in_hub = patched or kind in ("greenlets", "gevent_actors")
         self.can_kill = kind in ("greenlets", "gevent_actors") or (patched and kind == "threads")
+        # A task's transactions are its owner's: whoever has one acts for that, so nobody is refused.
+        self.owned = kind == "tasks"
         self.clients: list[Client] = []
 
     def __repr__(self) -> str:

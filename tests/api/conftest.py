@@ -1,6 +1,6 @@
 """Fixtures for the tests of the public API: each script runs with clients of every kind.
 
-The contexts are plain threads, greenlets, `ThreadingActor`s and `GeventActor`s, in a program that
+The contexts are plain threads, greenlets, `ThreadingActor`s, `GeventActor`s, and tasks of asyncio, in a program that
 is not monkey-patched. The same files run once more in a process that is (test_patched.py); there
 `LOCKS_PATCHED=1` is set.
 """
