@@ -284,8 +284,9 @@ class TaskClient(Client):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._begun: futures.Future[Any] = futures.Future()
-        # A native one also where threads are greenlets: there is one event loop in a thread.
-        self._thread = _Thread(target=lambda: asyncio.run(self._work()), name=name, daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._work()), name=name, daemon=True
+        )
         self._thread.start()
         self._loop, self._jobs, self._owner = self._begun.result(LIMIT)
 
@@ -333,6 +334,8 @@ KINDS: dict[str, type[Client]] = {
     "gevent_actors": GeventActorClient,
     "tasks": TaskClient,
 }
+if PATCHED:
+    del KINDS["tasks"]  # asyncio itself has but one event loop in a patched program
 
 
 def play(test: pytest.Function, fixture: str) -> bool | None:

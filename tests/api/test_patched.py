@@ -24,8 +24,8 @@ sys.exit(pytest.main(sys.argv[1:]))
 FILES = sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched.py")
 
 # What can differ in a patched program: its threads are greenlets of one hub. Clients that are greenlets
-# anyway live in such a hub in a program that is not patched, too; event loops have native threads of their own.
-THREADS = "not greenlets and not gevent_actors and not tasks"
+# anyway live in such a hub in a program that is not patched, too.
+THREADS = "not greenlets and not gevent_actors"
 # It has a process of its own, which is not patched.
 SAME = {"test_cli.py"}
 
