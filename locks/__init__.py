@@ -81,6 +81,8 @@ from locks.otp.terms import Atom
 from locks.primitives import Lock, RWLock
 from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor
+from locks.shapes.decorator import locked
+from locks.shapes.reentrant import RLock
 from locks.transactions import Transaction, run_transaction, transaction
 
 if TYPE_CHECKING:
@@ -128,6 +130,7 @@ __all__ = [
     "Notification",
     "OperatingError",
     "Owner",
+    "RLock",
     "RWLock",
     "ReentrantCall",
     "RemoteError",
@@ -151,6 +154,7 @@ __all__ = [
     "lock_info",
     "lock_nowait",
     "lock_objects",
+    "locked",
     "monitor",
     "queue",
     "run_transaction",

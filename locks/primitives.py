@@ -26,7 +26,9 @@ from locks.errors import (
 )
 from locks.model import Mode, Require, check_lock_id, check_mode, check_timeout, show
 from locks.node.agent import Agent
+from locks.node.node import Node
 from locks.node.owner import Owner, checked_owner
+from locks.node.ports import Scope
 from locks.node.refusals import not_held
 from locks.node.scope import Nodes, checked_where, one_of, where
 from locks.program import default_node
@@ -34,7 +36,7 @@ from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
 from locks.wire.sendable import check_sendable
 
-__all__ = ["Lock", "RWLock"]
+__all__ = ["Lock", "RWLock", "checked_wait"]
 
 ASK = 5  # seconds that another node is asked for
 
@@ -52,6 +54,9 @@ class Lock(Block):
         timeout: Seconds that a wait for it may take if it is not said there; `None` waits for ever. In a `with`
             statement it raises `LockTimeout` then.
         owner: Whose it is; by default the owner that the caller acts for, or else the caller.
+
+    Attributes:
+        timeout: The same.
     """
 
     def __init__(
@@ -70,11 +75,16 @@ class Lock(Block):
         check_timeout(timeout)
         self._nodes = nodes
         self._require = require
-        self._timeout = timeout
+        self.timeout = timeout
         self._owner = checked_owner(owner)
 
-    def _client(self) -> Client:
+    def client(self) -> Client:
+        """Who would acquire it now."""
         return current_client() if self._owner is None else self._owner
+
+    def where(self, node: Node) -> Scope:
+        """Where a node locks it."""
+        return where(node, self._nodes, self._require)
 
     def __repr__(self) -> str:
         return f"<Lock {self.mode} {show(self.lock_id)}>"
@@ -95,16 +105,10 @@ class Lock(Block):
             DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now. (If it was
                 a transaction of its own that was aborted, it still has its other `Lock`s.)
         """
-        if timeout == -1:
-            timeout = self._timeout if blocking else 0
-        elif not blocking and timeout is not None:
-            raise InvalidOption(
-                f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout
-            )
-        check_timeout(timeout)
+        limit = checked_wait(blocking, timeout, self.timeout)
         hold = Hold(self)
         try:
-            return self._acquire(timeout if blocking else 0, blocking, hold, quiet=True)
+            return self._acquire(limit, blocking, hold, quiet=True)
         except LockTimeout:
             return False
         except BaseException:
@@ -116,8 +120,8 @@ class Lock(Block):
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
         node = default_node()
-        client = current_client() if self._owner is None else self._owner
-        wanted: Object = (self.lock_id, self.mode, *where(node, self._nodes, self._require))
+        client = self.client()
+        wanted: Object = (self.lock_id, self.mode, *self.where(node))
         if node.is_clustered:
             check_sendable(self.lock_id)
         while True:
@@ -154,7 +158,7 @@ class Lock(Block):
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        agent = default_node().holders.get(self._client())
+        agent = default_node().holders.get(self.client())
         if agent is None:
             raise not_held(self.lock_id)
         agent.release(self.lock_id)
@@ -170,24 +174,24 @@ class Lock(Block):
         """
         depth = len(self.lock_id)
         node = default_node()
-        asked = one_of(node, where(node, self._nodes, self._require).nodes)
+        asked = one_of(node, self.where(node).nodes)
         found = node.view(self.lock_id, asked, ASK).holders
         return any(len(holder.lock_id) <= depth for holder in found)
 
     def owned(self) -> bool:
         """Whether the caller holds it."""
-        agent = default_node().holders.get(self._client())
+        agent = default_node().holders.get(self.client())
         return agent is not None and agent.holds(self.lock_id)
 
     def token(self, *, timeout: float | None = None) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
-        agent = default_node().holders.get(self._client())
+        agent = default_node().holders.get(self.client())
         if agent is None:
             raise NotHeld(f"{show(self.lock_id)} is not held by the caller", lock_id=self.lock_id)
         return agent.token(self.lock_id, timeout)
 
     def __enter__(self) -> Lock:
-        self._acquire(self._timeout, True, entering(self))
+        self._acquire(self.timeout, True, entering(self))
         return self
 
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:
@@ -208,6 +212,27 @@ class Lock(Block):
     def _let_go(self, held: Agent) -> None:
         """The block was left, and this was not noted; see `Block`."""
         held.let_go_of(self.lock_id)
+
+
+def checked_wait(blocking: bool, timeout: float | None, default: float | None) -> float | None:
+    """How long an `acquire` waits, from what it is given: as `threading.Lock.acquire` takes it.
+
+    Args:
+        blocking: Whether to wait.
+        timeout: Seconds; `None` for ever, -1 for the default.
+        default: Seconds if it is not said.
+
+    Raises:
+        InvalidOption: That makes no sense.
+    """
+    if timeout == -1:
+        return default if blocking else 0
+    if not blocking and timeout is not None:
+        raise InvalidOption(
+            f"timeout={timeout!r} makes no sense with blocking=False", timeout=timeout
+        )
+    check_timeout(timeout)
+    return timeout if blocking else 0
 
 
 class RWLock:

@@ -1,4 +1,4 @@
-"""`Lock` and `RWLock` for coroutines, used like those of `asyncio`."""
+"""`Lock`, `RLock` and `RWLock` for coroutines, used like those of `asyncio`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from locks import primitives as blocking
 from locks.aio.options import LockOptions
 from locks.aio.tasks import at_once, call
 from locks.model import LockId, Mode
+from locks.shapes.reentrant import RLock as BlockingRLock
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
-__all__ = ["Lock", "RWLock"]
+__all__ = ["Lock", "RLock", "RWLock"]
 
 
 class Lock:
@@ -27,6 +28,8 @@ class Lock:
         mode: `"write"` is exclusive, `"read"` is shared.
         **options: As for `locks.Lock`.
     """
+
+    _blocking: blocking.Lock | BlockingRLock
 
     def __init__(
         self, lock_id: Sequence[Any], mode: Mode = "write", **options: Unpack[LockOptions]
@@ -61,7 +64,7 @@ class Lock:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
         return await call(self._blocking.token, timeout=timeout)
 
-    async def __aenter__(self) -> Lock:
+    async def __aenter__(self) -> Self:
         await call(self._blocking.__enter__)
         return self
 
@@ -72,6 +75,28 @@ class Lock:
         traceback: TracebackType | None,
     ) -> None:
         at_once(self._blocking._leave, None, error)
+
+
+class RLock(Lock):
+    """A lock on one id that the task which has it may acquire again, and releases as often; see `locks.RLock`.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+        mode: `"write"` is exclusive, `"read"` is shared.
+        **options: As for `locks.RLock`.
+    """
+
+    def __init__(
+        self, lock_id: Sequence[Any], mode: Mode = "write", **options: Unpack[LockOptions]
+    ) -> None:
+        self._blocking = BlockingRLock(lock_id, mode, **options)
+
+    @classmethod
+    def of(cls, lock: BlockingRLock) -> RLock:
+        """The same lock, for coroutines."""
+        made = cls.__new__(cls)
+        made._blocking = lock
+        return made
 
 
 class RWLock:

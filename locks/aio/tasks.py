@@ -7,7 +7,8 @@ loop is closed, and will never go on with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -20,7 +21,7 @@ from locks.node.owner import Owner
 from locks.runtime import acting
 from locks.runtime.bridge import Bridge
 
-__all__ = ["Awaiting", "at_once", "call", "current_owner", "drive"]
+__all__ = ["Awaiting", "Suspended", "at_once", "call", "current_owner", "drive"]
 
 T = TypeVar("T")
 
@@ -136,6 +137,51 @@ class Awaiting(Generic[T]):
         assert isinstance(bridge, Bridge)
         bridge.wait(self, None)
         return self._found[0]
+
+
+class Suspended(Generic[T]):
+    """What lets a function that is run by `call` stop in its middle, while its task does something else.
+
+    So an `async with` block can be run within what is written, once, as a function that calls another one:
+
+        async with block.during(function):  # which calls block.suspend(value)
+            ...  # with block.value
+
+    What the block raises is raised in the function by `suspend`. If that is cancelled, so is the function.
+
+    Attributes:
+        value: What the function has given; `None` if it has returned without.
+    """
+
+    def __init__(self) -> None:
+        self.value: T | None = None
+
+    def release(self) -> None:
+        """Nobody ends this wait but its task; see `Parked`."""
+
+    def suspend(self, value: T) -> None:
+        """In the function: let the block run."""
+        self.value = value
+        bridge = getcurrent()
+        assert isinstance(bridge, Bridge)
+        bridge.wait(self, None)
+
+    @asynccontextmanager
+    async def during(self, function: Callable[[], object]) -> AsyncIterator[None]:
+        """Run a function until it suspends, then the block, and then the rest of the function."""
+        bridge = Bridge.idle()
+        park = partial(_Parked, asyncio.get_running_loop())
+        if await drive(bridge, bridge.begin(function, current_owner(), park), until=self):
+            bridge.outcome()
+            yield
+            return
+        try:
+            yield
+        except BaseException as error:
+            await drive(bridge, bridge.fail(error))
+        else:
+            await drive(bridge, bridge.go_on())
+        bridge.outcome()
 
 
 def at_once(function: Callable[..., T], *args: Any) -> T:

@@ -64,6 +64,7 @@ class Agent(Waiting, metaclass=Shown):
         id: The agent's reference.
         client: Whose transaction it is.
         client_key: What stands for the client in dictionaries.
+        entries: How often its client has acquired each of its `locks.RLock`s; `None` if it has none.
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
     """
@@ -82,6 +83,7 @@ class Agent(Waiting, metaclass=Shown):
         "_tries",
         "client",
         "client_key",
+        "entries",
         "history",
         "id",
         "machine",
@@ -126,6 +128,7 @@ class Agent(Waiting, metaclass=Shown):
             self._set_notified(notify)
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
+        self.entries: dict[LockId, dict[object, None]] | None = None
         self._tries: PendingCall | None = (
             None  # who waits for the answers of lock servers, and no longer
         )
@@ -429,6 +432,12 @@ class Agent(Waiting, metaclass=Shown):
     def deadlocks(self) -> tuple[Deadlock, ...]:
         """The deadlocks of the transaction that were resolved so far, also when it has ended."""
         return self.turn.ask(lambda: tuple(self.machine.deadlocks))
+
+    def entries_of(self, lock_id: LockId) -> dict[object, None]:
+        """One entry for each time that its client has acquired a `locks.RLock`, the oldest first."""
+        if self.entries is None:
+            self.entries = {}
+        return self.entries.setdefault(lock_id, {})
 
     def asks_for(self, lock_id: LockId) -> bool:
         """Whether this very id was asked for."""

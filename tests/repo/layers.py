@@ -79,6 +79,8 @@ LIBRARY = [
             "locks.messages",
             "locks.transactions",
             "locks.primitives",
+            "locks.shapes",
+            "locks.shapes.reentrant",
         ),
         (*NODES, "node", "program", "groups", "mvcc"),
         "api.py, transactions.py, primitives.py: what users call",
@@ -90,9 +92,10 @@ LIBRARY = [
         "aio/: the same for asyncio",
     ),
     # What `import locks` gives: names of the face, and, when it is first used, `locks.aio`, which stands on the face.
+    # A decorator for both kinds of functions stands on both.
     Layer(
         "package",
-        ("locks",),
+        ("locks", "locks.shapes.decorator"),
         (*GROUND, "runtime", "otp", "otp bytes", "node", "program", "face", "aio"),
         "import locks",
     ),

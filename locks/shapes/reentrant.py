@@ -1,0 +1,175 @@
+"""`RLock`: a lock that its client may acquire again while it has it.
+
+How often a client has it is kept with the client's transaction, as one *entry* for each time. An entry is an object
+of its own, not a number: whoever is interrupted in the middle can take it back without knowing how far it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from locks.core.agent.machine import Object
+from locks.errors import AgentEnded, LockLost, LockTimeout, NotHeld
+from locks.model import Mode, Require, show
+from locks.node.agent import Agent
+from locks.node.owner import Owner
+from locks.node.ports import PendingCall
+from locks.node.refusals import not_held
+from locks.node.scope import Nodes
+from locks.primitives import Lock, checked_wait
+from locks.program import default_node
+from locks.runtime.leaving import Block, Hold, entering
+from locks.wire.sendable import check_sendable
+
+__all__ = ["RLock"]
+
+Held = tuple[Agent, object]  # the transaction, and the entry
+
+
+class RLock(Block):
+    """A lock on one id, used like a `threading.RLock`: who has it may acquire it again, and releases it as often.
+
+    Who has it is the client: a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+        mode: `"write"` is exclusive, `"read"` is shared. Who has it for reading, and acquires it for writing, has it
+            for writing until it is released for the last time.
+        nodes: As for `Lock`.
+        require: As for `Lock`.
+        timeout: As for `Lock`.
+        owner: As for `Lock`.
+    """
+
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        mode: Mode = "write",
+        *,
+        nodes: Nodes | None = None,
+        require: Require | None = None,
+        timeout: float | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        self._lock = Lock(lock_id, mode, nodes=nodes, require=require, timeout=timeout, owner=owner)
+        self.lock_id = self._lock.lock_id
+        self.mode = mode
+
+    def __repr__(self) -> str:
+        return f"<RLock {self.mode} {show(self.lock_id)}>"
+
+    def acquire(self, blocking: bool = True, timeout: float | None = -1) -> bool:
+        """Acquire the lock, once more if the caller has it; see `Lock.acquire`."""
+        limit = checked_wait(blocking, timeout, self._lock.timeout)
+        hold = Hold(self)
+        try:
+            self._acquire(limit, hold)
+        except LockTimeout:
+            return False
+        except BaseException:
+            if hold.held is not None:
+                self.let_go(hold.held)
+            raise
+        return True
+
+    def _acquire(self, timeout: float | None, hold: Hold) -> None:
+        node = default_node()
+        client = self._lock.client()
+        wanted: Object = (self.lock_id, self.mode, *self._lock.where(node))
+        if node.is_clustered:
+            check_sendable(self.lock_id)
+        while True:
+            call: PendingCall | None = None
+            entry = object()
+            try:
+                agent = node.holder(client)
+                hold.take((agent, entry))
+                agent.entries_of(self.lock_id)[entry] = None
+                call = node.new_call()
+                agent.lock_by(call, (wanted,), timeout)
+                return
+            except BaseException as error:
+                held, agent_ended = hold.held, isinstance(error, AgentEnded)
+                if held is not None:
+                    self._withdraw(held, call)
+                else:
+                    found = node.holders.get(client)  # perhaps it has just begun
+                    if found is not None:
+                        found.withdraw(None, self.lock_id)
+                hold.drop()
+                # A finaliser may have released all that the caller had: then begin anew.
+                if not (agent_ended and held is not None and held[0].is_over):
+                    raise
+
+    def _withdraw(self, held: Held, call: PendingCall | None) -> None:
+        agent, entry = held
+        entries = agent.entries_of(self.lock_id)
+        entries.pop(entry, None)
+        if not entries:
+            agent.withdraw(call, self.lock_id)
+        elif call is not None:
+            agent.give_up(call)
+
+    def release(self) -> None:
+        """Undo one `acquire`.
+
+        Raises:
+            NotHeld: The caller doesn't hold it.
+        """
+        agent = default_node().holders.get(self._lock.client())
+        if agent is None:
+            raise not_held(self.lock_id)
+        entries = agent.entries_of(self.lock_id)
+        newest = next(reversed(entries), None)
+        if newest is None:
+            raise not_held(self.lock_id)
+        self._release((agent, newest))
+
+    def _release(self, held: Held) -> None:
+        agent, entry = held
+        entries = agent.entries_of(self.lock_id)
+        entries.pop(entry, None)
+        if not entries:
+            agent.release(self.lock_id)
+        elif not agent.holds(self.lock_id):
+            raise not_held(self.lock_id)
+
+    def locked(self) -> bool:
+        """Whether any client holds it; see `Lock.locked`."""
+        return self._lock.locked()
+
+    def owned(self) -> bool:
+        """Whether the caller holds it."""
+        return self._lock.owned()
+
+    def token(self, *, timeout: float | None = None) -> int:
+        """The fencing token, while the caller holds it; see `locks.fencing_token`."""
+        return self._lock.token(timeout=timeout)
+
+    def __enter__(self) -> RLock:
+        self._acquire(self._lock.timeout, entering(self))
+        return self
+
+    def leave(self, held: Held | None, error: BaseException | None) -> None:
+        """The block is left; see `Block`."""
+        try:
+            if held is None:
+                self.release()
+            else:
+                self._release(held)
+        except NotHeld as lost:
+            # An abort has released everything. Its exception comes through here: don't hide it.
+            if error is None:
+                raise LockLost(
+                    f"{show(self.lock_id)} was lost before its block was left",
+                    lock_id=self.lock_id,
+                ) from lost
+
+    def let_go(self, held: Held) -> None:
+        """The block was left, and this was not noted; see `Block`."""
+        agent, entry = held
+        entries = agent.entries_of(self.lock_id)
+        entries.pop(entry, None)
+        if not entries:
+            agent.let_go_of(self.lock_id)
