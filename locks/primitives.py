@@ -191,8 +191,12 @@ class Lock(Block):
         return agent.token(self.lock_id, timeout)
 
     def __enter__(self) -> Lock:
-        self._acquire(self.timeout, True, entering(self))
+        self.enter(entering(self))
         return self
+
+    def _enter(self, hold: Hold) -> None:
+        """Acquire it for a block."""
+        self._acquire(self.timeout, True, hold)
 
     def _leave(self, held: Agent | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""

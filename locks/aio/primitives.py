@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from locks import primitives as blocking
+from locks.aio.leaving import AsyncBlock
 from locks.aio.options import LockOptions
 from locks.aio.tasks import at_once, call
 from locks.model import LockId, Mode
 from locks.shapes.reentrant import RLock as BlockingRLock
 
 if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
+    from typing_extensions import Unpack
 
 __all__ = ["Lock", "RLock", "RWLock"]
 
 
-class Lock:
+class Lock(AsyncBlock):
     """A lock on one id, used like an `asyncio.Lock`.
 
     What one task holds by `Lock`s belongs to one transaction; see `locks.Lock`.
@@ -63,18 +63,6 @@ class Lock:
     async def token(self, *, timeout: float | None = None) -> int:
         """The fencing token, while the caller holds it; see `locks.fencing_token`."""
         return await call(self._blocking.token, timeout=timeout)
-
-    async def __aenter__(self) -> Self:
-        await call(self._blocking.__enter__)
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        at_once(self._blocking._leave, None, error)
 
 
 class RLock(Lock):

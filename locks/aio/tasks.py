@@ -40,10 +40,8 @@ class _Parked:
 
     def release(self) -> None:
         """End the wait; see `Parked`."""
-        if asyncio._get_running_loop() is self._loop:
-            self._resume()
-        else:
-            self._loop.call_soon_threadsafe(self._resume)
+        # Also in the loop's own thread: that may be in a signal handler, or in another greenlet, while the loop sleeps.
+        self._loop.call_soon_threadsafe(self._resume)
 
     def _resume(self) -> None:
         if not self._future.done():
@@ -202,7 +200,10 @@ def current_owner() -> Owner:
     owner = acting.get()
     if isinstance(owner, Owner):
         return owner
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs
+        task = None
     if task is None:
         raise MisuseError(
             "no task is running here (it is a callback of the event loop): call it in a task, "

@@ -148,8 +148,12 @@ class RLock(Block):
         return self._lock.token(timeout=timeout)
 
     def __enter__(self) -> RLock:
-        self._acquire(self._lock.timeout, entering(self))
+        self.enter(entering(self))
         return self
+
+    def enter(self, hold: Hold) -> None:
+        """Acquire it for a block."""
+        self._acquire(self._lock.timeout, hold)
 
     def leave(self, held: Held | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""

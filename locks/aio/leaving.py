@@ -1,0 +1,97 @@
+"""`async with` blocks of what several tasks may share.
+
+Who leaves a block can't be told by the task that runs: a coroutine that was dropped is closed by whoever happens to
+clear it away. So each block has a `Hold` of its own, as `with` statements have (`locks.runtime.leaving`): `async with`,
+too, looks `__aexit__` up before it calls `__aenter__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from locks.aio.tasks import at_once, call
+from locks.runtime.leaving import Hold
+from locks.runtime.native import get_ident
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["AsyncBlock", "BlockingBlock"]
+
+_looked_up: dict[int, Hold] = {}  # by native thread
+
+
+class BlockingBlock(Protocol):
+    """The same for `with` statements."""
+
+    def enter(self, hold: Hold) -> None:
+        """Acquire it for a block; it may wait."""
+
+    def leave(self, held: Any, error: BaseException | None) -> None:
+        """The block is left; nothing is waited for."""
+
+
+async def _leave(
+    hold: Hold,
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    traceback: TracebackType | None = None,
+) -> None:
+    subject: Any = hold.subject
+    subject.leave(hold.held, error)
+
+
+async def _leave_without_hold(
+    subject: AsyncBlock,
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    traceback: TracebackType | None = None,
+) -> None:
+    at_once(subject._blocking.leave, None, error)
+
+
+class _Leaving:
+    """The descriptor that gives each `async with` statement an `__aexit__` of its own."""
+
+    __slots__ = ()
+
+    def __get__(
+        self, subject: AsyncBlock | None, owner: type[Any]
+    ) -> Callable[..., Coroutine[Any, Any, None]]:
+        if subject is None:  # an `AsyncExitStack`
+            return _leave_without_hold
+        blocking: Any = subject._blocking
+        hold = _looked_up[get_ident()] = Hold(blocking)
+        return partial(_leave, hold)
+
+
+class AsyncBlock:
+    """An asynchronous context manager that tasks may share; a subclass sets `_blocking`."""
+
+    _blocking: BlockingBlock
+
+    def __aenter__(self) -> Coroutine[Any, Any, Self]:
+        hold = _looked_up.pop(get_ident(), None)
+        blocking: Any = self._blocking
+        return self._enter(
+            hold if hold is not None and hold.subject is blocking else Hold(blocking)
+        )
+
+    async def _enter(self, hold: Hold) -> Self:
+        await call(self._blocking.enter, hold)
+        return self
+
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self,
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            traceback: TracebackType | None,
+        ) -> None: ...
+
+    else:
+        __aexit__ = _Leaving()

@@ -1,0 +1,224 @@
+"""Whatever is awaited may be cancelled, at every place where it can be: nothing is kept, nobody is stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import locks
+import locks_leader.aio
+from locks import aio
+from tests.aio import steps
+from tests.aio.steps import cancel_everywhere, nothing_held
+
+A, B, C = ("a",), ("b",), ("c",)
+
+
+async def _one_lock() -> None:
+    async with aio.transaction() as tx:
+        await tx.write_lock(A)
+        await asyncio.sleep(0)
+        tx.ensure_held(A)
+
+
+async def _several_locks() -> None:
+    async with aio.transaction(timeout=30) as tx:
+        await tx.lock_all([A, B], [C])
+        assert await tx.token(A)
+
+
+async def _nested() -> None:
+    async with aio.transaction() as outer:
+        await outer.read_lock(C)
+        async with aio.transaction() as inner:
+            await inner.write_lock(A)
+
+
+async def _lock() -> None:
+    async with aio.Lock(A), aio.Lock(B, timeout=30):
+        await asyncio.sleep(0)
+
+
+async def _acquire_and_release() -> None:
+    one = aio.Lock(A)
+    assert await one.acquire(timeout=30)
+    one.release()
+
+
+async def _rwlock() -> None:
+    both = aio.RWLock(A)
+    async with both.read_lock():
+        await asyncio.sleep(0)
+    async with both.write_lock():
+        await asyncio.sleep(0)
+
+
+async def _rlock() -> None:
+    async with aio.RLock(A):
+        async with aio.RLock(A):
+            await asyncio.sleep(0)
+        assert await aio.RLock(A).token()
+
+
+@locks.locked(A)
+async def _decorated(depth: int = 2) -> None:
+    await asyncio.sleep(0)
+    if depth:
+        await _decorated(depth - 1)
+
+
+async def _run() -> None:
+    async def body(tx: aio.Transaction) -> None:
+        await tx.write_lock(A)
+        await tx.write_lock(B)
+
+    await aio.run_transaction(body)
+
+
+async def _lost() -> None:
+    async with aio.transaction() as tx:
+        await tx.write_lock(A)
+        assert not await tx.lost.wait(0.001)
+
+
+async def _questions() -> None:
+    assert await aio.Lock(A).locked() in (True, False)
+    await aio.call(locks.holders, A)
+
+
+async def _watch() -> None:
+    seen = 0
+    async with aio.watch(A) as views:
+        async for _ in views:
+            seen += 1
+            if seen == 2:
+                break
+            async with aio.Lock(A, timeout=30):
+                await asyncio.sleep(0)
+
+
+async def _election() -> None:
+    async with locks_leader.aio.Election("report").lead(timeout=60) as leadership:
+        leadership.ensure_leading()
+        await asyncio.sleep(0)
+
+
+async def _run_election() -> None:
+    async def work(leadership: locks_leader.aio.Leadership) -> int:
+        await asyncio.sleep(0)
+        return leadership.term
+
+    assert await locks_leader.aio.Election("report").run(work, timeout=60)
+
+
+async def _group() -> None:
+    async with aio.transaction() as tx:
+        await asyncio.gather(tx.write_lock(A), tx.read_lock(B))
+
+
+WORK = [
+    *(
+        _one_lock,
+        _several_locks,
+        _nested,
+        _lock,
+        _acquire_and_release,
+        _rwlock,
+        _rlock,
+        _decorated,
+        _run,
+        _lost,
+        _questions,
+    ),
+    *(_watch, _election, _run_election, _group),
+]
+
+
+async def free() -> Callable[[], Awaitable[None]]:
+    """Nobody has anything."""
+    return nothing_held
+
+
+async def contended() -> Callable[[], Awaitable[None]]:
+    """Another task has it all, and lets go one after the other when somebody waits."""
+    begun = asyncio.Event()
+
+    async def hold() -> None:
+        async with aio.transaction() as c, aio.transaction() as b, aio.transaction() as a:
+            await a.write_lock(A)
+            await b.write_lock(B)
+            await c.read_lock(C)
+            begun.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            a.unlock(A)
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    task = asyncio.create_task(hold())
+    await begun.wait()
+
+    async def clear() -> None:
+        await task
+
+    return clear
+
+
+async def in_deadlock() -> Callable[[], Awaitable[None]]:
+    """Another task has one lock, and comes for the other one."""
+    begun = asyncio.Event()
+
+    async def other() -> None:
+        async def body(tx: aio.Transaction) -> None:
+            await tx.write_lock(B)
+            begun.set()
+            for _ in range(10):
+                await asyncio.sleep(0)
+            await tx.write_lock(A)
+
+        await aio.run_transaction(body)
+
+    task = asyncio.create_task(other())
+    await begun.wait()
+
+    async def clear() -> None:
+        await task
+
+    return clear
+
+
+@pytest.mark.parametrize("when", ["waiting", "woken"])
+@pytest.mark.parametrize("world", [free, contended])
+@pytest.mark.parametrize("work", WORK, ids=lambda work: work.__name__.strip("_"))
+def test_cancelled_at_each_await(
+    work: Callable[[], Coroutine[Any, Any, Any]], world: Any, when: Any
+) -> None:
+    """Cancelled at its n-th suspension, for each n, work leaves nothing behind, while its task lives on."""
+    count = asyncio.run(cancel_everywhere(work, world, when))
+    if world is contended and work is not _questions:
+        assert count > 0
+
+
+@pytest.mark.parametrize("when", ["waiting", "woken"])
+def test_cancelled_in_a_deadlock(when: Any) -> None:
+    """The same while two transactions wait for each other, and one is run again."""
+    assert asyncio.run(cancel_everywhere(_run, in_deadlock, when)) > 0
+
+
+def test_what_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that keeps something when it is cancelled is found."""
+    agents: list[locks.Agent] = []
+
+    async def keeps() -> None:
+        agent = await aio.call(locks.spawn_agent)
+        agents.append(agent)
+        await aio.call(locks.lock, agent, B)
+        await asyncio.sleep(0)
+        locks.end_transaction(agent)
+
+    monkeypatch.setattr(steps, "TICKS", 20)
+    with pytest.raises(AssertionError, match="not in time"):
+        asyncio.run(cancel_everywhere(keeps, free, "waiting"))
