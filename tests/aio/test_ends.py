@@ -414,6 +414,30 @@ def test_context_variables_are_seen_within_a_call() -> None:
     run(main)
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks are newer")
+def test_eager_tasks_are_clients_like_others() -> None:
+    """A task that begins to run when it is made has locks of its own, and lets go at its end."""
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        holder = asyncio.create_task(hold(A))  # runs until it waits
+        assert locks.holders(A)
+        waiting = asyncio.create_task(hold(A))
+        assert locks.queue(A).waiting
+
+        async def at_once() -> bool:
+            return await aio.Lock(B).acquire()
+
+        assert await asyncio.create_task(at_once())
+        async with aio.Lock(B, timeout=60):
+            holder.cancel()
+            await until(lambda: not locks.queue(A).waiting)
+        waiting.cancel()
+        await nothing_held()
+
+    run(main)
+
+
 # --- Signals, forks, gevent ------------------------------------------------------------------------
 
 
