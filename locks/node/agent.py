@@ -22,6 +22,7 @@ from locks.errors import CannotServe, LockLost
 from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification
 from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
 from locks.node.history import History
+from locks.node.holding import Holding
 from locks.node.one_client import interrupt_others
 from locks.node.ports import NodePort, PendingCall, TokenNotice
 from locks.node.refusals import (
@@ -30,12 +31,10 @@ from locks.node.refusals import (
     in_the_parent,
     no_inbox,
     not_client,
-    not_held,
     not_to_be_told,
     stopped,
     token_timed_out,
 )
-from locks.node.waiting import Waiting
 from locks.runtime import (
     Client,
     Down,
@@ -54,7 +53,7 @@ __all__ = ["Agent", "NotifyTarget"]
 T = TypeVar("T")
 
 
-class Agent(Waiting, metaclass=Shown):
+class Agent(Holding, metaclass=Shown):
     """A transaction's agent.
 
     `locks.begin_transaction` and `locks.spawn_agent` make them. An agent is a Pykka actor
@@ -305,12 +304,6 @@ class Agent(Waiting, metaclass=Shown):
         self.check_client()
         self.turn.run_surely(self.unlock_now, lock_id)
 
-    def unlock_now(self, lock_id: LockId) -> None:
-        """Release one id, in the turn."""
-        if self.node.guard is not None:
-            self.node.guard.check_unlock(self.machine, lock_id)
-        self.event(self.machine.unlock, lock_id)
-
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """Give up a lock to an agent that waits for it, and stand last."""
         self.check_client()
@@ -432,65 +425,6 @@ class Agent(Waiting, metaclass=Shown):
     def deadlocks(self) -> tuple[Deadlock, ...]:
         """The deadlocks of the transaction that were resolved so far, also when it has ended."""
         return self.turn.ask(lambda: tuple(self.machine.deadlocks))
-
-    def entries_of(self, lock_id: LockId) -> dict[object, None]:
-        """One entry for each time that its client has acquired a `locks.RLock`, the oldest first."""
-        if self.entries is None:
-            self.entries = {}
-        return self.entries.setdefault(lock_id, {})
-
-    def asks_for(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for."""
-        # A client that has just begun has asked for nothing, and needs no turn to know it.
-        return len(self.history) > 1 and self.turn.ask(self.machine.asks_for, lock_id)
-
-    def holds(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for and is held, in a transaction that has not ended."""
-        return self.turn.ask(lambda: self.machine.ended is None and self.machine.holds(lock_id))
-
-    def release(self, lock_id: LockId) -> None:
-        """Release one id that is held; with the last one the transaction ends. In whatever thread.
-
-        Raises:
-            NotHeld: It is not held.
-        """
-        self.turn.run_surely(self._release, lock_id)
-
-    def _release(self, lock_id: LockId) -> None:
-        if self.machine.ended is not None or not self.machine.holds(lock_id):
-            raise not_held(lock_id)
-        self.unlock_now(lock_id)
-        self._end_if_idle()
-
-    def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
-        """Give up a call, if there is one, and what it has asked for; it is done in any case."""
-        insist(self.turn.run_surely, self._withdraw, call, lock_id)
-
-    def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
-        if call is not None:
-            self.event(self.machine.abandon, call)
-            self._let_go_of(lock_id)
-        elif self.machine.ended is None:
-            self._end_if_idle()
-
-    def let_go_of(self, lock_id: LockId) -> None:
-        """Release one id if it is held or asked for; it is done in any case."""
-        self.turn.run_surely(self._let_go_of, lock_id)
-
-    def _let_go_of(self, lock_id: LockId) -> None:
-        if self.machine.ended is None:
-            if self.machine.asks_for(lock_id):
-                self.unlock_now(lock_id)
-            self._end_if_idle()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the transaction has ended normally."""
-        return not self.is_alive() and self.machine.ended == Ended(None)
-
-    def _end_if_idle(self) -> None:
-        if self.machine.ended is None and self.machine.empty:
-            self.event(self.machine.end)
 
     def let_go(self) -> None:
         """End the transaction, whoever calls, if it has not ended; it is done in any case."""

@@ -85,14 +85,14 @@ class RLock(Block):
             try:
                 agent = node.holder(client)
                 hold.take((agent, entry))
-                agent.entries_of(self.lock_id)[entry] = None
+                agent.enter(self.lock_id, entry)
                 call = node.new_call()
                 agent.lock_by(call, (wanted,), timeout)
                 return
             except BaseException as error:
                 held, agent_ended = hold.held, isinstance(error, AgentEnded)
                 if held is not None:
-                    self._withdraw(held, call)
+                    held[0].withdraw_entry(call, self.lock_id, held[1])
                 else:
                     found = node.holders.get(client)  # perhaps it has just begun
                     if found is not None:
@@ -101,15 +101,6 @@ class RLock(Block):
                 # A finaliser may have released all that the caller had: then begin anew.
                 if not (agent_ended and held is not None and held[0].is_over):
                     raise
-
-    def _withdraw(self, held: Held, call: PendingCall | None) -> None:
-        agent, entry = held
-        entries = agent.entries_of(self.lock_id)
-        entries.pop(entry, None)
-        if not entries:
-            agent.withdraw(call, self.lock_id)
-        elif call is not None:
-            agent.give_up(call)
 
     def release(self) -> None:
         """Undo one `acquire`.
@@ -120,20 +111,10 @@ class RLock(Block):
         agent = default_node().holders.get(self._lock.client())
         if agent is None:
             raise not_held(self.lock_id)
-        entries = agent.entries_of(self.lock_id)
-        newest = next(reversed(entries), None)
+        newest = agent.newest_entry(self.lock_id)
         if newest is None:
             raise not_held(self.lock_id)
-        self._release((agent, newest))
-
-    def _release(self, held: Held) -> None:
-        agent, entry = held
-        entries = agent.entries_of(self.lock_id)
-        entries.pop(entry, None)
-        if not entries:
-            agent.release(self.lock_id)
-        elif not agent.holds(self.lock_id):
-            raise not_held(self.lock_id)
+        agent.leave_entry(self.lock_id, newest)
 
     def locked(self) -> bool:
         """Whether any client holds it; see `Lock.locked`."""
@@ -161,7 +142,8 @@ class RLock(Block):
             if held is None:
                 self.release()
             else:
-                self._release(held)
+                agent, entry = held
+                agent.leave_entry(self.lock_id, entry)
         except NotHeld as lost:
             # An abort has released everything. Its exception comes through here: don't hide it.
             if error is None:
@@ -173,7 +155,4 @@ class RLock(Block):
     def let_go(self, held: Held) -> None:
         """The block was left, and this was not noted; see `Block`."""
         agent, entry = held
-        entries = agent.entries_of(self.lock_id)
-        entries.pop(entry, None)
-        if not entries:
-            agent.let_go_of(self.lock_id)
+        agent.withdraw_entry(None, self.lock_id, entry)

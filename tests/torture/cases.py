@@ -237,6 +237,25 @@ def _try_at_once(stage: Stage) -> None:
     assert not _a_lock(stage).acquire(blocking=False)
 
 
+def _an_rlock(stage: Stage) -> locks.RLock:
+    lock: locks.RLock = stage.keep.setdefault("rlock", locks.RLock(A))
+    return lock
+
+
+def _entered(stage: Stage) -> None:
+    _an_rlock(stage).acquire()
+
+
+def _with_rlock(stage: Stage) -> None:
+    with _an_rlock(stage):
+        pass
+
+
+def _let_rlock_go(stage: Stage) -> None:
+    while _an_rlock(stage).owned():
+        _an_rlock(stage).release()
+
+
 # --- Looking ------------------------------------------------------------------------------------
 
 
@@ -424,6 +443,24 @@ CASES: dict[str, Case] = {
         NOTHING,
         begin=_in_end,  # without stack or memory the background does it
         finish=_end_owner,
+    ),
+    "with RLock": Case(_nothing, _with_rlock, NOTHING, NOTHING),
+    "with RLock, again": Case(_entered, _with_rlock, mine("a"), mine("a"), finish=_let_rlock_go),
+    "with RLock that waits": Case(_busy_for_locks, _with_rlock, NOTHING, NOTHING, kinds=BOTH),
+    "RLock.release, once": Case(
+        lambda s: (_entered(s), _entered(s)),
+        lambda s: _an_rlock(s).release(),
+        mine("a"),
+        mine("a"),
+        finish=_let_rlock_go,
+    ),
+    "RLock.release, the last": Case(
+        _entered,
+        lambda s: _an_rlock(s).release(),
+        NOTHING,
+        mine("a"),
+        NOTHING,
+        finish=_let_rlock_go,
     ),
     "watch": Case(lambda s: s.begin("a"), _watch, mine("a"), mine("a"), finish=_unwatch),
     "unwatch": Case(

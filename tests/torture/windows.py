@@ -152,6 +152,16 @@ def _rwlock() -> Form:
     return Form(once, _anybody, _free_all)
 
 
+def _rlock() -> Form:
+    lock, same = locks.RLock(KEY), locks.RLock(KEY)
+
+    def once() -> None:
+        with lock, same:
+            pass
+
+    return Form(once, _anybody, _free_all)
+
+
 def _hold() -> Form:
     mine = Ownership("windows", 1)
 
@@ -221,12 +231,13 @@ FORMS: dict[str, Callable[[], Form]] = {
     "Lock, with": _lock_with,
     "Lock, try/finally": _lock_try,
     "RWLock, with": _rwlock,
+    "RLock, with": _rlock,
     "transaction": _transaction,
     "lock_all": _lock_all,
     "hold": _hold,
     "worker": _worker,
 }
-CLOSED = ("Lock, with", "RWLock, with", "transaction", "lock_all", "hold", "worker")
+CLOSED = ("Lock, with", "RWLock, with", "RLock, with", "transaction", "lock_all", "hold", "worker")
 """The forms that must leave nothing."""
 
 

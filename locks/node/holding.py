@@ -1,0 +1,136 @@
+"""What the locks of `locks.Lock` and its like need of an agent: to release, and to take back, one id at a time.
+
+The transaction of a client's `Lock`s begins with the first one and ends with the last one. A `locks.RLock` is
+acquired several times; each time has an *entry* here.
+"""
+
+from __future__ import annotations
+
+from locks.core.messages import Ended
+from locks.model import LockId
+from locks.node.history import History
+from locks.node.ports import PendingCall
+from locks.node.refusals import not_held
+from locks.node.waiting import Waiting
+from locks.runtime.native import insist
+
+__all__ = ["Holding"]
+
+
+class Holding(Waiting):
+    """An agent, as `locks.Lock` and its like see it."""
+
+    __slots__ = ()
+
+    entries: dict[LockId, dict[object, None]] | None
+    history: History
+
+    def unlock_now(self, lock_id: LockId) -> None:
+        """Release one id, in the turn."""
+        if self.node.guard is not None:
+            self.node.guard.check_unlock(self.machine, lock_id)
+        self.event(self.machine.unlock, lock_id)
+
+    def enter(self, lock_id: LockId, entry: object) -> None:
+        """Put an entry in, before the lock is asked for; an owner may do so in several threads."""
+        if self.entries is None:
+            self.entries = {}
+        while True:
+            own = self.entries.setdefault(lock_id, {})
+            own[entry] = None
+            if self.entries.get(lock_id) is own:  # else the last one was taken out meanwhile
+                return
+
+    def newest_entry(self, lock_id: LockId) -> object | None:
+        """The entry that was put in last; `None` if there is none."""
+        own = self.entries and self.entries.get(lock_id)
+        return next(reversed(own), None) if own else None
+
+    def _take_out(self, lock_id: LockId, entry: object) -> bool:
+        """Take an entry out, once or twice, as turns are taken; return whether none is left."""
+        own = self.entries and self.entries.get(lock_id)
+        if own:
+            own.pop(entry, None)
+        if own:
+            return False
+        if self.entries is not None:
+            self.entries.pop(lock_id, None)
+        return True
+
+    def leave_entry(self, lock_id: LockId, entry: object) -> None:
+        """Take an entry out, and with the last one release the id. In whatever thread.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._leave_entry, lock_id, entry)
+
+    def _leave_entry(self, lock_id: LockId, entry: object) -> None:
+        if self._take_out(lock_id, entry):
+            self._release(lock_id)
+        elif self.machine.ended is not None or not self.machine.holds(lock_id):
+            raise not_held(lock_id)
+
+    def withdraw_entry(self, call: PendingCall | None, lock_id: LockId, entry: object) -> None:
+        """Take an entry out, and give up the call that it was made for; it is done in any case."""
+        insist(self.turn.run_surely, self._withdraw_entry, call, lock_id, entry)
+
+    def _withdraw_entry(self, call: PendingCall | None, lock_id: LockId, entry: object) -> None:
+        last = self._take_out(lock_id, entry)
+        if call is not None and call.begun:
+            self.event(self.machine.abandon, call)
+        if last:
+            self._let_go_of(lock_id)
+
+    def asks_for(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for."""
+        # A client that has just begun has asked for nothing, and needs no turn to know it.
+        return len(self.history) > 1 and self.turn.ask(self.machine.asks_for, lock_id)
+
+    def holds(self, lock_id: LockId) -> bool:
+        """Whether this very id was asked for and is held, in a transaction that has not ended."""
+        return self.turn.ask(lambda: self.machine.ended is None and self.machine.holds(lock_id))
+
+    def release(self, lock_id: LockId) -> None:
+        """Release one id that is held; with the last one the transaction ends. In whatever thread.
+
+        Raises:
+            NotHeld: It is not held.
+        """
+        self.turn.run_surely(self._release, lock_id)
+
+    def _release(self, lock_id: LockId) -> None:
+        if self.machine.ended is not None or not self.machine.holds(lock_id):
+            raise not_held(lock_id)
+        self.unlock_now(lock_id)
+        self._end_if_idle()
+
+    def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
+        """Give up a call, if there is one, and what it has asked for; it is done in any case."""
+        insist(self.turn.run_surely, self._withdraw, call, lock_id)
+
+    def _withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
+        if call is not None:
+            self.event(self.machine.abandon, call)
+            self._let_go_of(lock_id)
+        elif self.machine.ended is None:
+            self._end_if_idle()
+
+    def let_go_of(self, lock_id: LockId) -> None:
+        """Release one id if it is held or asked for; it is done in any case."""
+        self.turn.run_surely(self._let_go_of, lock_id)
+
+    def _let_go_of(self, lock_id: LockId) -> None:
+        if self.machine.ended is None:
+            if self.machine.asks_for(lock_id):
+                self.unlock_now(lock_id)
+            self._end_if_idle()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the transaction has ended normally."""
+        return not self.is_alive() and self.machine.ended == Ended(None)
+
+    def _end_if_idle(self) -> None:
+        if self.machine.ended is None and self.machine.empty:
+            self.event(self.machine.end)

@@ -1,0 +1,216 @@
+"""`RLock`, and functions that are run with a lock, for clients of every kind."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import locks
+from tests.api.clients import Run, many
+
+A, B = ("a",), ("b",)
+
+
+def test_rlock_is_acquired_again_and_released_as_often(run: Run) -> None:
+    """Who has it acquires it at once; others get it after as many releases; all `RLock`s of an id are one."""
+    one, two = run.client(), run.client()
+    first, second = locks.RLock(A), locks.RLock(A)
+
+    def twice() -> None:
+        with first, second:
+            assert first.acquire()
+            first.release()
+            assert first.owned()
+            assert second.token() == first.token()
+
+    one.call(twice)
+    assert one.call(first.acquire)
+    assert one.call(second.acquire)
+    assert one.call(first.acquire, blocking=False)
+    for _ in range(3):
+        assert not two.call(first.acquire, blocking=False)
+        assert first.locked()
+        one.call(second.release)
+    assert two.call(first.acquire)
+    with pytest.raises(locks.NotHeld):
+        one.call(first.release)
+    two.call(first.release)
+    with pytest.raises(locks.NotHeld):
+        two.call(first.release)
+
+
+def test_rlock_of_a_client_that_ends_is_free(run: Run) -> None:
+    """However often a client has it: when it ends, the lock is free."""
+    one, two = run.client(), run.client()
+    lock = locks.RLock(A)
+    for _ in range(3):
+        one.call(lock.acquire)
+    run.stop(one)
+    assert two.call(lock.acquire)
+    two.call(lock.release)
+
+
+def test_rlock_that_times_out_keeps_what_there_was(run: Run) -> None:
+    """A reader that can't become the writer goes on as a reader; its entries count as before."""
+    one, two = run.client(), run.client()
+    read, write = locks.RLock(A, "read"), locks.RLock(A, timeout=0.01)
+    assert one.call(read.acquire)
+    assert two.call(read.acquire)
+    assert not one.call(write.acquire)
+    with pytest.raises(locks.LockTimeout):
+        one.call(write.__enter__)
+    two.call(read.release)
+    assert one.call(write.acquire)
+    assert not two.call(read.acquire, blocking=False)
+    one.call(write.release)
+    one.call(read.release)
+    with pytest.raises(locks.NotHeld):
+        one.call(read.release)
+    assert two.call(write.acquire)
+    two.call(write.release)
+
+
+def test_rlock_is_lost_by_an_abort(run: Run) -> None:
+    """A deadlock through `RLock`s is found; who yields has none of them, and its counts begin anew."""
+    one, two = run.client(), run.client()
+    a, b = locks.RLock(A), locks.RLock(B)
+    for _ in range(2):
+        one.call(a.acquire)
+        two.call(b.acquire)
+    answer = one.do(b.acquire)
+    run.pause()
+    with pytest.raises(locks.DeadlockAborted):
+        two.call(a.acquire)
+    assert answer.get()
+    with pytest.raises(locks.NotHeld):
+        two.call(b.release)
+    one.call(b.release)
+    one.call(a.release)
+    one.call(a.release)
+    assert two.call(b.acquire)
+    two.call(b.release)
+    with pytest.raises(locks.NotHeld):
+        two.call(b.release)
+
+
+def test_lost_rlock_is_told_at_the_end_of_its_block(run: Run) -> None:
+    """A block whose lock is gone says so, at each level."""
+    (one,) = (run.client(),)
+    lock = locks.RLock(A)
+
+    def work() -> list[str]:
+        told = []
+        try:
+            with lock:
+                try:
+                    with lock:
+                        (agent,) = locks.start().agents.values()
+                        agent.stop()
+                except locks.LockLost as error:
+                    told.append(str(error))
+        except locks.LockLost as error:
+            told.append(str(error))
+        return told
+
+    assert len(one.call(work)) == 2
+
+
+def test_threads_of_one_owner_count_together() -> None:
+    """Threads that act for one owner share an `RLock`, and its count."""
+    owner = locks.Owner("job 17")
+    lock = locks.RLock(A, owner=owner)
+
+    def work() -> None:
+        for _ in range(many(200, 5000)):
+            with lock:
+                assert lock.owned()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not lock.owned()
+    owner.end()
+
+
+# --- locked -----------------------------------------------------------------------------------------
+
+
+@locks.locked(("fixed",))
+def countdown(number: int) -> int:
+    """Calls itself with its lock."""
+    assert locks.RLock(("fixed",)).owned()
+    return number and countdown(number - 1)
+
+
+class Account:
+    """Has a method with a lock of its own number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    @locks.locked(lambda self, *_, **__: ("accounts", self.number), timeout=0.01)
+    def withdraw(self, amount: int, *, note: str = "") -> tuple[int, str]:
+        """Some money."""
+        assert locks.RLock(("accounts", self.number)).owned()
+        return amount, note
+
+
+def test_locked_functions(run: Run) -> None:
+    """A function is run with its lock, by its name, also again within itself; a method with that of its object."""
+    one, two = run.client(), run.client()
+    assert one.call(countdown, 3) == 0
+    assert countdown.__doc__ == "Calls itself with its lock."
+    account = Account(17)
+    assert two.call(account.withdraw, 5, note="rent") == (5, "rent")
+    lock = locks.Lock(("accounts", 17))
+    one.call(lock.acquire)
+    with pytest.raises(locks.LockTimeout):
+        two.call(account.withdraw, 5)
+    assert two.call(Account(18).withdraw, 5) == (5, "")
+    one.call(lock.release)
+
+    @locks.locked(A)
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        one.call(fails)
+
+
+def test_locked_readers_run_together(run: Run) -> None:
+    """With `mode="read"` functions run side by side."""
+    one, two = run.client(), run.client()
+    lock = locks.Lock(A, "read")
+    one.call(lock.acquire)
+
+    @locks.locked(A, "read", timeout=30)
+    def read() -> bool:
+        return True
+
+    assert two.call(read)
+    one.call(lock.release)
+
+
+def test_what_can_not_be_run_with_a_lock() -> None:
+    """Ids and options are looked at when the function is defined; generators are refused."""
+    with pytest.raises(locks.InvalidLockId):
+        locks.locked("report")
+    with pytest.raises(locks.InvalidOption):
+        locks.locked(A, timeout=-2)
+
+    def numbers() -> Any:
+        yield 1
+
+    async def more() -> Any:
+        yield 1
+
+    for function in (numbers, more, 17):
+        with pytest.raises(locks.InvalidOption, match="can't be run with a lock"):
+            locks.locked(A)(function)  # type: ignore[type-var]
+    calls = locks.locked(lambda: "report")(lambda: None)
+    with pytest.raises(locks.InvalidLockId):
+        calls()
