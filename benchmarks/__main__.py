@@ -36,13 +36,14 @@ from benchmarks import (
     spokes,
     table_lock,
     takeover,
+    tasks,
     transactions,
 )
 from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, machine),
+    *(ownership, mvcc, scale, spokes, machine, tasks),
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES

@@ -191,7 +191,7 @@ class Lock(Block):
         return agent.token(self.lock_id, timeout)
 
     def __enter__(self) -> Lock:
-        self.enter(entering(self))
+        self._enter(entering(self))
         return self
 
     def _enter(self, hold: Hold) -> None:

@@ -27,10 +27,10 @@ _looked_up: dict[int, Hold] = {}  # by native thread
 class BlockingBlock(Protocol):
     """The same for `with` statements."""
 
-    def enter(self, hold: Hold) -> None:
+    def _enter(self, hold: Hold) -> None:
         """Acquire it for a block; it may wait."""
 
-    def leave(self, held: Any, error: BaseException | None) -> None:
+    def _leave(self, held: Any, error: BaseException | None) -> None:
         """The block is left; nothing is waited for."""
 
 
@@ -41,7 +41,7 @@ async def _leave(
     traceback: TracebackType | None = None,
 ) -> None:
     subject: Any = hold.subject
-    subject.leave(hold.held, error)
+    subject._leave(hold.held, error)
 
 
 async def _leave_without_hold(
@@ -50,7 +50,7 @@ async def _leave_without_hold(
     error: BaseException | None = None,
     traceback: TracebackType | None = None,
 ) -> None:
-    at_once(subject._blocking.leave, None, error)
+    at_once(subject._blocking._leave, None, error)
 
 
 class _Leaving:
@@ -81,7 +81,7 @@ class AsyncBlock:
         )
 
     async def _enter(self, hold: Hold) -> Self:
-        await call(self._blocking.enter, hold)
+        await call(self._blocking._enter, hold)
         return self
 
     if TYPE_CHECKING:

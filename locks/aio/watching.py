@@ -85,7 +85,7 @@ class _Feed:
         if self._node is not None and not self.is_over:
             self.error = NodeNotRunning(
                 f"node {self._node.name} was stopped: nothing more is told of what is locked there",
-                node=self._node.name,
+                nodes=(self._node.name,),
             )
         self.end()
 

@@ -69,7 +69,7 @@ class RLock(Block):
             return False
         except BaseException:
             if hold.held is not None:
-                self.let_go(hold.held)
+                self._let_go(hold.held)
             raise
         return True
 
@@ -129,14 +129,14 @@ class RLock(Block):
         return self._lock.token(timeout=timeout)
 
     def __enter__(self) -> RLock:
-        self.enter(entering(self))
+        self._enter(entering(self))
         return self
 
-    def enter(self, hold: Hold) -> None:
+    def _enter(self, hold: Hold) -> None:
         """Acquire it for a block."""
         self._acquire(self._lock.timeout, hold)
 
-    def leave(self, held: Held | None, error: BaseException | None) -> None:
+    def _leave(self, held: Held | None, error: BaseException | None) -> None:
         """The block is left; see `Block`."""
         try:
             if held is None:
@@ -152,7 +152,7 @@ class RLock(Block):
                     lock_id=self.lock_id,
                 ) from lost
 
-    def let_go(self, held: Held) -> None:
+    def _let_go(self, held: Held) -> None:
         """The block was left, and this was not noted; see `Block`."""
         agent, entry = held
         agent.withdraw_entry(None, self.lock_id, entry)
