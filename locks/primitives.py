@@ -34,6 +34,7 @@ from locks.node.scope import Nodes, checked_where, one_of, where
 from locks.program import default_node
 from locks.runtime import Client, current_client
 from locks.runtime.leaving import Block, Hold, entering
+from locks.runtime.shown import Shown
 from locks.wire.sendable import check_sendable
 
 __all__ = ["Lock", "RWLock", "checked_wait"]
@@ -41,7 +42,7 @@ __all__ = ["Lock", "RWLock", "checked_wait"]
 ASK = 5  # seconds that another node is asked for
 
 
-class Lock(Block):
+class Lock(Block, metaclass=Shown):
     """A lock on one id, used like a `threading.Lock`.
 
     Args:
@@ -58,6 +59,8 @@ class Lock(Block):
     Attributes:
         timeout: The same.
     """
+
+    _for_users = frozenset(("acquire", "locked", "owned", "release", "token"))
 
     def __init__(
         self,

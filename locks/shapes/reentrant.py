@@ -149,7 +149,7 @@ class RLock(Block):
             if error is None:
                 raise LockLost(
                     f"{show(self.lock_id)} was lost before its block was left",
-                    lock_id=self.lock_id,
+                    lock_ids=(self.lock_id,),
                 ) from lost
 
     def _let_go(self, held: Held) -> None:
