@@ -175,6 +175,6 @@ def test_a_lock_server_that_is_told_to_keep_to_itself() -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "python -m locks node: servers=here says that programs take locks in tables of their own; a lock server is for "
-        "others: give it a list of servers, with --server, or take LOCKS_SERVERS=here away\n"
+        'python -m locks node: servers = "here" is for programs whose locks are their own; a lock server is one of the '
+        "servers that programs share: name them all, name@host:port, or name none, and let programs say it\n"
     )

@@ -100,7 +100,7 @@ def test_the_loss_of_one_server_changes_nothing_in_the_end(nodes: Nodes, lost: i
     agreed(party.members)
     party.members[0].store("a")
     party.servers.pop(lost).stop()
-    party.members[1].store("b")
+    eventually(lambda: stored(party.members[1], "b"))
     agreed(party.members)
     have(party.members, a=1, b=1)
     eventually(lambda: party.tunnels() == 3)
