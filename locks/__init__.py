@@ -78,7 +78,7 @@ from locks.otp.discovery import Discovery
 from locks.otp.options import TLS
 from locks.otp.remote import RemoteError, RemoteRef
 from locks.otp.terms import Atom
-from locks.primitives import Lock, RWLock
+from locks.primitives import Lock, RWLock, Semaphore, units
 from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor
 from locks.shapes.decorator import locked
@@ -137,6 +137,7 @@ __all__ = [
     "RemoteRef",
     "RequestRecord",
     "Require",
+    "Semaphore",
     "Transaction",
     "View",
     "WaitsForItself",
@@ -165,6 +166,7 @@ __all__ = [
     "surrender_nowait",
     "transaction",
     "transaction_status",
+    "units",
     "unlock",
     "unwatch",
     "watch",

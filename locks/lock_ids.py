@@ -11,6 +11,9 @@ So `check_lock_id` makes of each element, before the turn, one of
 * a `Key`, which stands for any other value that can be hashed. Equal values get the very same `Key`, so
   keys are compared by identity and hashed by a number that they keep.
 
+An id may end with what makes it a *counted* one (`counted`): so many agents may have it at once. It stands below
+the id that it was made of, as a row stands below its table.
+
 What is not well-behaved is refused: hashing or comparing it raises, it is not equal to itself, or it
 has a different hash the second time. What an id may have at most is bounded, because each
 operation of a lock table takes time in it.
@@ -28,23 +31,32 @@ from typing import Any
 
 from locks.errors import InvalidLockId
 from locks.words import HELD_UP as HELD_UP
+from locks.words import UNITS
 from locks.words import LockId as LockId
 from locks.words import is_held_up_id as is_held_up_id
+from locks.words import units_of as units_of
 
 __all__ = [
     "DEEPEST",
     "HELD_UP",
     "LARGEST",
     "MOST_ELEMENTS",
+    "MOST_UNITS",
     "Key",
     "LockId",
     "check_lock_id",
+    "counted",
     "is_held_up_id",
     "keep_tuples",
     "keep_values",
     "shown",
     "size_of",
+    "units_of",
 ]
+
+MOST_UNITS = (
+    10_000  # of a counted id: when a lock server looks whom to grant it, it takes time in them
+)
 
 MOST_ELEMENTS = 256  # in all tuples of an id together
 DEEPEST = 16  # tuples within each other, the id itself among them
@@ -263,7 +275,32 @@ def check_lock_id(value: Any) -> LockId:
         raise _refused(
             value, f"begins with {HELD_UP!r}, as those of locks itself do", "use another"
         )
+    if any(type(each) is tuple and each[:1] == (UNITS,) for each in lock_id):
+        _check_units(value, lock_id)
     return lock_id
+
+
+def counted(lock_id: LockId, units: int) -> LockId:
+    """The id of a lock below `lock_id` that so many agents may have at once; both were checked."""
+    return (*lock_id, (UNITS, units))
+
+
+def _check_units(value: Any, lock_id: LockId) -> None:
+    """Refuse an id with the mark of a counted one, if it is none."""
+    (*before, last) = lock_id
+    right = type(last) is tuple and len(last) == 2 and last[0] == UNITS
+    units = last[1] if type(last) is tuple and right else None
+    if (
+        not before
+        or type(units) is not int
+        or not 0 < units <= MOST_UNITS
+        or any(type(each) is tuple and each[:1] == (UNITS,) for each in before)
+    ):
+        raise _refused(
+            value,
+            f"has a part that begins with {UNITS!r}, as counted locks' ids do, and is none of these",
+            "use locks.units(lock_id, value)",
+        )
 
 
 def _elements(value: Any) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from locks.lock_ids import check_lock_id as check_lock_id
 from locks.lock_ids import shown
 from locks.words import FEW_IDS as FEW_IDS
 from locks.words import HELD_UP as HELD_UP
+from locks.words import UNITS as UNITS
 from locks.words import AgentId as AgentId
 from locks.words import Contender as Contender
 from locks.words import Deadlock as Deadlock
@@ -35,6 +36,7 @@ from locks.words import View as View
 from locks.words import is_held_up_id as is_held_up_id
 from locks.words import show as show
 from locks.words import show_all as show_all
+from locks.words import units_of as units_of
 
 REQUIREMENTS: tuple[Require, ...] = get_args(Require)
 
@@ -100,8 +102,22 @@ def conflict(a: RequestRecord, b: RequestRecord) -> bool:
     )
 
 
+def place_of_unit(unit: int, units: int) -> int:
+    """The place at which the holder of a unit stands, counted from 0; requests stand at 1 or later."""
+    return unit - units
+
+
+def unit_at(record: RequestRecord) -> int | None:
+    """Which unit of a counted lock a granted request has, counted from 0."""
+    units = units_of(record.lock_id)
+    return int(record.place) + units if units and record.state == "granted" else None
+
+
 def blocks(holder: RequestRecord, waiter: RequestRecord) -> bool:
-    """Whether `waiter` waits for `holder`: they conflict, and `holder` is granted or ahead."""
+    """Whether `waiter` waits for `holder`: they conflict, and `holder` is granted or ahead.
+
+    For a unit of a counted lock one such holder is not enough (`how_many_block`).
+    """
     return (
         waiter.state == "waiting"
         and (
@@ -109,6 +125,15 @@ def blocks(holder: RequestRecord, waiter: RequestRecord) -> bool:
         )
         and conflict(holder, waiter)
     )
+
+
+def how_many_block(holder: LockId, waiter: LockId) -> int:
+    """How many requests like `holder`, which `waiter` waits for, it takes to let that one wait.
+
+    One is enough, except of those who want or have a unit of the same counted lock: there have to be as many as
+    it has units.
+    """
+    return units_of(waiter) or 1 if holder == waiter else 1
 
 
 # --- Checks of what users pass ------------------------------------------------------------------

@@ -14,6 +14,7 @@ __all__ = [
     "LONGEST_NAME",
     "LONGEST_TEXT",
     "MOST_EDGES",
+    "MOST_IN_KNOT",
     "MOST_RECORDS",
     "MOST_WAYS",
     "NUMBER",
@@ -53,6 +54,7 @@ LONGEST_TEXT = 1000
 PLACE_BITS = 4096  # of each of the two numbers of a place in an order
 MOST_RECORDS = 10_000  # more don't fit into a term
 MOST_WAYS = 16  # lock servers over which an agent may be reached, in a message
+MOST_IN_KNOT = 1000  # requests that are looked at again before a surrender is carried out
 MOST_EDGES = 50  # of a circle, in a report that is sent: all its agents are told all of it
 
 Number = Annotated[int, NUMBER]

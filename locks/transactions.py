@@ -320,6 +320,10 @@ class Transaction(Block):
         """The fencing token of a lock that is held; see `locks.fencing_token`."""
         return self.agent.token(check_lock_id(lock_id), self._timeout)
 
+    def unit(self, lock_id: Sequence[Any]) -> int:
+        """Which unit of a counted lock that is held this is, counted from 0; see `locks.units`."""
+        return self.agent.unit(check_lock_id(lock_id))
+
     @property
     def lost(self) -> Event:
         """Opens when a lock is lost with a node, or the transaction is ended from outside.

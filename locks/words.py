@@ -46,15 +46,29 @@ FEW_IDS = 20  # that a text names
 HELD_UP = "$held up"
 """The first element of ids that stand for a client's wait (`locks.core.agent.hold_ups`); not for users."""
 
+UNITS = "$units"
+"""In the last element of a counted id, `("$units", 3)`; not for users in another place."""
+
 
 def is_held_up_id(lock_id: LockId) -> bool:
     """Whether an id stands for a client's wait (`locks.core.agent.hold_ups`)."""
     return lock_id[0] == HELD_UP
 
 
+def units_of(lock_id: LockId) -> int:
+    """How many agents may have a lock of this id at once, if it is a counted one; 0 of any other."""
+    last = lock_id[-1] if lock_id else None
+    if type(last) is tuple and len(last) == 2 and last[0] == UNITS:
+        units: int = last[1]
+        return units
+    return 0
+
+
 def show(lock_id: LockId) -> str:
-    """A lock id as a person writes it."""
-    return "/".join(str(element) for element in lock_id)
+    """A lock id as a person writes it; a counted one with the number of its units, as `a*3`."""
+    units = units_of(lock_id)
+    text = "/".join([str(element) for element in (lock_id[:-1] if units else lock_id)])
+    return f"{text}*{units}" if units else text
 
 
 def show_all(ids: Sequence[LockId]) -> str:
@@ -96,7 +110,9 @@ class RequestRecord(NamedTuple):
         lock_id: What is asked for.
         mode: In which mode.
         state: `"granted"`, `"waiting"` or `"gone"`.
-        place: Its place in the order; of two related requests the smaller one stands ahead.
+        place: Its place in the order; of two related requests the smaller one stands ahead. Who has
+            been granted a unit of a counted lock stands ahead of all who wait for one; the place says
+            which unit it is (`unit_at`).
         since: Version at which it got its present state and place. For a granted request this
             is its fencing token.
         blocked: Whether the agent waits for anything, for this request or elsewhere. A granted
@@ -118,6 +134,11 @@ class RequestRecord(NamedTuple):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> RequestRecord:
         return self
+
+    @property
+    def wish(self) -> str:
+        """What is asked for, as a person writes it."""
+        return f"{'a unit of' if units_of(self.lock_id) else self.mode} {show(self.lock_id)}"
 
     @property
     def key(self) -> RequestKey:
@@ -142,8 +163,8 @@ class Edge(NamedTuple):
             return f"{w.client} waits with {h.agent}, and can't go on with {w.agent} meanwhile"
         has = "holds" if h.state == "granted" else "stands ahead with"
         return (
-            f"{w.client} ({w.agent}) waits for {w.mode} {show(w.lock_id)} on {w.node}, "
-            f"where {h.client} ({h.agent}) {has} {h.mode} {show(h.lock_id)}"
+            f"{w.client} ({w.agent}) waits for {w.wish} on {w.node}, "
+            f"where {h.client} ({h.agent}) {has} {h.wish}"
         )
 
 

@@ -13,7 +13,7 @@ Theory of operation: the calls of `locks` run as they are, in a `Bridge`, a gree
 would block, the task awaits a future, and goes on in the bridge when lock servers, or other clients, have set it.
 """
 
-from locks.aio.primitives import Lock, RLock, RWLock
+from locks.aio.primitives import Lock, RLock, RWLock, Semaphore
 from locks.aio.starting import start
 from locks.aio.tasks import call
 from locks.aio.transactions import Lost, Transaction, run_transaction, transaction
@@ -24,6 +24,7 @@ __all__ = [
     "Lost",
     "RLock",
     "RWLock",
+    "Semaphore",
     "Transaction",
     "Views",
     "call",

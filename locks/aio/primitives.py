@@ -1,4 +1,4 @@
-"""`Lock`, `RLock` and `RWLock` for coroutines, used like those of `asyncio`."""
+"""`Lock`, `RLock`, `RWLock` and `Semaphore` for coroutines, used like those of `asyncio`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from locks.aio.leaving import AsyncBlock
 from locks.aio.options import LockOptions
 from locks.aio.tasks import at_once, call
 from locks.model import LockId, Mode
+from locks.node.owner import Owner
+from locks.node.scope import Nodes
 from locks.shapes.reentrant import RLock as BlockingRLock
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Lock", "RLock", "RWLock"]
+__all__ = ["Lock", "RLock", "RWLock", "Semaphore"]
 
 
 class Lock(AsyncBlock):
@@ -34,7 +36,7 @@ class Lock(AsyncBlock):
     def __init__(
         self, lock_id: Sequence[Any], mode: Mode = "write", **options: Unpack[LockOptions]
     ) -> None:
-        self._blocking = blocking.Lock(lock_id, mode, **options)
+        self._blocking: blocking.Lock = blocking.Lock(lock_id, mode, **options)
 
     def __repr__(self) -> str:
         return f"<aio.Lock {self._blocking!r}>"
@@ -114,3 +116,34 @@ class RWLock:
     def write_lock(self) -> Lock:
         """The lock for a writer."""
         return self._write
+
+
+class Semaphore(Lock):
+    """A counted lock on one id, used like an `asyncio.Semaphore`; see `locks.Semaphore`.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+        value: How many clients may have it at once.
+        nodes: As for `locks.Semaphore`.
+        timeout: Likewise.
+        owner: Likewise.
+    """
+
+    _blocking: blocking.Semaphore
+
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        value: int,
+        *,
+        nodes: Nodes | None = None,
+        timeout: float | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        self._blocking = blocking.Semaphore(
+            lock_id, value, nodes=nodes, timeout=timeout, owner=owner
+        )
+
+    def unit(self) -> int:
+        """Which unit the caller has, from 0 to the number of units - 1."""
+        return at_once(self._blocking.unit)

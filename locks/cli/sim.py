@@ -166,6 +166,13 @@ def _add_run(subcommands: Any) -> None:
         metavar="SHARE",
         help="share of locks whose tokens are wanted, 0 to 1",
     )
+    parser.add_argument(
+        "--units",
+        type=_share,
+        default=0,
+        metavar="SHARE",
+        help="share of lock ids that are counted ones, 0 to 1 (default 0)",
+    )
     parser.add_argument("--policy", choices=POLICIES, help="how schedules are chosen")
     parser.add_argument(
         "--faults",

@@ -21,11 +21,12 @@ from locks.model import (
     RequestRecord,
     View,
 )
-from locks.ranges import MOST_RECORDS, Name, Number, Size, Text, Version, Ways
+from locks.ranges import MOST_IN_KNOT, MOST_RECORDS, Name, Number, Size, Text, Version, Ways
 
 Records = Annotated[tuple[RequestRecord, ...], Size(MOST_RECORDS)]
 End = tuple[Number, Version]
 """Of an edge: a request's number, and its `since`."""
+Ends = Annotated[tuple[End, ...], Size(MOST_IN_KNOT)]
 
 # --- What agents tell each other ----------------------------------------------------------------
 
@@ -92,6 +93,8 @@ class Surrender(NamedTuple):
         holder: Key number and `since` of the own request that it waits for, likewise.
         report: The deadlock for which it is done; reported to the agents of the cycle. When its
             action is `"aborted"`, all of the agent's requests are taken out instead.
+        knot: Where counted locks are part of the deadlock: the requests of it at this lock server (1,000 at most), the
+            same way. It is ignored when any of them is not as it was, too, or its agent waits no more.
     """
 
     agent: AgentId
@@ -99,6 +102,7 @@ class Surrender(NamedTuple):
     waiter: End | None = None
     holder: End | None = None
     report: Deadlock | None = None
+    knot: Ends = ()
 
     @property
     def aborts(self) -> bool:
@@ -234,6 +238,20 @@ class Released(NamedTuple):
     records: Records
 
 
+class Refused(NamedTuple):
+    """A lock server's answer to a `Request` for a counted id: others use that id with another number of units.
+
+    Attributes:
+        node: The server's node.
+        lock_id: What was asked for.
+        units: How many units there are; 0 if the lock server knows no counted locks.
+    """
+
+    node: Name
+    lock_id: LockId
+    units: Number
+
+
 class VersionRaised(NamedTuple):
     """A lock server's answer to `RaiseVersion`.
 
@@ -262,6 +280,8 @@ class Surrendered(NamedTuple):
         records: What the agent is to know now, as in `RequestStates`; the requests of its edge are among
             them if they are still in the table.
         version: The table's version; a request of the edge that is not in `records` is gone.
+        gone: The numbers of requests of the knot that are gone, if it is refused. Those of it that have
+            changed are in `records`.
     """
 
     node: Name
@@ -269,6 +289,7 @@ class Surrendered(NamedTuple):
     done: bool
     records: Records
     version: Version
+    gone: Annotated[tuple[Number, ...], Size(MOST_IN_KNOT + 2)] = ()
 
 
 class Resolved(NamedTuple):
@@ -287,7 +308,14 @@ class Resolved(NamedTuple):
 
 
 AgentMessage = (
-    RequestStates | Released | VersionRaised | Surrendered | Resolved | Knowledge | Undelivered
+    RequestStates
+    | Released
+    | Refused
+    | VersionRaised
+    | Surrendered
+    | Resolved
+    | Knowledge
+    | Undelivered
 )
 
 # --- What the machines want done ----------------------------------------------------------------

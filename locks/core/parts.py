@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
+    Refused,
     Released,
     RequestStates,
     Resolved,
@@ -62,7 +63,7 @@ def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]
             return [Resolved(report, first), *[RequestStates(node, part) for part in rest]]
         case Surrendered():
             return _surrendered(message)
-        case Released() | VersionRaised() | Undelivered():
+        case Released() | Refused() | VersionRaised() | Undelivered():
             return (message,)
         case _:
             return assert_never(message)
@@ -70,7 +71,7 @@ def in_parts(message: AgentMessage, receiver: AgentId) -> Sequence[AgentMessage]
 
 def _surrendered(message: Surrendered) -> list[AgentMessage]:
     """The answer to a surrender, with many records."""
-    node, surrender, _, records, _ = message
+    node, surrender, records = message.node, message.message, message.records
     me = surrender.agent
     own = [record for record in records if record.agent == me]
     ends = [end[0] for end in (surrender.waiter, surrender.holder) if end is not None]

@@ -30,6 +30,7 @@ from locks.node.refusals import (
     explained,
     in_the_parent,
     no_inbox,
+    no_units,
     not_client,
     not_to_be_told,
     stopped,
@@ -361,6 +362,13 @@ class Agent(Holding, metaclass=Shown):
             if token is None:
                 raise token_timed_out(lock_id, timeout)
         return token
+
+    def unit(self, lock_id: LockId) -> int:
+        """Which unit of a counted lock the client has, counted from 0."""
+        unit = self.turn.ask(self.machine.unit, lock_id)
+        if unit is None:
+            raise no_units(lock_id)
+        return unit
 
     def token_nowait(self, lock_id: LockId) -> None:
         """Have the client notified of the fencing token of a lock that is held."""

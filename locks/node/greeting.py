@@ -27,7 +27,7 @@ from locks.wire.versions import check_version
 
 __all__ = ["GREETING", "Greeting", "pack_greeting", "to_node_name", "unpack_greeting"]
 
-PROTOCOL = 1
+PROTOCOL = 2  # counted locks are new in it
 GREETING = Atom("greeting")
 TICKTIMES = (0.1, 86_400.0)  # seconds
 LONGEST_HOST = 255  # characters

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.errors import DeadlockAborted, WaitsForItself, anew
-from locks.model import RIVALS, AgentId, related, show
+from locks.model import RIVALS, AgentId, how_many_block, related, show
 from locks.node.ports import NodePort
 
 __all__ = ["OwnAgent", "hold_up_others", "interrupt_others"]
@@ -88,6 +88,7 @@ def _check_own(agent: OwnAgent, others: Iterable[OwnAgent]) -> None:
                     held.granted
                     and related(held.lock_id, info.lock_id)
                     and held.mode in RIVALS[info.mode]
+                    and how_many_block(held.lock_id, info.lock_id) == 1
                 ):
                     raise WaitsForItself(
                         f"{agent.machine.client} asks for {info.mode} {show(info.lock_id)}, but "

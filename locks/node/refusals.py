@@ -35,6 +35,7 @@ __all__ = [
     "explained",
     "in_the_parent",
     "no_inbox",
+    "no_units",
     "not_client",
     "not_held",
     "not_to_be_told",
@@ -108,6 +109,14 @@ def explained(error: CannotServe, node: NodePort) -> CannotServe:
 def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
     """Why nodes that run can't be connected, as the end of a sentence; empty if they don't run."""
     return "".join(f". {name}: {refusals[name]}" for name in nodes if name in refusals)
+
+
+def no_units(lock_id: LockId) -> InvalidOption:
+    """The error for who asks for the unit of a lock that is no counted one."""
+    return InvalidOption(
+        f"{show(lock_id)} is no counted lock, so it has no units; locks.units() makes the id of one",
+        lock_id=lock_id,
+    )
 
 
 def not_held(lock_id: LockId) -> NotHeld:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from locks.core.server.table import TableStatistics
+from locks.core.server.counters import TableStatistics
 
 __all__ = ["Counters", "NodeStatistics"]
 

@@ -34,10 +34,14 @@ from locks.model import (
     Edge,
     LockId,
     RequestKey,
+    RequestRecord,
     blocks,
     covers,
+    how_many_block,
     related,
     show,
+    unit_at,
+    units_of,
 )
 from locks.sim.client import ScriptedClient, TokenKey
 from locks.sim.host import Host, Violation, needed
@@ -53,6 +57,7 @@ __all__ = [
     "check_rule",
     "check_token",
     "check_told",
+    "check_units",
     "edges_of",
     "excused",
     "granted",
@@ -87,11 +92,29 @@ def check_exclusion(one: Host, other: Host, node: str) -> None:
     theirs = [(lock_id, mode) for (where, lock_id), mode in other.told.items() if where == node]
     for (where, lock_id), mode in one.told.items():
         for other_id, other_mode in theirs if where == node else ():
-            if mode in RIVALS[other_mode] and related(lock_id, other_id):
+            if lock_id == other_id and units_of(lock_id):
+                check_units(one, other, lock_id, node)
+            elif mode in RIVALS[other_mode] and related(lock_id, other_id):
                 raise Violation(
                     f"on {node} {one.agent.client} has {mode} {show(lock_id)} "
                     f"and {other.agent.client} has {other_mode} {show(other_id)}"
                 )
+
+
+def check_units(one: Host, other: Host, lock_id: LockId, node: str) -> None:
+    """Two clients have different units of a counted lock, so there are no more of them than units."""
+    units = [_unit(host, lock_id, node) for host in (one, other)]
+    if units[0] == units[1] or not set(units) <= set(range(units_of(lock_id))):
+        raise Violation(
+            f"on {node} {one.agent.client} and {other.agent.client} have the units {units} of "
+            f"{show(lock_id)}"
+        )
+
+
+def _unit(host: Host, lock_id: LockId, node: str) -> int | None:
+    asked = host.agent.study.asked(lock_id)
+    records = asked.records.get(node, ()) if asked is not None else ()
+    return next((unit_at(record) for record in records if record.state == "granted"), None)
 
 
 def check_token(
@@ -210,7 +233,14 @@ def serve(server: ServerMachine, message: ServerMessage) -> Served:
 
 
 def _edge_stands(server: ServerMachine, message: Surrender) -> bool:
-    """Whether the edge is there for which a surrender is made; a lock server must look, too."""
+    """Whether the edge and the knot are there for which a surrender is made; a lock server must look, too."""
+    records = {
+        (entry.number, entry.since): entry.record(server.node)
+        for owner in server.table.owners.values()
+        for entry in owner.all()
+    }
+    if not all(end in records and records[end].blocked for end in message.knot):
+        return False
     return any(
         message.agent == edge.holder.agent
         and message.waiter == (edge.waiter.number, edge.waiter.since)
@@ -263,12 +293,36 @@ def check_rule(server: ServerMachine, before: Container[tuple[int, int]] = ()) -
         if entry.granted and (entry.number, entry.since) in before:
             continue
         if not entry.granted:
-            if not any(blocks(other, mine) for other in records.values()):
+            if not _has_to_wait(mine, records.values()):
                 raise Violation(f"{mine} waits for nothing")
-        elif any(blocks(other, mine._replace(state="waiting")) for other in records.values()):
+        elif _has_to_wait(mine._replace(state="waiting"), records.values()):
             own = [o for o in entry.owner.all() if o is not entry and o.granted]
             if not any(covers(o.mode, entry.mode) for o in own if _is_above(o, entry)):
                 raise Violation(f"{mine} is granted too early")
+        elif units_of(mine.lock_id):
+            _check_units_in_order(entry, mine, records.values())
+
+
+def _has_to_wait(record: RequestRecord, others: Iterable[RequestRecord]) -> bool:
+    """Whether so many requests are granted or ahead that a waiting one is not granted."""
+    found = [how_many_block(o.lock_id, record.lock_id) for o in others if blocks(o, record)]
+    return any(found.count(enough) >= enough for enough in set(found))
+
+
+def _check_units_in_order(
+    entry: Entry, mine: RequestRecord, others: Iterable[RequestRecord]
+) -> None:
+    """Nobody who asked for a unit before, and waits for nothing else, waits on."""
+    others = list(others)
+    for other in others:
+        if (
+            other.lock_id == mine.lock_id
+            and other.state == "waiting"
+            and other.since < entry.number
+            and entry.owner.total == 1
+            and not any(o.lock_id != other.lock_id and blocks(o, other) for o in others)
+        ):
+            raise Violation(f"{mine} is granted before {other}")
 
 
 def _is_above(one: Entry, other: Entry) -> bool:
@@ -363,9 +417,10 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
 
     A lock request for one lock id on several nodes may need only some of them.
     """
-    blockers: dict[tuple[AgentId, str, LockId], set[AgentId]] = {}
+    blockers: dict[tuple[AgentId, str, LockId], dict[int, set[AgentId]]] = {}
     for w, h in edges:
-        blockers.setdefault((w.agent, w.node, w.lock_id), set()).add(h.agent)
+        there = blockers.setdefault((w.agent, w.node, w.lock_id), {})
+        there.setdefault(how_many_block(h.lock_id, w.lock_id), set()).add(h.agent)
     requests = {host.ref: host.agent.lock_info() for host in hosts}
     found = {w.agent for w, _ in edges if w.agent in requests}
     while True:
@@ -373,7 +428,13 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
             agent
             for agent in found
             if all(
-                sum(not blockers.get((agent, n, i.lock_id), set()) & found for n in i.nodes)
+                sum(
+                    all(
+                        len(those & found) < enough
+                        for enough, those in blockers.get((agent, n, i.lock_id), {}).items()
+                    )
+                    for n in i.nodes
+                )
                 >= needed(i.require, i.nodes, i.nodes)
                 for i in requests[agent]
             )

@@ -41,6 +41,7 @@ class TokenKey(NamedTuple):
         agent: By whom.
         confirmed: The nodes that are sure to have confirmed it: none of them are, if a majority of
             them is enough.
+        unit: Which unit of a counted lock: tokens of others don't matter to it.
     """
 
     lock_id: LockId
@@ -48,9 +49,12 @@ class TokenKey(NamedTuple):
     mode: Mode
     agent: AgentId
     confirmed: tuple[str, ...]
+    unit: int | None = None
 
     def is_ordered_with(self, other: TokenKey) -> bool:
         """Whether two tokens are sure to have been confirmed by a node in common."""
+        if self.lock_id == other.lock_id and self.unit != other.unit:
+            return False
         if self.confirmed and other.confirmed:
             return not set(self.confirmed).isdisjoint(other.confirmed)
         sure = self.confirmed or other.confirmed or self.nodes
@@ -286,7 +290,8 @@ class ScriptedClient:
         (info,) = (info for info in self.agent.lock_info() if info.lock_id == lock_id)
         nodes = tuple(sorted(info.nodes))
         confirmed = {"all": nodes, "all_alive": tuple(sorted(info.granted))}.get(info.require, ())
-        key = TokenKey(lock_id, nodes, info.mode, self.ref, confirmed)
+        unit = self.agent.unit(lock_id)
+        key = TokenKey(lock_id, nodes, info.mode, self.ref, confirmed, unit)
         self.tokens[key] = token
         self.fresh = key
 

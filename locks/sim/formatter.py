@@ -15,6 +15,7 @@ from locks.core.messages import (
     Inquire,
     Knowledge,
     RaiseVersion,
+    Refused,
     Relay,
     Release,
     Released,
@@ -242,6 +243,8 @@ class Formatter:
             case VersionRaised():
                 answer = "yes" if message.done else "no"
                 return f"token {message.version} of {show(message.lock_id)}: {answer}"
+            case Refused():
+                return f"no, there are {message.units} units of {show(message.lock_id[:-1])}"
             case StandingElsewhere():
                 if message.waits_elsewhere:
                     return "waits elsewhere"
@@ -336,6 +339,11 @@ class Formatter:
                 yield (
                     f"{who} {confirms} the fencing token {message.version} of "
                     f"{show(message.lock_id)}."
+                )
+            case Refused():
+                yield (
+                    f"{who} refuses {show(message.lock_id)}: there are {message.units} units of "
+                    f"{show(message.lock_id[:-1])}."
                 )
             case Relay():
                 yield from self._relays(sender, receiver, message)

@@ -27,6 +27,7 @@ from typing import Any
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
+    Refused,
     Relay,
     Released,
     Remove,
@@ -63,7 +64,7 @@ UNORDERED = frozenset(
         *("_entries", "notified", "latest", "places", "told", "waiting", "open"),
         *("_passed_on", "sources", "_surrendering", "_unanswered", "_releasing"),
         *("_unacknowledged", "used", "_standings", "had", "tokens", "asked", "reached"),
-        *("_barred", "_asked", "unsaid", "peers", "passed"),
+        *("_barred", "_asked", "unsaid", "peers", "passed", "counted"),
     }
 )
 SINGLE = UNORDERED | {"owners"}  # gone through only where agents wait at other nodes
@@ -211,7 +212,7 @@ class Labels:
         records = tuple(self._record(record, names) for record in _records(sent))
         match sent:
             # Where clients want tokens, nothing is renamed; what is relayed has its names.
-            case VersionRaised() | Undelivered() | Relay():
+            case VersionRaised() | Refused() | Undelivered() | Relay():
                 return sent
             case Surrendered():
                 return sent._replace(records=records, version=LATER)
@@ -229,4 +230,5 @@ class Labels:
 
 
 def _records(message: AgentMessage | Relay) -> tuple[RequestRecord, ...]:
-    return () if isinstance(message, (VersionRaised, Undelivered, Relay)) else message.records
+    nothing = (VersionRaised, Refused, Undelivered, Relay)
+    return () if isinstance(message, nothing) else message.records

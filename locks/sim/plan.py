@@ -9,6 +9,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from locks.lock_ids import counted
 from locks.model import LockId, Mode, Require
 from locks.sim.client import Fate
 from locks.sim.network import Pair
@@ -41,6 +42,7 @@ class Shape(NamedTuple):
         policy: How the schedule is chosen.
         spokes: Whether each client lives on a node of its own, that is connected with lock servers only, and
             perhaps not with all of them.
+        units: The share of lock ids that are counted ones, with one to three units.
     """
 
     agents: int | None = None
@@ -55,6 +57,7 @@ class Shape(NamedTuple):
     tokens: float | None = None
     policy: Policy | None = None
     spokes: bool | None = None
+    units: float = 0
 
 
 ANY = Shape()
@@ -118,7 +121,7 @@ def plan(seed: int, shape: Shape = ANY, rule: Rule = OURS) -> Plan:
     scripts = tuple(
         _script(rng, ids, where, reads, batches, tries, shape.steps) for _ in range(agents)
     )
-    scripts = _with_tokens(scripts, seed, shape)
+    scripts = _with_units(_with_tokens(scripts, seed, shape), seed, shape)
     mortal: dict[int, Fate] = {}
     if rng.random() < 0.25 and shape.faults is not False:
         for number in rng.sample(range(1, agents + 1), min(agents, rng.randint(1, 2))):
@@ -206,6 +209,21 @@ def _with_tokens(scripts: tuple[Script, ...], seed: int, shape: Shape) -> tuple[
         )
         for steps in scripts
     )
+
+
+def _with_units(scripts: tuple[Script, ...], seed: int, shape: Shape) -> tuple[Script, ...]:
+    """With some of the ids as counted ones, drawn apart from the rest of the world."""
+    rng = random.Random(f"units {seed}")
+    ids = dict.fromkeys(step.lock_id for steps in scripts for step in steps if step.lock_id)
+    units = {each: rng.randint(1, 3) for each in ids if rng.random() < shape.units}
+
+    def with_units(step: Step) -> Step:
+        if step.lock_id not in units:
+            return step
+        lock_id = counted(step.lock_id, units[step.lock_id])
+        return step._replace(lock_id=lock_id, mode="write", require="all")
+
+    return tuple(tuple(map(with_units, steps)) for steps in scripts)
 
 
 def _ids(rng: random.Random, shape: Shape) -> list[LockId]:

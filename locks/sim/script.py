@@ -5,7 +5,7 @@ A script is a list of steps. As text, steps are separated by semicolons:
     write a; read b/1; unlock a
     write a on n1,n2 majority; token a; try write b; await
 
-A step may be given as a plain tuple, too: `("lock", ("a",), "write")`.
+`a*2` is a counted lock with two units. A step may be given as a plain tuple, too: `("lock", ("a",), "write")`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 from locks.errors import InvalidOption
+from locks.lock_ids import counted
 from locks.model import MODES, REQUIREMENTS, LockId, Mode, Require, show
 
 __all__ = ["Script", "Step", "StepKind", "parse_lock_id", "parse_script", "script", "write_script"]
@@ -96,7 +97,9 @@ def write_script(steps: Iterable[Step]) -> str:
 
 def parse_lock_id(text: str) -> LockId:
     """A lock id as `show` writes it; elements that are digits are numbers."""
-    return tuple(int(part) if part.isdigit() else part for part in text.split("/") if part)
+    plain, _, units = text.partition("*")
+    found = tuple(int(part) if part.isdigit() else part for part in plain.split("/") if part)
+    return counted(found, int(units)) if found and units.isdigit() and int(units) else found
 
 
 def _parse_step(text: str) -> Step:

@@ -19,7 +19,7 @@ from locks.core.parts import in_parts, shown_cycle
 from locks.errors import LockLost
 from locks.groups import wire as groups_wire
 from locks.groups.table import Discover, Join, Leave, Message, Sync
-from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, check_lock_id
+from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, MOST_UNITS, check_lock_id
 from locks.model import (
     AgentId,
     Contender,
@@ -36,7 +36,7 @@ from locks.otp import etf
 from locks.otp.reasons import reason_term
 from locks.otp.remote import Errors
 from locks.otp.terms import Atom, Pid
-from locks.ranges import LONGEST_TEXT, MOST_WAYS, PLACE_BITS
+from locks.ranges import LONGEST_TEXT, MOST_IN_KNOT, MOST_WAYS, NUMBER, PLACE_BITS
 from locks.wire import (
     pack,
     pack_about,
@@ -93,6 +93,9 @@ def record(kind: str, number: int, agent: AgentId = OTHER, state: Any = "waiting
     )
 
 
+KNOT = tuple((n, NOW) for n in range(NUMBER.most - MOST_IN_KNOT, NUMBER.most))
+
+
 def report(kind: str) -> Deadlock:
     """The report of a cycle of 60 agents, of which 50 are shown."""
     edges = tuple(Edge(record(kind, n), record(kind, n + 1, ME)) for n in range(1, 60))
@@ -107,7 +110,7 @@ def to_servers(kind: str) -> dict[type[Any], Any]:
     return {
         messages.Request: messages.Request(OTHER, CLIENT, lock_id, "write", True, True),
         messages.Release: messages.Release(OTHER, lock_id, "write"),
-        messages.Surrender: messages.Surrender(OTHER, lock_id, end, end, report(kind)),
+        messages.Surrender: messages.Surrender(OTHER, lock_id, end, end, report(kind), KNOT),
         messages.Remove: messages.Remove(OTHER),
         messages.StandingElsewhere: messages.StandingElsewhere(OTHER, True, True),
         messages.Inquire: messages.Inquire(OTHER),
@@ -129,12 +132,14 @@ def to_agents(kind: str) -> dict[type[Any], Any]:
     lock_id = id_of(kind, 1)
     end = (1, NOW)
     records = tuple(record(kind, n, ME if n % 2 else OTHER) for n in range(1, 900))
-    surrender = messages.Surrender(ME, lock_id, end, (2, NOW), report(kind))
+    surrender = messages.Surrender(ME, lock_id, end, (2, NOW), report(kind), KNOT)
+    gone = tuple(number for number, _ in KNOT)
     return {
+        messages.Refused: messages.Refused(THERE, lock_id, MOST_UNITS),
         messages.RequestStates: messages.RequestStates(THERE, records),
         messages.Released: messages.Released(THERE, lock_id, records[:2]),
         messages.VersionRaised: messages.VersionRaised(THERE, lock_id, NOW, NOW, True),
-        messages.Surrendered: messages.Surrendered(THERE, surrender, True, records, NOW),
+        messages.Surrendered: messages.Surrendered(THERE, surrender, True, records, NOW, gone),
         messages.Resolved: messages.Resolved(report(kind), records),
         messages.Knowledge: messages.Knowledge(OTHER, records, True),
         messages.Undelivered: messages.Undelivered(THERE, OTHER, True),

@@ -26,13 +26,14 @@ from locks.core.messages import (
     Watch,
 )
 from locks.core.server.machine import ServerMachine
-from locks.errors import DeadlockAborted, MisuseError
+from locks.errors import ConflictingRequest, DeadlockAborted, MisuseError
+from locks.lock_ids import counted
 from locks.model import AgentId, Contender, LockId, LockResult
 from locks.otp.etf import decode, encode
 from locks.otp.terms import Atom, Pid
 from locks.wire import BadMessage, agent_of, pid_of
 from locks.wire.original import CastServer, OriginalServers, SendTerm, around
-from locks.wire.original.forms import pack_request
+from locks.wire.original.forms import lock_id_of, pack_request
 from locks.wire.original.servers import OFTEN, PATIENCE, cannot_unlock
 
 E, F, P = "e@h", "f@h", "p@h"  # two nodes with the original, and ours
@@ -664,3 +665,16 @@ def test_numbers_of_requests_are_the_same_everywhere() -> None:
         keys.append({(r.key, r.agent) for c in told for r in c.message.records})  # type: ignore[union-attr]
     assert all(each == keys[0] for each in keys)
     assert len({key for key, _ in keys[0]}) == 2
+
+
+def test_counted_locks_are_refused() -> None:
+    """The original has none: our agents are told so, and it is cast nothing; nor can it ask for one here."""
+    world = World()
+    world.ask(counted(("pool",), 3))
+    assert world.casts == []
+    (answer,) = world.answers
+    assert isinstance(answer, ConflictingRequest)
+    assert f"pool*3 is a counted lock, and {E} runs the original" in str(answer)
+    assert world.held == []
+    with pytest.raises(BadMessage, match="counted lock"):
+        lock_id_of(["pool", ("$units", 3)])

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from locks.core import messages
-from locks.lock_ids import HELD_UP
+from locks.lock_ids import HELD_UP, MOST_UNITS, counted
 from locks.model import (
     AgentId,
     Contender,
@@ -73,6 +73,7 @@ IDS = st.lists(
     min_size=1,
     max_size=3,
 ).map(tuple)
+IDS |= st.builds(counted, IDS, st.integers(1, MOST_UNITS))
 HELD_UP_IDS = st.builds(lambda n: (HELD_UP, HERE, n, 1), st.integers(0, 2**64 - 1))
 LARGE = 2**PLACE_BITS - 1
 ANY = {
@@ -149,7 +150,7 @@ SAME: list[tuple[Any, tuple[Any, ...]]] = [
     (messages.Release(ME, ID), (Atom("release"), ME.created, ["db", 1], None)),
     (
         SURRENDER._replace(report=REPORT),
-        (Atom("surrender"), ME.created, ["db", 1], (3, 12), (4, 13), TOLD_REPORT),
+        (Atom("surrender"), ME.created, ["db", 1], (3, 12), (4, 13), TOLD_REPORT, []),
     ),
     (messages.Remove(ME), (Atom("remove"), ME.created)),
     (messages.StandingElsewhere(ME, True, False), (Atom("standing"), ME.created, True, False)),
@@ -175,11 +176,34 @@ SAME: list[tuple[Any, tuple[Any, ...]]] = [
         (
             Atom("surrendered"),
             THERE,
-            (ME.created, ["db", 1], (3, 12), (4, 13), None),
+            (ME.created, ["db", 1], (3, 12), (4, 13), None, []),
             True,
             [KNOWN],
             15,
+            [],
         ),
+    ),
+    (
+        messages.Surrendered(
+            THERE, SURRENDER._replace(knot=((3, 12), (4, 13))), False, (), 15, (4,)
+        ),
+        (
+            Atom("surrendered"),
+            THERE,
+            (ME.created, ["db", 1], (3, 12), (4, 13), None, [(3, 12), (4, 13)]),
+            False,
+            [],
+            15,
+            [4],
+        ),
+    ),
+    (
+        messages.Request(ME, CLIENT, counted(ID, 3), "write"),
+        (Atom("request"), ME.created, CLIENT, ["db", 1, ("$units", 3)], WRITE, False, False),
+    ),
+    (
+        messages.Refused(THERE, counted(ID, 3), 2),
+        (Atom("refused"), THERE, ["db", 1, ("$units", 3)], 2),
     ),
     (messages.Resolved(REPORT, (FOREIGN,)), (Atom("resolved"), TOLD_REPORT, [OF_OTHER])),
     (messages.Knowledge(OTHER, (FOREIGN,), True), (Atom("knowledge"), THEIR_PID, [OF_OTHER], True)),

@@ -51,6 +51,7 @@ from locks.model import (
     blocks,
     related,
 )
+from locks.ranges import MOST_IN_KNOT
 
 __all__ = ["Resolver"]
 
@@ -234,7 +235,7 @@ class Resolver:
             by_locks = [e for e in found.closing if not e.is_hold_up] or found.closing
             edge = next((e for e in by_locks if not acknowledged(e)), by_locks[0])
             abort = edge.is_hold_up or (abort_on_deadlock and acknowledged(edge))
-            self._yield(edge, found.cycle(edge), abort)
+            self._yield(edge, found.cycle(edge), abort, found.knot)
             return
         records = {record.key: record for edge in found.edges for record in edge}
         for target in sorted(found.targets):  # the same order in each process
@@ -270,6 +271,7 @@ class Resolver:
                     record = known._replace(state="gone", version=answer.version)
                 if record is not None and known is not None:
                     self.learn(record)
+        self.gone((answer.node, number) for number in answer.gone)
         self.unsettled = True
 
     def node_down(self, node: str, others: Iterable[str]) -> None:
@@ -299,7 +301,13 @@ class Resolver:
             del self._passed_on[agent]
         self.unsettled = self._graph is not None
 
-    def _yield(self, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
+    def _yield(
+        self,
+        edge: Edge,
+        cycle: tuple[Edge, ...],
+        abort: bool,
+        knot: Iterable[RequestRecord] = (),
+    ) -> None:
         """Give up the id on which the neighbour in the cycle waits."""
         waiter, holder = edge
         # To users a hold-up is no lock: what is given up is the place that the agent waits at.
@@ -316,12 +324,14 @@ class Resolver:
             shown,
             rule,
         )
+        ends = [(each.number, each.since) for each in knot if each.node == waiter.node]
         message = Surrender(
             self._me,
             waiter.lock_id,
             (waiter.number, waiter.since),
             (holder.number, holder.since),
             report,
+            tuple(ends[:MOST_IN_KNOT]),
         )
         self.surrender(waiter.node, message)
 

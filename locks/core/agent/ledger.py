@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from locks.core.agent.counted import check_counted
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, locks_lost, servable
 from locks.core.messages import (
@@ -118,16 +119,17 @@ class Ledger:
 
         Raises:
             ConflictingRequest: An id was asked for before on other terms.
+            InvalidOption: Counted locks can't be asked for like this.
             CannotServe: Too few of the nodes are up, and they are not to be awaited.
         """
         asked: dict[LockId, tuple[Mode, set[str], Require]] = {}
         for lock_id, mode, nodes, require in objects:
+            if type(lock_id[-1]) is tuple:
+                check_counted(lock_id, mode, nodes, require)
             request = self.requests.get(lock_id)
             if request is not None:
-                asked.setdefault(
-                    lock_id,
-                    (request.mode, set(request.node_requests), request.require),
-                )
+                known = (request.mode, set(request.node_requests), request.require)
+                asked.setdefault(lock_id, known)
             before = asked.get(lock_id)
             if before is not None:
                 upgrade = not covers(before[0], mode)
@@ -279,6 +281,15 @@ class Ledger:
             if node_request.asked != request.mode and not node_request.withdrawn:
                 self._request(request, node_request)
 
+    def refused(self, node: str, lock_id: LockId) -> bool:
+        """Drop a request that a lock server refuses; whether it is still wanted there."""
+        request = self.requests.get(lock_id)
+        asked = None if request is None else request.node_requests.get(node)
+        if asked is None or asked.records or (node, lock_id) in self._releasing:
+            return False
+        self.drop(lock_id)
+        return True
+
     def withdraw(self) -> None:
         """Do not wait where that is not needed for an agent that waits: one of them might yield."""
         for request in self.needless.values():
@@ -317,14 +328,8 @@ class Ledger:
     @property
     def remains(self) -> list[str]:
         """For study: names of what is kept that is not empty."""
-        kept = {
-            "requests": self.requests,
-            "open": self.open,
-            "waiting": self.waiting,
-            "hidden": self.hidden,
-            "unanswered": self._unanswered,
-        }
-        return [name for name, what in kept.items() if what]
+        names = ("requests", "open", "waiting", "hidden", "_unanswered")
+        return [name.strip("_") for name in names if getattr(self, name)]
 
     def request(self, lock_id: LockId) -> LockRequest:
         """What was asked for on this id; raises `NotHeld` when nothing was."""

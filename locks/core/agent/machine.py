@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable
 from typing import ClassVar
 
 from locks.core.agent.among_nodes import AmongNodes
+from locks.core.agent.counted import another_number, unit_of
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.flags import Flag, check_flag
@@ -33,6 +34,7 @@ from locks.core.messages import (
     Ended,
     Knowledge,
     Notify,
+    Refused,
     Released,
     RequestStates,
     Resolved,
@@ -161,6 +163,7 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         Raises:
             ConflictingRequest: An id was asked for before with another requirement, or an
                 upgrade names other nodes.
+            InvalidOption: It is a counted lock, which can't be asked for like this.
             CannotServe: Too few of the nodes are up, and `await_nodes` is off.
         """
         self.check_alive()
@@ -271,6 +274,8 @@ class AgentMachine(OneOfSeveral, AmongNodes):
                 self._tokens.raised(message)
             elif isinstance(message, Undelivered):
                 self._resolver.undelivered(message)
+            elif isinstance(message, Refused):
+                self._refused(message)
             else:
                 assert_never(message)
         return self._conclude()
@@ -334,6 +339,13 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         if refusal is not None:
             raise refusal
         return self._tokens.known(self._ledger.request(lock_id))
+
+    def unit(self, lock_id: LockId) -> int | None:
+        """Which unit of a counted lock it has, counted from 0; raises `NotHeld` if it has none."""
+        self.check_alive()
+        if not self.holds(lock_id):
+            raise NotHeld(f"{show(lock_id)} is not held by {self.id}", lock_id=lock_id)
+        return unit_of(self._ledger.request(lock_id))
 
     def ensure_held(self, lock_id: LockId | None) -> None:
         """Make sure that what the client was told it has is granted, as far as the agent knows.
@@ -435,6 +447,13 @@ class AgentMachine(OneOfSeveral, AmongNodes):
                 f"transaction {self.id} was aborted to resolve a deadlock; run it again.\n{report}"
             )
             self._out += self.end(DeadlockAborted(text, deadlock=report))
+
+    def _refused(self, message: Refused) -> None:
+        """What was asked for can't be had: who waits is told; if nobody does, the transaction ends."""
+        node, lock_id, units = message
+        if self._ledger.refused(node, lock_id):
+            error = another_number(lock_id, units, node)
+            self._out += self.interrupt(error) if self._waits.pending else self.end(error)
 
     # --- Telling the client ---------------------------------------------------------------------
 

@@ -19,6 +19,9 @@ the whole cycle. So
 A ring of K agents is found with K - 1 such messages, if each agent looks after all that was on its
 way has arrived (on one node it does), and with a few more if not.
 
+Who waits for a unit of a counted lock needs any one of them: then a circle need not be a deadlock
+(`locks.core.agent.knots`).
+
 Rejected: to tell all larger agents that occur (the same result with many more messages); to tell
 whole views of lock ids (outdated views hide newer ones); strongly connected components over all
 that is known (the largest agent of a component may know only one of its cycles).
@@ -27,41 +30,14 @@ that is known (the largest agent of a component may know only one of its cycles)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from locks.model import AgentId, Edge, LockId, RequestKey, RequestRecord, blocks
+from locks.core.agent.exploration import Exploration, smaller_of_pairs
+from locks.core.agent.knots import only_knots
+from locks.model import AgentId, Edge, LockId, RequestKey, RequestRecord, blocks, units_of
 
 __all__ = ["Exploration", "WaitGraph"]
 
 _SlotKey = tuple[str, LockId]
-
-
-class Exploration(NamedTuple):
-    """What an agent's look at its surroundings found.
-
-    Attributes:
-        closing: Edges that close a cycle in which the agent is the largest: a request of a
-            smaller agent, reached from here, that waits for a request of this agent.
-        path: For each smaller agent that is reached, the edge by which it was reached first.
-        targets: The larger agents that are to be told.
-        edges: All edges found, from request to request.
-    """
-
-    closing: list[Edge]
-    path: dict[AgentId, Edge]
-    targets: set[AgentId]
-    edges: list[Edge]
-
-    def cycle(self, closing: Edge) -> tuple[Edge, ...]:
-        """The cycle that `closing` closes; `closing` comes first."""
-        me = closing.holder.agent
-        edges = []
-        agent = closing.waiter.agent
-        while agent != me:
-            edge = self.path[agent]
-            edges.append(edge)
-            agent = edge.waiter.agent
-        return (closing, *reversed(edges))
 
 
 class WaitGraph:
@@ -72,6 +48,7 @@ class WaitGraph:
         self._by_agent: dict[AgentId, dict[RequestKey, RequestRecord]] = {}
         self._by_id: dict[_SlotKey, dict[RequestKey, RequestRecord]] = {}
         self._below: dict[_SlotKey, dict[LockId, None]] = {}
+        self._counted = 0  # requests that wait for a unit of a counted lock
 
     def learn(self, record: RequestRecord) -> bool:
         """Take a record in, unless what is known is as new; tell whether it was newer.
@@ -155,7 +132,8 @@ class WaitGraph:
                 elif other not in path:
                     path[other] = edge
                     agents.append(other)
-        return Exploration(closing, path, _smaller_of_pairs(before, behind), edges)
+        found = Exploration(closing, path, smaller_of_pairs(before, behind), edges)
+        return only_knots(found, me) if self._counted else found
 
     def _waiting_for(self, me: AgentId, edges: list[Edge]) -> set[AgentId]:
         """The larger agents that reach `me` over smaller ones; adds the edges that are found."""
@@ -174,6 +152,7 @@ class WaitGraph:
         return larger
 
     def _put_in(self, record: RequestRecord) -> None:
+        self._counted += record.state == "waiting" and units_of(record.lock_id) > 0
         key = (record.node, record.number)
         self._by_agent.setdefault(record.agent, {})[key] = record
         slot = (record.node, record.lock_id)
@@ -186,6 +165,7 @@ class WaitGraph:
         there[key] = record
 
     def _take_out(self, record: RequestRecord) -> None:
+        self._counted -= record.state == "waiting" and units_of(record.lock_id) > 0
         key = (record.node, record.number)
         slot = (record.node, record.lock_id)
         by_agent = self._by_agent[record.agent]
@@ -202,17 +182,6 @@ class WaitGraph:
                 del below[record.lock_id]
                 if not below:
                     del self._below[above]
-
-
-def _smaller_of_pairs(before: set[AgentId], behind: set[AgentId]) -> set[AgentId]:
-    """The smaller agent of each pair of one of `before` and one of `behind`.
-
-    An agent is the smaller one of some pair if it is not larger than the largest of the other set.
-    """
-    if not (before and behind):
-        return set()
-    last_before, last_behind = max(before), max(behind)
-    return {p for p in before if p <= last_behind} | {n for n in behind if n <= last_before}
 
 
 _NOTHING: dict[RequestKey, RequestRecord] = {}

@@ -12,8 +12,10 @@ from typing import ClassVar
 
 from locks.core.messages import (
     OUTSIDE,
+    End,
     Inquire,
     RaiseVersion,
+    Refused,
     Relay,
     Release,
     Released,
@@ -34,14 +36,15 @@ from locks.core.messages import (
     ViewChange,
     Watch,
 )
+from locks.core.server.counters import TableStatistics
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.relays import Pair, Relays
 from locks.core.server.saving import SavedServer, load_table, save_server
-from locks.core.server.table import LockTable, TableStatistics
+from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
 from locks.core.server.watchers import Watchers
 from locks.errors import assert_never
-from locks.model import AgentId, LockId, View
+from locks.model import AgentId, LockId, View, units_of
 
 __all__ = ["ServerMachine"]
 
@@ -174,6 +177,12 @@ class ServerMachine:
 
     def _request(self, message: Request) -> list[ServerEffect]:
         agent, client, lock_id, mode, requests, waits = message
+        if type(lock_id[-1]) is tuple:
+            units = units_of(lock_id)
+            there = self.table.counted.get(lock_id[:-1])
+            known = units if there is None else there.units
+            if units and (units != known or mode != "write"):
+                return [ToAgent(agent, Refused(self.node, lock_id, known))]
         changed = self.table.request(agent, client, lock_id, mode)
         owner = changed[0].owner
         if owner.requests_elsewhere == requests and owner.waits_elsewhere == waits:
@@ -194,8 +203,11 @@ class ServerMachine:
         return self._changed(self.table.remove(message.agent))
 
     def _surrender(self, message: Surrender) -> list[ServerEffect]:
-        agent, lock_id, waiter, holder, report = message
-        if message.aborts:
+        agent, lock_id, waiter, holder, report, knot = message
+        stale = [end for end in knot if not self._stands(end)]
+        if stale:
+            changed = []
+        elif message.aborts:
             owner = self.table.owners.get(agent)
             stands = owner is not None and self.table.edge_stands(owner, waiter, holder)
             changed = self.table.remove(agent) if stands else []
@@ -214,18 +226,24 @@ class ServerMachine:
                     records = tuple(news.pop(member, {}).values())
                     effects.append(ToAgent(member, Resolved(resolved, records)))
         own = news.pop(agent, {})
-        for end in (waiter, holder):
+        for end in (waiter, holder, *stale):
             entry = self.table.entry(end[0]) if end is not None else None
             if entry is not None and entry not in own:
                 own[entry] = entry.record(self.node)
         effects += self._notify(news)
         if self._watchers:
             effects += self._views(changed)
+        gone = tuple([end[0] for end in stale if self.table.entry(end[0]) is None])
         answer = Surrendered(
-            self.node, message, bool(changed), tuple(own.values()), self.table.version
+            self.node, message, bool(changed), tuple(own.values()), self.table.version, gone
         )
         effects.append(ToAgent(agent, answer))
         return effects
+
+    def _stands(self, end: End) -> bool:
+        """Whether a request of a knot is as it was, and its agent waits."""
+        entry = self.table.entry(end[0])
+        return entry is not None and entry.since == end[1] and entry.owner.waits
 
     def _standing(self, message: StandingElsewhere) -> list[ServerEffect]:
         owner = self.table.owners.get(message.agent)

@@ -19,7 +19,9 @@ each step it is enough to look for cycles through the agents of that step, and o
 that wait and have other requests: no agent can wait for one that has nothing, and what stands
 behind its only, waiting request came later and is looked at itself. Of several cycles within the
 node only the shortest one is made known; the agent that closed them is looked at again after each
-step until it lies on none, so the next one is made known when this one is resolved.
+step until it lies on none, so the next one is made known when this one is resolved. But where anybody uses a
+counted lock, one of its units may be in one cycle and one in another, and a deadlock has both
+(`locks.core.agent.knots`): then all cycles through the agent are made known.
 
 Edges that are not looked at: those from a request to a waiting request ahead of it on the same id, in
 a mode that it covers (a write request covers all), if the latter is all that its agent waits for, and
@@ -204,7 +206,7 @@ class Notifier:
         todo = [start]
         for owner in todo:
             for edge in self._edges_from(owner):
-                if edge.to is start and _ELSEWHERE not in reached:
+                if edge.to is start and not (_ELSEWHERE in reached or self._table.counted):
                     self._notify_path(edge, reached, news)
                     return True
                 edges.append(edge)

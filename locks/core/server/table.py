@@ -12,13 +12,18 @@
 A request once granted stays granted until it is released, its agent is removed, or it is
 surrendered.
 
+On a *counted* id (`locks.lock_ids.counted`) so many may be granted at once: there a request is granted when
+fewer than that are granted or stand ahead of it on the same id, and nothing else conflicts.
+
 How it is kept fast. The ids form a tree of `Slot`s, each with the requests on that very id. A
 waiting entry keeps only one reason for waiting: some conflicting entry on its own slot or above
 (`blocker`), the one directly ahead in the queue if there is one, so that handing a lock on looks
 at one waiter and not at all of them. Only when there is no such entry does it count the
 conflicting entries below its slot (`pending`), and each of those that goes counts it down. When
 its reason is gone, an entry looks for another one; when there is none, it is granted. A request,
-release or grant therefore costs time in the depth of the id and in what really conflicts.
+release or grant therefore costs time in the depth of the id and in what really conflicts. On a counted
+id those who have a unit stand at the front, so a request's index in the queue says whether it has to wait; when
+one leaves, the one that gets the last index for which there is a unit is looked at, and no other.
 
 Places are integers, handed out in rising order; a conversion gets a fraction directly ahead of the
 entry that it must precede, so that it overtakes nobody else. A request that is covered by a granted
@@ -35,8 +40,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from locks.core.server.counters import TableStatistics
 from locks.core.server.tree import (
     WHOLE,
     Entry,
@@ -51,40 +56,13 @@ from locks.core.server.tree import (
     place_of,
     version_of,
 )
-from locks.model import HELD_UP, AgentId, LockId, Mode
+from locks.core.server.units import give_unit, is_full_for, next_in_line
+from locks.model import HELD_UP, AgentId, LockId, Mode, units_of
 from locks.ranges import PLACE_BITS
 
-__all__ = ["LockTable", "TableStatistics"]
+__all__ = ["LockTable"]
 
 ROOM_BITS = PLACE_BITS - 160  # two more numbers of 64 bits, and to spare
-
-
-class TableStatistics(NamedTuple):
-    """Counters of a lock table since it was made, and its size now.
-
-    Entries by which the transactions of one client wait for each other are not in the size.
-
-    Attributes:
-        requests: Requests taken in.
-        grants: Grants, those after a surrender included.
-        waits: Requests that were not granted at once.
-        surrenders: Surrenders carried out.
-        refused_surrenders: Surrenders whose edge was no longer there.
-        entries: Requests in the table now.
-        waiting: Of these, how many wait.
-        agents: Agents with requests in the table now.
-        version: The last version given.
-    """
-
-    requests: int
-    grants: int
-    waits: int
-    surrenders: int
-    refused_surrenders: int
-    entries: int
-    waiting: int
-    agents: int
-    version: int
 
 
 class LockTable:
@@ -96,11 +74,15 @@ class LockTable:
     Args:
         first_version: Where versions start. Must be larger than any version that an earlier table
             of the same node has given.
+
+    Attributes:
+        counted: The slots of counted ids, by the id that each was made of: it has one at a time.
     """
 
     def __init__(self, first_version: int = 0) -> None:
         self.version = first_version
         self.owners: dict[AgentId, EntryOwner] = {}
+        self.counted: dict[LockId, Slot] = {}
         self._root = Slot((), None)
         self._entries: dict[int, Entry] = {}
         self.last_place = 0
@@ -286,13 +268,23 @@ class LockTable:
             child = slot.children.get(element)
             if child is None:
                 child = slot.children[element] = Slot(lock_id[:depth], slot)
+                if type(element) is tuple:
+                    self._count(child)
             slot = child
         return slot
+
+    def _count(self, slot: Slot) -> None:
+        """A new slot may be one of a counted id."""
+        slot.units = units_of(slot.lock_id)
+        if slot.units:
+            self.counted[slot.lock_id[:-1]] = slot
 
     def _prune(self, slot: Slot) -> None:
         """Take the slot out if there is nothing there or below, and those above likewise."""
         if not any(slot.queues):
             slot.close()
+            if slot.units:
+                del self.counted[slot.lock_id[:-1]]
         while slot.parent is not None and not (slot.children or slot.queues):
             parent = slot.parent
             parent.children.pop(slot.lock_id[-1], None)
@@ -380,6 +372,10 @@ class LockTable:
             slot.granted[rank] -= 1
         else:
             self._stop_waiting(entry)
+        if slot.units:
+            following = next_in_line(slot, rank)
+            if following is not None:
+                candidates[following] = None
 
     def _take_out(self, owner: EntryOwner, entries: list[Entry]) -> list[Entry]:
         candidates: dict[Entry, None] = {}
@@ -418,7 +414,9 @@ class LockTable:
     def _look(self, entry: Entry) -> None:
         """Find a reason for a waiting entry to wait on, or grant it."""
         slot = entry.slot
-        blocker = self._blocker_of(entry)
+        if slot.units and is_full_for(entry):
+            return  # `next_in_line` finds it
+        blocker = self._blocker_of(entry, slot.parent if slot.units else slot)
         if blocker is not None:
             if blocker.blocking is None:
                 blocker.blocking = {}
@@ -438,10 +436,9 @@ class LockTable:
         else:
             self._grant(entry)
 
-    def _blocker_of(self, entry: Entry) -> Entry | None:
-        """An entry on the same id or above that is in the way: the one directly ahead, if any."""
+    def _blocker_of(self, entry: Entry, slot: Slot | None) -> Entry | None:
+        """An entry on an id or above that is in the way: the one directly ahead, if any."""
         owner, place, rivals = entry.owner, entry.place, entry.rivals
-        slot: Slot | None = entry.slot
         while slot is not None:
             if slot.queues:
                 for rank in rivals:
@@ -476,7 +473,10 @@ class LockTable:
         entry.granted = True
         entry.owner.waiting -= 1
         self._grants += 1
-        entry.slot.granted[entry.rank] += 1
+        slot = entry.slot
+        slot.granted[entry.rank] += 1
+        if slot.units:
+            give_unit(entry)
 
     def _stop_waiting(self, entry: Entry) -> None:
         """Drop the entry's reason for waiting."""

@@ -75,6 +75,8 @@ class Slot:
         granted: By rank how many of them are granted.
         below: By rank how many entries there are below.
         counting: The entries here that wait for what is below.
+        units: How many entries may be granted at once if the id is a counted one (`locks.core.server.units`);
+            0 otherwise.
     """
 
     __slots__ = (
@@ -85,6 +87,7 @@ class Slot:
         "lock_id",
         "parent",
         "queues",
+        "units",
     )
 
     def __init__(self, lock_id: LockId, parent: Slot | None) -> None:
@@ -95,6 +98,7 @@ class Slot:
         self.granted: list[int] = _NONE
         self.below = _ZEROS.copy()
         self.counting: dict[Entry, None] = _NONE
+        self.units = 0
 
     def open(self) -> None:
         """Make room for entries."""

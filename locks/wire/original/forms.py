@@ -31,6 +31,8 @@ from locks.model import (
     RequestRecord,
     State,
     check_lock_id,
+    show,
+    units_of,
 )
 from locks.otp import etf
 from locks.otp.fields import Form, brief, parts
@@ -137,14 +139,17 @@ def lock_id_of(term: Any) -> LockId:
     What can't be a key in Python (a list or a map in it) becomes a `Term`.
 
     Raises:
-        BadMessage: It is something else.
+        BadMessage: It is something else, or a counted lock.
     """
     if type(term) is not list or not term:
         raise BadMessage(f"lock id {brief(term)} should be a list that is not empty")
     try:
-        return check_lock_id(tuple([_key(element) for element in term]))
+        lock_id = check_lock_id(tuple([_key(element) for element in term]))
     except InvalidLockId as error:
         raise BadMessage(str(error)) from None
+    if units_of(lock_id):
+        raise BadMessage(f"{show(lock_id)} is a counted lock, of which the original knows nothing")
+    return lock_id
 
 
 def _key(element: Any) -> Any:

@@ -39,6 +39,7 @@ from locks.core.messages import (
     Inquire,
     Knowledge,
     RaiseVersion,
+    Refused,
     Relay,
     Release,
     Released,
@@ -55,7 +56,7 @@ from locks.core.messages import (
     Watch,
 )
 from locks.errors import MisuseError, assert_never
-from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, show
+from locks.model import AgentId, Deadlock, Edge, LockId, Mode, RequestRecord, show, units_of
 from locks.otp.control import StrangeMessage
 from locks.otp.fields import brief
 from locks.otp.terms import Atom, Pid
@@ -143,6 +144,8 @@ class OriginalServers:
         return commands
 
     def _request(self, ours: Ours, node: str, message: Request) -> list[Command]:
+        if units_of(message.lock_id):
+            return [ToAgent(ours.id, Refused(node, message.lock_id, 0))]
         rows = ours.at(node)
         rows.asked.setdefault(message.lock_id, set()).add(message.mode)
         commands = self._waits_elsewhere(ours, node, message.waits_elsewhere)

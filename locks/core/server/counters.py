@@ -1,0 +1,35 @@
+"""What a lock table counts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["TableStatistics"]
+
+
+class TableStatistics(NamedTuple):
+    """Counters of a lock table since it was made, and its size now.
+
+    Entries by which the transactions of one client wait for each other are not in the size.
+
+    Attributes:
+        requests: Requests taken in.
+        grants: Grants, those after a surrender included.
+        waits: Requests that were not granted at once.
+        surrenders: Surrenders carried out.
+        refused_surrenders: Surrenders whose edge was no longer there.
+        entries: Requests in the table now.
+        waiting: Of these, how many wait.
+        agents: Agents with requests in the table now.
+        version: The last version given.
+    """
+
+    requests: int
+    grants: int
+    waits: int
+    surrenders: int
+    refused_surrenders: int
+    entries: int
+    waiting: int
+    agents: int
+    version: int

@@ -1,0 +1,202 @@
+"""`Semaphore`: so many clients at once, in their order; deadlocks through it, loss of its holders, misuse."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import locks
+from locks import aio
+from tests.api.clients import Run
+from tests.helpers import eventually
+
+POOL = ("pool",)
+UNITS = locks.units(POOL, 2)
+
+
+def until_waiting(lock_id: tuple[Any, ...], number: int = 1) -> None:
+    """Wait until so many wait for a lock, as everybody can see."""
+    eventually(lambda: len(locks.queue(lock_id).waiting) == number)
+
+
+def outcome(job: Any) -> Any:
+    """What a job returns, or the error that it raises."""
+    try:
+        return job()
+    except locks.LocksError as error:
+        return error
+
+
+def test_so_many_at_once_and_the_next_one_in_order(run: Run) -> None:
+    """Two have it, the others wait in line; each unit has one holder, and tokens of it rise."""
+    clients = [run.client() for _ in range(4)]
+    pool = locks.Semaphore(POOL, 2)
+    assert all(client.call(pool.acquire) for client in clients[:2])
+    had = {client.call(pool.unit): client.call(pool.token) for client in clients[:2]}
+    assert sorted(had) == [0, 1]
+    assert clients[0].call(pool.locked)
+    assert not clients[2].call(lambda: pool.acquire(blocking=False))
+    assert not clients[2].call(lambda: pool.acquire(timeout=0.01))
+    waits = []
+    for client in clients[2:]:
+        waits.append(client.do(pool.acquire))
+        until_waiting(UNITS, len(waits))
+    freed = clients[1].call(pool.unit)
+    clients[1].call(pool.release)
+    assert waits[0].get()
+    assert not waits[1].ready
+    assert clients[2].call(pool.unit) == freed
+    assert clients[2].call(pool.token) > had[freed]
+    clients[0].call(pool.release)
+    assert waits[1].get()
+    for client in clients[2:]:
+        client.call(pool.release)
+    assert not clients[0].call(pool.locked)
+
+
+def test_a_holder_that_ends_frees_its_unit_at_once(run: Run) -> None:
+    """The next one in line has it."""
+    one, two = run.client(), run.client()
+    pool = locks.Semaphore(POOL, 1)
+    one.call(pool.acquire)
+    waits = two.do(pool.acquire)
+    until_waiting(locks.units(POOL, 1))
+    run.stop(one)
+    assert waits.get()
+    two.call(pool.release)
+
+
+def test_a_deadlock_through_all_holders_has_one_victim(run: Run) -> None:
+    """Both who have a unit wait for the third, who waits for a unit: one is aborted, the others go on."""
+    clients = [run.client() for _ in range(3)]
+    pool, x = locks.Semaphore(POOL, 2), locks.Lock(("x",))
+
+    def work(first: locks.Lock, second: locks.Lock) -> str:
+        with first:
+            eventually(lambda: len(locks.holders(POOL)) == 2 and locks.Lock(("x",)).locked())
+            with second:
+                return "done"
+
+    pairs = [(pool, x), (pool, x), (x, pool)]
+    answers = [
+        client.do(outcome, lambda pair=pair: work(*pair))
+        for client, pair in zip(clients, pairs, strict=True)
+    ]
+    results = [answer.get() for answer in answers]
+    assert results.count("done") == 2
+    (error,) = (result for result in results if result != "done")
+    assert isinstance(error, locks.DeadlockAborted)
+    assert error.deadlock.agent == max(error.deadlock.agents)
+    assert "a unit of pool*2" in str(error)
+
+
+def test_a_circle_is_no_deadlock_while_another_unit_may_come_free(run: Run) -> None:
+    """The third waits for any of two units, and one who has one of them waits for nothing."""
+    one, free, three = (run.client() for _ in range(3))
+    pool, x = locks.Semaphore(POOL, 2), locks.Lock(("x",))
+    for client in (one, free):
+        client.call(pool.acquire)
+    three.call(x.acquire)
+    waits = [three.do(pool.acquire)]
+    until_waiting(UNITS)
+    waits.append(one.do(x.acquire))
+    until_waiting(("x",))
+    assert locks.statistics().deadlocks == 0
+    free.call(pool.release)
+    assert waits[0].get()
+    three.call(x.release)
+    assert waits[1].get()
+    for client, held in ((one, x), (one, pool), (three, pool)):
+        client.call(held.release)
+    assert locks.statistics().deadlocks == 0
+
+
+def test_in_a_transaction(run: Run) -> None:
+    """A unit is taken as any lock is, by its id; a lock above it excludes all units."""
+    one, two = run.client(), run.client()
+
+    def work() -> tuple[int, bool]:
+        with locks.transaction(timeout=5) as tx:
+            token = tx.write_lock(UNITS)
+            assert token == tx.token(UNITS)
+            tx.lock_all(write=[("b",)])
+            return tx.unit(UNITS), two.call(lambda: locks.Lock(POOL).acquire(blocking=False))
+
+    assert one.call(work) == (0, False)
+    two.call(locks.Lock(POOL).acquire)
+    assert not one.call(lambda: locks.Semaphore(POOL, 2).acquire(blocking=False))
+    assert one.call(locks.Semaphore(POOL, 2).locked)
+    two.call(locks.Lock(POOL).release)
+
+
+def test_one_client_with_two_transactions(run: Run) -> None:
+    """It may have a unit in each of them, if there is one; else it has to yield, and does not wait for ever."""
+    one = run.client()
+
+    def twice(value: int) -> int:
+        lock_id = locks.units(POOL, value)
+        with locks.transaction() as outer:
+            outer.write_lock(lock_id)
+            with locks.transaction() as inner:
+                inner.write_lock(lock_id)
+                return inner.unit(lock_id)
+
+    assert one.call(twice, 2) == 1
+    assert isinstance(one.call(outcome, lambda: twice(1)), locks.LocksError)
+
+
+def test_misuse(run: Run) -> None:
+    """Errors say what was wrong and with which value, and change nothing."""
+    one, two = run.client(), run.client()
+    pool = locks.Semaphore(POOL, 2)
+
+    def refused(client: Any, job: Any, kind: type[Exception], *words: str) -> None:
+        error = client.call(outcome, job)
+        assert type(error) is kind, error
+        for word in words:
+            assert word in str(error)
+
+    refused(one, pool.release, locks.NotHeld, "pool*2")
+    refused(one, pool.unit, locks.NotHeld, "pool*2")
+    one.call(pool.acquire)
+    refused(one, pool.acquire, locks.MisuseError, "pool*2", "already")
+    other = locks.Semaphore(POOL, 3)
+    refused(two, other.acquire, locks.ConflictingRequest, "pool has 2 units", "one of 3")
+    refused(two, pool.release, locks.NotHeld)
+    assert two.call(pool.acquire)
+    for client in (one, two):
+        client.call(pool.release)
+    assert two.call(other.acquire)
+    two.call(other.release)
+
+
+@pytest.mark.parametrize("value", [0, -1, 10_001, True, 2.0, "2", None])
+def test_what_is_no_number_of_units(value: Any) -> None:
+    """It is refused with the value, before anything is asked for."""
+    with pytest.raises(locks.InvalidOption, match="number of units"):
+        locks.Semaphore(POOL, value)
+    with pytest.raises(locks.InvalidOption, match="counted lock itself"):
+        locks.units(UNITS, 2)
+
+
+def test_coroutines() -> None:
+    """Tasks have units as other clients do, and never more of them at once than there are."""
+    inside: list[int] = []
+    most = 0
+
+    async def work(number: int) -> int:
+        nonlocal most
+        async with aio.Semaphore(POOL, 2) as pool:
+            inside.append(number)
+            most = max(most, len(inside))
+            await asyncio.sleep(0)
+            inside.remove(number)
+            return pool.unit()
+
+    async def all_of_them() -> list[int]:
+        return list(await asyncio.gather(*map(work, range(10))))
+
+    assert set(asyncio.run(all_of_them())) == {0, 1}
+    assert most == 2

@@ -1,0 +1,105 @@
+"""`Semaphore` of programs that share servers: a killed holder's unit, deadlocks, and who disagrees on the number."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.cluster.harness import World
+from tests.cluster.servers import LIMIT, Servers
+
+HOLDER = """
+import sys, locks
+pool = locks.Semaphore(("pool",), 2{more})
+with pool:
+    print(pool.unit(), pool.token(), flush=True)
+    sys.stdin.readline()
+"""
+KNOT = """
+import sys, locks
+pool, x = locks.Semaphore(("knot",), 2), locks.Lock(("x",))
+first, second = {order}
+try:
+    with first:
+        print("first", flush=True)
+        sys.stdin.readline()
+        with second:
+            print("done", flush=True)
+except locks.DeadlockAborted as error:
+    print("aborted", "a unit of knot*2" in str(error), flush=True)
+"""
+OTHER = """
+import locks
+try:
+    locks.Semaphore(("pool",), 3).acquire()
+except locks.ConflictingRequest as error:
+    print(error)
+"""
+
+Start = Callable[[str], subprocess.Popen[str]]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Servers]:
+    """The lock servers."""
+    with World() as world:
+        yield Servers(world)
+
+
+@pytest.fixture
+def start(processes: Servers) -> Iterator[Start]:
+    """Start a program; all of them are killed at the end."""
+    programs = []
+
+    def begin(code: str) -> subprocess.Popen[str]:
+        programs.append(processes.program(code))
+        return programs[-1]
+
+    yield begin
+    for program in programs:
+        program.kill()
+        program.communicate(timeout=LIMIT)
+
+
+def line(program: subprocess.Popen[str]) -> str:
+    """What a program says next."""
+    assert program.stdout is not None
+    said = program.stdout.readline().strip()
+    if not said and program.wait(LIMIT):
+        assert program.stderr is not None
+        pytest.fail(program.stderr.read())
+    return said
+
+
+def go_on(program: subprocess.Popen[str]) -> None:
+    """Let a program go on."""
+    assert program.stdin is not None
+    program.stdin.write("\n")
+    program.stdin.flush()
+
+
+@pytest.mark.parametrize("more", ["", ", nodes=['a@127.0.0.1']"], ids=["all servers", "one"])
+def test_the_unit_of_a_killed_holder_is_free(start: Start, more: str) -> None:
+    """The next in line has it, with a larger token of the same unit; who names another number is refused."""
+    holders = [start(HOLDER.format(more=more)) for _ in range(2)]
+    had = dict(tuple(map(int, line(holder).split())) for holder in holders)
+    assert sorted(had) == [0, 1]
+    refused = start(OTHER)
+    assert "pool has 2 units" in line(refused)
+    waiting = start(HOLDER.format(more=more))
+    holders[0].kill()
+    unit, token = map(int, line(waiting).split())
+    assert token > had[unit]
+    go_on(holders[1])
+    assert holders[1].wait(LIMIT) == 0
+
+
+def test_a_knot_of_three_programs(start: Start) -> None:
+    """Two have the units and want x; the third has x and wants a unit: one of them is aborted."""
+    programs = [start(KNOT.format(order=order)) for order in ("pool, x", "pool, x", "x, pool")]
+    assert [line(program) for program in programs] == ["first"] * 3
+    for program in programs:
+        go_on(program)
+    assert sorted(line(program) for program in programs) == ["aborted True", "done", "done"]
