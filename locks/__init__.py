@@ -78,11 +78,12 @@ from locks.otp.discovery import Discovery
 from locks.otp.options import TLS
 from locks.otp.remote import RemoteError, RemoteRef
 from locks.otp.terms import Atom
-from locks.primitives import Lock, RWLock, Semaphore, units
+from locks.primitives import Lock, RWLock
 from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor
 from locks.shapes.decorator import locked
 from locks.shapes.reentrant import RLock
+from locks.shapes.semaphore import Semaphore, units
 from locks.transactions import Transaction, run_transaction, transaction
 
 if TYPE_CHECKING:

@@ -24,17 +24,14 @@ from locks.errors import (
     MisuseError,
     NotHeld,
 )
-from locks.lock_ids import MOST_UNITS, counted, shown
 from locks.model import (
     Contender,
-    LockId,
     Mode,
     Require,
     check_lock_id,
     check_mode,
     check_timeout,
     show,
-    units_of,
 )
 from locks.node.agent import Agent
 from locks.node.node import Node
@@ -48,7 +45,7 @@ from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
 from locks.wire.sendable import check_sendable
 
-__all__ = ["Lock", "RWLock", "Semaphore", "checked_wait", "units"]
+__all__ = ["ASK", "Lock", "RWLock", "checked_wait"]
 
 ASK = 5  # seconds that another node is asked for
 
@@ -293,97 +290,3 @@ class RWLock:
     def write_lock(self) -> Lock:
         """The lock for a writer; acquire it, or use it in a `with` statement."""
         return self._write
-
-
-def units(lock_id: Sequence[Any], value: int) -> LockId:
-    """The id of a counted lock: so many clients may have it at once, each of them one *unit*.
-
-    It is asked for as any other id, to write, and stands below `lock_id`: who has a lock on `lock_id`, or above
-    it, excludes all who have a unit. Other ids below `lock_id` have nothing to do with it.
-
-        with locks.transaction() as tx:
-            tx.write_lock(locks.units(("licences",), 5))
-
-    Args:
-        lock_id: A non-empty tuple or list of key elements.
-        value: How many units there are, at most 10,000. All who use `lock_id` so must name the same number.
-
-    Raises:
-        InvalidOption: `value` is not such a number.
-    """
-    checked = check_lock_id(lock_id)
-    if units_of(checked):
-        raise InvalidOption(
-            f"{show(checked)} is a counted lock itself; give the id without its units",
-            lock_id=checked,
-        )
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_UNITS:
-        raise InvalidOption(
-            f"value {shown(value)} is not a number of units; use an int from 1 to {MOST_UNITS:,}",
-            value=shown(value),
-        )
-    return check_lock_id(counted(checked, int(value)))
-
-
-class Semaphore(Lock):
-    """A counted lock on one id, used like a `threading.Semaphore`: `value` clients may have it at once.
-
-    Clients get it in the order in which they asked. Each has one *unit*, which is free at once when the client
-    dies, and is fenced by a token as a lock is: tokens of one unit rise. Unlike a `threading.Semaphore`, it
-    can only be released by the client that acquired it, and each client has it once at most.
-
-    Args:
-        lock_id: A non-empty tuple or list of key elements; see `locks.units` for what else is on it.
-        value: How many clients may have it at once. All who use `lock_id` so must name the same number.
-        nodes: As for `Lock`. If there are several, a unit is needed on all of them.
-        timeout: As for `Lock`.
-        owner: As for `Lock`.
-    """
-
-    def __init__(
-        self,
-        lock_id: Sequence[Any],
-        value: int,
-        *,
-        nodes: Nodes | None = None,
-        timeout: float | None = None,
-        owner: Owner | None = None,
-    ) -> None:
-        super().__init__(
-            units(lock_id, value), nodes=nodes, require="all", timeout=timeout, owner=owner
-        )
-        self.value = value
-
-    _for_users = Lock._for_users | {"unit"}
-
-    def __repr__(self) -> str:
-        return f"<Semaphore {show(self.lock_id)}>"
-
-    def _acquire(
-        self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
-    ) -> bool:
-        node = default_node()
-        wanted = self.where(node)
-        if node.cluster is not None and not node.alive.issuperset(wanted.nodes):
-            # A program that has just begun may be connected with a majority of its servers alone.
-            wait = ASK if timeout is None else min(timeout, ASK)
-            found = node.cluster.distribution.options.discovery is not None
-            node.cluster.arrivals.await_servers(wanted, wait, found=found)
-        return super()._acquire(timeout, blocking, hold, quiet)
-
-    def locked(self) -> bool:
-        """Whether no unit is free; asks as `Lock.locked` does, with its errors."""
-        found = self._holders()
-        taken = sum(holder.lock_id == self.lock_id for holder in found)
-        return taken >= self.value or taken < len(found)
-
-    def unit(self) -> int:
-        """Which unit the caller has, from 0 to `value` - 1; on several nodes, at the first by name.
-
-        Raises:
-            NotHeld: It has none.
-        """
-        agent = default_node().holders.get(self.client())
-        if agent is None:
-            raise not_held(self.lock_id)
-        return agent.unit(self.lock_id)

@@ -13,6 +13,7 @@ from locks.model import LockId, Mode
 from locks.node.owner import Owner
 from locks.node.scope import Nodes
 from locks.shapes.reentrant import RLock as BlockingRLock
+from locks.shapes.semaphore import Semaphore as BlockingSemaphore
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -129,7 +130,7 @@ class Semaphore(Lock):
         owner: Likewise.
     """
 
-    _blocking: blocking.Semaphore
+    _blocking: BlockingSemaphore
 
     def __init__(
         self,
@@ -140,7 +141,7 @@ class Semaphore(Lock):
         timeout: float | None = None,
         owner: Owner | None = None,
     ) -> None:
-        self._blocking = blocking.Semaphore(
+        self._blocking = BlockingSemaphore(
             lock_id, value, nodes=nodes, timeout=timeout, owner=owner
         )
 

@@ -1,5 +1,6 @@
 """Everyday shapes of locks, made of `locks.Lock`'s transaction.
 
 * `reentrant.py`: `RLock`.
+* `semaphore.py`: `Semaphore`.
 * `decorator.py`: `locked`, for functions and coroutine functions.
 """

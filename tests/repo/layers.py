@@ -81,6 +81,7 @@ LIBRARY = [
             "locks.primitives",
             "locks.shapes",
             "locks.shapes.reentrant",
+            "locks.shapes.semaphore",
         ),
         (*NODES, "node", "program", "groups", "mvcc"),
         "api.py, transactions.py, primitives.py: what users call",
