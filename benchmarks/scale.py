@@ -129,7 +129,7 @@ def connect(port: int, name: str, listens: bool) -> socket.socket:
             events = shake.receive(sock.recv(4096))
     me = Pid(77, name, 5)
     known = [(name, *NOBODY)] if listens else []
-    greeting = (OURS, Atom("greeting"), 1, 1, 15.0, known)
+    greeting = (OURS, Atom("greeting"), 2, 1, 15.0, known)
     request = (CALL, (me, Reference(name, 5, (1, 0, 0))), greeting)
     body = control.RegSend(me, Atom(LOCK_SERVER), request).pack()
     sock.sendall(struct.pack(">I", len(body)) + body)

@@ -337,7 +337,7 @@ def unknown_calls(bad: Bad) -> None:
 def large_version(bad: Bad) -> None:
     """Greet with a version that no node ever had."""
     for version in (2**64, 2**62, 2**8192 - 3):
-        bad.peer.frame(bad.call((OURS, Atom("greeting"), 1, version, 15.0, [])))
+        bad.peer.frame(bad.call((OURS, Atom("greeting"), 2, version, 15.0, [])))
     stay(bad)
 
 
@@ -352,7 +352,7 @@ def raised_version(bad: Bad) -> None:
 
 def greetings(bad: Bad) -> None:
     """Greet again and again."""
-    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), 1, 5, 15.0, []))))
+    bad.many(forever(lambda: bad.call((OURS, Atom("greeting"), 2, 5, 15.0, []))))
 
 
 def groups(bad: Bad) -> None:

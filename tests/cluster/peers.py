@@ -45,7 +45,7 @@ class Peer(Stranger):
         """Send the lock server anything."""
         self.frame(control.RegSend(self.me, Atom(LOCK_SERVER), term).pack())
 
-    def greet(self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = 1) -> None:
+    def greet(self, *known: Any, version: Any = 1, ticktime: Any = 15.0, protocol: Any = 2) -> None:
         """Greet the lock server."""
         self.call((OURS, Atom("greeting"), protocol, version, ticktime, list(known)))
 

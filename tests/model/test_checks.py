@@ -57,8 +57,8 @@ def test_a_report_that_is_no_cycle(monkeypatch: Patch) -> None:
     """What is reported does not begin with the edge that was broken."""
     real = Resolver._yield
 
-    def turned(self: Resolver, edge: Edge, cycle: tuple[Edge, ...], abort: bool) -> None:
-        real(self, edge, cycle[::-1], abort)
+    def turned(self: Resolver, edge: Edge, cycle: tuple[Edge, ...], *rest: Any) -> None:
+        real(self, edge, cycle[::-1], *rest)
 
     monkeypatch.setattr(Resolver, "_yield", turned)
     goes_wrong(lambda: World(OPPOSITE), "about something else")
