@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 
 from tests.cluster.harness import World
 
@@ -23,24 +24,27 @@ def free_port() -> int:
 
 
 class Servers:
-    """Three lock servers, and programs that know them from their environment.
+    """Lock servers, three by default, and programs that know them from their environment.
 
     Args:
         world: What ends them.
+        names: Their names.
         net_ticktime: Theirs. A program on a busy machine may need more than the second for a sign of life that follows from two.
 
     Attributes:
         addresses: As `name@host:port`.
     """
 
-    def __init__(self, world: World, net_ticktime: float = 2) -> None:
+    def __init__(
+        self, world: World, names: Sequence[str] = NAMES, net_ticktime: float = 2
+    ) -> None:
         self.world = world
-        ports = [free_port() for _ in NAMES]
-        self.addresses = [f"{name}:{port}" for name, port in zip(NAMES, ports, strict=True)]
+        ports = [free_port() for _ in names]
+        self.addresses = [f"{name}:{port}" for name, port in zip(names, ports, strict=True)]
         given = [f"--server={address}" for address in self.addresses]
         self.processes = [
             world.server(name, port=port, arguments=given, net_ticktime=net_ticktime)
-            for name, port in zip(NAMES, ports, strict=True)
+            for name, port in zip(names, ports, strict=True)
         ]
         for server in self.processes:
             assert server.address
