@@ -64,7 +64,7 @@ class Agent(Holding, metaclass=Shown):
         id: The agent's reference.
         client: Whose transaction it is.
         client_key: What stands for the client in dictionaries.
-        entries: How often its client has acquired each of its `locks.RLock`s; `None` if it has none.
+        acquisitions: How often its client has acquired each of its `locks.RLock`s; `None` if it has none.
         on_lost: Called with the error when locks are lost with a node, in the node's background
             greenlet.
     """
@@ -81,9 +81,9 @@ class Agent(Holding, metaclass=Shown):
         "_monitor",
         "_notified",
         "_tries",
+        "acquisitions",
         "client",
         "client_key",
-        "entries",
         "history",
         "id",
         "machine",
@@ -128,7 +128,7 @@ class Agent(Holding, metaclass=Shown):
             self._set_notified(notify)
         self._monitor: Monitor | None = None
         self._lost: Event | None = None
-        self.entries: dict[LockId, dict[object, None]] | None = None
+        self.acquisitions: dict[LockId, dict[object, None]] | None = None
         self._tries: PendingCall | None = (
             None  # who waits for the answers of lock servers, and no longer
         )

@@ -1,7 +1,7 @@
 """What the locks of `locks.Lock` and its like need of an agent: to release, and to take back, one id at a time.
 
 The transaction of a client's `Lock`s begins with the first one and ends with the last one. A `locks.RLock` is
-acquired several times; each time has an *entry* here.
+acquired several times; each time has an *acquisition* here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Holding(Waiting):
 
     __slots__ = ()
 
-    entries: dict[LockId, dict[object, None]] | None
+    acquisitions: dict[LockId, dict[object, None]] | None
     history: History
 
     def unlock_now(self, lock_id: LockId) -> None:
@@ -31,52 +31,56 @@ class Holding(Waiting):
             self.node.guard.check_unlock(self.machine, lock_id)
         self.event(self.machine.unlock, lock_id)
 
-    def enter(self, lock_id: LockId, entry: object) -> None:
-        """Put an entry in, before the lock is asked for; an owner may do so in several threads."""
-        if self.entries is None:
-            self.entries = {}
+    def enter(self, lock_id: LockId, acquisition: object) -> None:
+        """Put an acquisition in, before the lock is asked for; an owner may do so in several threads."""
+        if self.acquisitions is None:
+            self.acquisitions = {}
         while True:
-            own = self.entries.setdefault(lock_id, {})
-            own[entry] = None
-            if self.entries.get(lock_id) is own:  # else the last one was taken out meanwhile
+            own = self.acquisitions.setdefault(lock_id, {})
+            own[acquisition] = None
+            if self.acquisitions.get(lock_id) is own:  # else the last one was taken out meanwhile
                 return
 
-    def newest_entry(self, lock_id: LockId) -> object | None:
-        """The entry that was put in last; `None` if there is none."""
-        own = self.entries and self.entries.get(lock_id)
+    def newest_acquisition(self, lock_id: LockId) -> object | None:
+        """The acquisition that was put in last; `None` if there is none."""
+        own = self.acquisitions and self.acquisitions.get(lock_id)
         return next(reversed(own), None) if own else None
 
-    def _take_out(self, lock_id: LockId, entry: object) -> bool:
-        """Take an entry out, once or twice, as turns are taken; return whether none is left."""
-        own = self.entries and self.entries.get(lock_id)
+    def _take_out(self, lock_id: LockId, acquisition: object) -> bool:
+        """Take an acquisition out, once or twice, as turns are taken; return whether none is left."""
+        own = self.acquisitions and self.acquisitions.get(lock_id)
         if own:
-            own.pop(entry, None)
+            own.pop(acquisition, None)
         if own:
             return False
-        if self.entries is not None:
-            self.entries.pop(lock_id, None)
+        if self.acquisitions is not None:
+            self.acquisitions.pop(lock_id, None)
         return True
 
-    def leave_entry(self, lock_id: LockId, entry: object) -> None:
-        """Take an entry out, and with the last one release the id. In whatever thread.
+    def give_back(self, lock_id: LockId, acquisition: object) -> None:
+        """Take an acquisition out, and with the last one release the id. In whatever thread.
 
         Raises:
             NotHeld: It is not held.
         """
-        self.turn.run_surely(self._leave_entry, lock_id, entry)
+        self.turn.run_surely(self._give_back, lock_id, acquisition)
 
-    def _leave_entry(self, lock_id: LockId, entry: object) -> None:
-        if self._take_out(lock_id, entry):
+    def _give_back(self, lock_id: LockId, acquisition: object) -> None:
+        if self._take_out(lock_id, acquisition):
             self._release(lock_id)
         elif self.machine.ended is not None or not self.machine.holds(lock_id):
             raise not_held(lock_id)
 
-    def withdraw_entry(self, call: PendingCall | None, lock_id: LockId, entry: object) -> None:
-        """Take an entry out, and give up the call that it was made for; it is done in any case."""
-        insist(self.turn.run_surely, self._withdraw_entry, call, lock_id, entry)
+    def withdraw_acquisition(
+        self, call: PendingCall | None, lock_id: LockId, acquisition: object
+    ) -> None:
+        """Take an acquisition out, and give up the call that it was made for; it is done in any case."""
+        insist(self.turn.run_surely, self._withdraw_acquisition, call, lock_id, acquisition)
 
-    def _withdraw_entry(self, call: PendingCall | None, lock_id: LockId, entry: object) -> None:
-        last = self._take_out(lock_id, entry)
+    def _withdraw_acquisition(
+        self, call: PendingCall | None, lock_id: LockId, acquisition: object
+    ) -> None:
+        last = self._take_out(lock_id, acquisition)
         if call is not None and call.begun:
             self.event(self.machine.abandon, call)
         if last:

@@ -1,6 +1,6 @@
 """`RLock`: a lock that its client may acquire again while it has it.
 
-How often a client has it is kept with the client's transaction, as one *entry* for each time. An entry is an object
+How often a client has it is kept with the client's transaction, as one *acquisition* for each time. An acquisition is an object
 of its own, not a number: whoever is interrupted in the middle can take it back without knowing how far it came.
 """
 
@@ -24,7 +24,7 @@ from locks.wire.sendable import check_sendable
 
 __all__ = ["RLock"]
 
-Held = tuple[Agent, object]  # the transaction, and the entry
+Held = tuple[Agent, object]  # the transaction, and the acquisition
 
 
 class RLock(Block):
@@ -81,18 +81,18 @@ class RLock(Block):
             check_sendable(self.lock_id)
         while True:
             call: PendingCall | None = None
-            entry = object()
+            acquisition = object()
             try:
                 agent = node.holder(client)
-                hold.take((agent, entry))
-                agent.enter(self.lock_id, entry)
+                hold.take((agent, acquisition))
+                agent.enter(self.lock_id, acquisition)
                 call = node.new_call()
                 agent.lock_by(call, (wanted,), timeout)
                 return
             except BaseException as error:
                 held, agent_ended = hold.held, isinstance(error, AgentEnded)
                 if held is not None:
-                    held[0].withdraw_entry(call, self.lock_id, held[1])
+                    held[0].withdraw_acquisition(call, self.lock_id, held[1])
                 else:
                     found = node.holders.get(client)  # perhaps it has just begun
                     if found is not None:
@@ -111,10 +111,10 @@ class RLock(Block):
         agent = default_node().holders.get(self._lock.client())
         if agent is None:
             raise not_held(self.lock_id)
-        newest = agent.newest_entry(self.lock_id)
+        newest = agent.newest_acquisition(self.lock_id)
         if newest is None:
             raise not_held(self.lock_id)
-        agent.leave_entry(self.lock_id, newest)
+        agent.give_back(self.lock_id, newest)
 
     def locked(self) -> bool:
         """Whether any client holds it; see `Lock.locked`."""
@@ -142,8 +142,8 @@ class RLock(Block):
             if held is None:
                 self.release()
             else:
-                agent, entry = held
-                agent.leave_entry(self.lock_id, entry)
+                agent, acquisition = held
+                agent.give_back(self.lock_id, acquisition)
         except NotHeld as lost:
             # An abort has released everything. Its exception comes through here: don't hide it.
             if error is None:
@@ -154,5 +154,5 @@ class RLock(Block):
 
     def _let_go(self, held: Held) -> None:
         """The block was left, and this was not noted; see `Block`."""
-        agent, entry = held
-        agent.withdraw_entry(None, self.lock_id, entry)
+        agent, acquisition = held
+        agent.withdraw_acquisition(None, self.lock_id, acquisition)

@@ -35,9 +35,7 @@ class Servers:
         addresses: As `name@host:port`.
     """
 
-    def __init__(
-        self, world: World, names: Sequence[str] = NAMES, net_ticktime: float = 2
-    ) -> None:
+    def __init__(self, world: World, names: Sequence[str] = NAMES, net_ticktime: float = 2) -> None:
         self.world = world
         ports = [free_port() for _ in names]
         self.addresses = [f"{name}:{port}" for name, port in zip(names, ports, strict=True)]
