@@ -84,7 +84,7 @@ LIBRARY = [
             "locks.shapes.semaphore",
         ),
         (*NODES, "node", "program", "groups", "mvcc"),
-        "api.py, transactions.py, primitives.py: what users call",
+        "api.py, transactions.py, primitives.py, shapes/: what users call",
     ),
     Layer(
         "aio",
@@ -98,7 +98,7 @@ LIBRARY = [
         "package",
         ("locks", "locks.shapes.decorator"),
         (*GROUND, "runtime", "otp", "otp bytes", "node", "program", "face", "aio"),
-        "import locks",
+        "import locks: all of it, and the decorator",
     ),
     Layer(
         "ownership",
