@@ -469,7 +469,8 @@ def script(text: str, *, interrupt: bool = False, may_say: str = "nothing") -> s
             raise
     assert process.returncode == 0, error
     if may_say not in error:
-        assert error == ""
+        # In its debug mode asyncio says of each step that takes long, as all do on a machine that is busy.
+        assert [line for line in error.splitlines() if not line.startswith("Executing <")] == []
     return out
 
 
