@@ -53,9 +53,12 @@ class Holding(Waiting):
             own.pop(acquisition, None)
         if own:
             return False
-        if self.acquisitions is not None:
-            self.acquisitions.pop(lock_id, None)
-        return True
+        if self.acquisitions is None:
+            return True
+        meanwhile = list(self.acquisitions.pop(lock_id, ()))  # by another thread of an owner
+        for each in meanwhile:
+            self.enter(lock_id, each)
+        return not meanwhile
 
     def give_back(self, lock_id: LockId, acquisition: object) -> None:
         """Take an acquisition out, and with the last one release the id. In whatever thread.
