@@ -9,6 +9,7 @@ import pytest
 
 import locks
 from locks import aio
+from locks.testing import Simulation, simulate
 from tests.api.clients import Run
 from tests.helpers import eventually
 
@@ -200,3 +201,30 @@ def test_coroutines() -> None:
 
     assert set(asyncio.run(all_of_them())) == {0, 1}
     assert most == 2
+
+
+def test_in_a_simulation() -> None:
+    """A program with semaphores is simulated as it is: under each schedule all finish, and at most one is aborted."""
+
+    def scenario(simulation: Simulation) -> None:
+        done: list[str] = []
+
+        def work(first: Any, second: Any) -> None:
+            try:
+                with first(), second():
+                    done.append("done")
+            except locks.DeadlockAborted:
+                done.append("aborted")
+
+        def pool() -> locks.Semaphore:
+            return locks.Semaphore(POOL, 2)
+
+        def x() -> locks.Lock:
+            return locks.Lock(("x",))
+
+        for pair in ((pool, x), (pool, x), (x, pool)):
+            simulation.client(work, *pair)
+        simulation.run()
+        assert sorted(done) in (["done"] * 3, ["aborted", "done", "done"])
+
+    simulate(scenario, 60)
