@@ -17,6 +17,7 @@ from functools import partial
 
 from locks.core.agent.counted import check_counted
 from locks.core.agent.deadlocks import Resolver
+from locks.core.agent.gate import is_open, turns
 from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, locks_lost, servable
 from locks.core.messages import (
     AgentEffect,
@@ -202,7 +203,8 @@ class Ledger:
         self.alive.add(node)
         for request in self.requests.values():
             if node in request.node_requests:
-                self._request(request, request.node_requests[node])
+                if not request.node_requests[node].withdrawn:
+                    self._request(request, request.node_requests[node])
                 self._weigh(request)
 
     def node_down(self, node: str) -> list[LockRequest]:
@@ -446,12 +448,13 @@ class Ledger:
                 del self.used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
-        """Give up waiting for what is not needed: no agent should yield for it.
+        """Give up what is not needed now: no agent should yield for it.
 
-        What is granted there is kept, such as a read lock that was to become a write lock.
+        Of a lock that is held what is granted there is kept: it may be read, and was to be written.
         """
         node_request.withdrawn = True
-        granted = [m for m, record in node_request.records.items() if record.state == "granted"]
+        records = node_request.records.items() if request.held else ()
+        granted = [mode for mode, record in records if record.state == "granted"]
         if granted:
             for mode in self._asked_modes(request, node_request):
                 if mode not in granted:
@@ -490,15 +493,14 @@ class Ledger:
 
     def _weigh(self, request: LockRequest) -> None:
         """Find out whether a lock request is held, and keep account of it."""
-        request.held = request.serves(request.mode, self.alive)
+        granted = request.serves(request.mode, self.alive)
+        request.held = granted and (request.held or is_open(request, self.alive))
         if request.seq == HIDDEN:
             return
         if request.held:
             self.open.pop(request.lock_id, None)
         else:
             self.open[request.lock_id] = request
-        if len(request.node_requests) > 1 and request.require != "all":
-            self._weigh_needs(request)
         if request.acknowledged is not None and not request.as_acknowledged(self.alive):
             if request.held:
                 request.rely(self.alive)  # on what was granted since
@@ -506,12 +508,15 @@ class Ledger:
                 request.lose()
         if not request.fully_acknowledged:
             self._unacknowledged[request.lock_id] = request
+        if len(request.node_requests) > 1 and request.require != "all":
+            self._weigh_needs(request)
 
     def _weigh_needs(self, request: LockRequest) -> None:
-        """Find out which requests are not needed as long as a lock request is held, or needed again."""
+        """Find out which requests are not needed now, or needed again."""
         self.needless.pop(request.lock_id, None)
-        for node_request in request.node_requests.values():
-            if request.held and node_request.waits(request.mode):
+        if request.held:
+            if any(each.waits(request.mode) for each in request.node_requests.values()):
                 self.needless[request.lock_id] = request
-            elif node_request.withdrawn and not request.held:
-                self._request(request, node_request)
+            return
+        for each, wanted in turns(request, self.alive):
+            (self._request if wanted else self._withdraw)(request, each)

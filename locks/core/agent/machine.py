@@ -17,6 +17,7 @@ from locks.core.agent.counted import another_number, unit_of
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.flags import Flag, check_flag
+from locks.core.agent.gate import answered
 from locks.core.agent.hold_ups import HoldUps, OneOfSeveral
 from locks.core.agent.ledger import Ledger, Object
 from locks.core.agent.requests import (
@@ -380,7 +381,7 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         """Whether all lock servers have answered what somebody waits for; it may have to go on waiting."""
         upto = self._waits.upto(wait)
         ledger = self._ledger
-        return all(r.is_answered(ledger.alive) for r in ledger.open.values() if r.seq <= upto)
+        return all(answered(r, ledger.alive) for r in ledger.open.values() if r.seq <= upto)
 
     @property
     def size(self) -> int:

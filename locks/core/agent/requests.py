@@ -53,7 +53,7 @@ class NodeRequest:
     Attributes:
         node: The node.
         asked: The mode that it was asked for; `None` while an earlier release is not answered.
-        withdrawn: Whether it had to wait there, and was not needed.
+        withdrawn: Whether it is given up there, as it is not needed now.
         records: What is known of the requests there, by mode.
     """
 
