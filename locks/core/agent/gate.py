@@ -6,6 +6,7 @@ nodes of the lock that are up, the first by name. A request for a majority goes 
 most find nobody there. But
 
 * it is not held before the gate has granted it (what is held already stays so, whatever becomes of the gate);
+* until the gate has answered, a wait at another node is not told to anybody: it may be given up;
 * who has to wait at the gate gives up what it has or waits for at the other nodes, and asks them again
   when the gate has granted it.
 
@@ -17,11 +18,12 @@ A reader that waits for its upgrade keeps what its client relies on, everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from locks.core.agent.requests import LockRequest, NodeRequest, servable
+from locks.model import RequestKey
 
-__all__ = ["answered", "gate", "is_open", "turns"]
+__all__ = ["answered", "gate", "is_open", "turns", "waited_at"]
 
 
 def gate(request: LockRequest, alive: Collection[str]) -> NodeRequest | None:
@@ -45,13 +47,21 @@ def turns(request: LockRequest, alive: Collection[str]) -> Iterator[tuple[NodeRe
         Node requests; with each, whether it is wanted again.
     """
     first = gate(request, alive)
-    granted = first is None or first.grant(request.mode) is not None
+    granted = is_open(request, alive)
     waits = first is not None and request.acknowledged is None and first.waits(request.mode)
     for each in request.node_requests.values():
         if each.withdrawn and (granted or each is first):
             yield each, True
         elif waits and not each.withdrawn and each is not first:
             yield each, False
+
+
+def waited_at(waiting: Mapping[RequestKey, LockRequest], alive: Collection[str]) -> Iterator[str]:
+    """The nodes of those requests that wait, but for waits that end when the gate says so."""
+    for (node, _), request in waiting.items():
+        first = gate(request, alive)
+        if first is None or first.node == node or is_open(request, alive) or request.held:
+            yield node
 
 
 def answered(request: LockRequest, alive: Collection[str]) -> bool:

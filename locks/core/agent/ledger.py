@@ -17,7 +17,7 @@ from functools import partial
 
 from locks.core.agent.counted import check_counted
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.gate import is_open, turns
+from locks.core.agent.gate import is_open, turns, waited_at
 from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, locks_lost, servable
 from locks.core.messages import (
     AgentEffect,
@@ -64,7 +64,7 @@ class Ledger:
         alive: The nodes whose lock servers are up.
         requests: The lock requests, by lock id.
         open: Those that are not held.
-        waiting: The own requests that wait.
+        waiting: The own requests that wait, with what they are for.
         needless: The lock requests that are held, and for which requests still wait elsewhere.
         hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
         seq: Number of the last lock request.
@@ -101,7 +101,7 @@ class Ledger:
         self.alive = set(alive)
         self.requests: dict[LockId, LockRequest] = {}
         self.open: dict[LockId, LockRequest] = {}
-        self.waiting: dict[RequestKey, None] = {}
+        self.waiting: dict[RequestKey, LockRequest] = {}
         self.needless: dict[LockId, LockRequest] = {}
         self.hidden: dict[LockId, LockRequest] = {}
         self.seq = 0
@@ -261,7 +261,7 @@ class Ledger:
         if node_request.asked is None:  # a server that can't release has withdrawn nothing
             self._use(node_request, mode)
         if record.state == "waiting":
-            self.waiting[record.key] = None
+            self.waiting[record.key] = request
         else:
             self.waiting.pop(record.key, None)
         self._weigh(request)
@@ -311,9 +311,9 @@ class Ledger:
         """Tell each lock server what the agent does at the others, where that has changed."""
         if not self._standings and len(self.used) < 2:
             return
-        waits = Counter(node for node, _ in self.waiting)
+        waits = Counter(waited_at(self.waiting, self.alive))
         for node in self.used:
-            standing = (len(self.used) > 1, len(self.waiting) > waits[node])
+            standing = (len(self.used) > 1, waits.total() > waits[node])
             if self._standings.get(node, (False, False)) != standing:
                 self._standings[node] = standing
                 self._out.append(ToServer(node, StandingElsewhere(self._agent, *standing)))
@@ -404,7 +404,7 @@ class Ledger:
             self._use(node_request, request.mode)
             self._unanswered[node, request.lock_id, request.mode] = None
             elsewhere = several or len(self.used) > 1
-            waits = elsewhere and any(key[0] != node for key in self.waiting)
+            waits = elsewhere and any(at != node for at in waited_at(self.waiting, self.alive))
             if elsewhere or node in self._standings:
                 self._standings[node] = (elsewhere, waits)
             message = Request(
@@ -493,8 +493,9 @@ class Ledger:
 
     def _weigh(self, request: LockRequest) -> None:
         """Find out whether a lock request is held, and keep account of it."""
-        granted = request.serves(request.mode, self.alive)
-        request.held = granted and (request.held or is_open(request, self.alive))
+        several = len(request.node_requests) > 1
+        held = request.serves(request.mode, self.alive)
+        request.held = held and (not several or request.held or is_open(request, self.alive))
         if request.seq == HIDDEN:
             return
         if request.held:
@@ -508,7 +509,7 @@ class Ledger:
                 request.lose()
         if not request.fully_acknowledged:
             self._unacknowledged[request.lock_id] = request
-        if len(request.node_requests) > 1 and request.require != "all":
+        if several and request.require != "all":
             self._weigh_needs(request)
 
     def _weigh_needs(self, request: LockRequest) -> None:
