@@ -96,8 +96,15 @@ def test_tokens_that_nobody_confirms() -> None:
     """The token of a lock on several nodes is the largest version of its grants, and no more."""
     nodes = ("n1", "n2", "n3")
     wanted = ["write a on n1,n2,n3 majority; token a"] * 3
+    faults = Faults(crashes=1, nodes=("n1",))
     goes_wrong(
-        lambda: World([*wanted, "write b; again; write b"], nodes, rule=RULES["hasty"]),
+        lambda: World(
+            [*wanted, "write b on n2; again; write b on n2"],
+            nodes,
+            faults,
+            ("n2",),
+            RULES["hasty"],
+        ),
         "fencing tokens of a fall",
     )
 

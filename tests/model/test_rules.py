@@ -137,7 +137,7 @@ def a_message_that_takes_long(rule: Rule) -> World:
 def a_token_of_another_quorum(rule: Rule) -> World:
     """1 has got a token of a, which n1 and n2 have granted; the version of n1 is the larger one.
 
-    Then it has ended, which n1 knows. 2 may get a on n2 and n3, where versions are small.
+    Then it has ended, which n1 knows. 2, which does not see n1, may get a on n2 and n3, where versions are small.
     """
     world = World(
         [
@@ -146,7 +146,9 @@ def a_token_of_another_quorum(rule: Rule) -> World:
             "write a on n1,n2,n3 majority; token a",
         ],
         ("n1", "n2", "n3"),
+        homes=("c1", "c2"),
         rule=rule,
+        unlinked=[("c2", "n1")],
     )
     for _ in range(5):
         world.step(1)
