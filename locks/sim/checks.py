@@ -415,13 +415,14 @@ def is_deadlock(message: Surrender, edges: list[Edge], hosts: Iterable[Host]) ->
 def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
     """The agents that can't get what they want unless somebody gives way.
 
-    A lock request for one lock id on several nodes may need only some of them.
+    A lock request for one lock id on several nodes may need only some of them; of a majority, its gate is one.
     """
     blockers: dict[tuple[AgentId, str, LockId], dict[int, set[AgentId]]] = {}
     for w, h in edges:
         there = blockers.setdefault((w.agent, w.node, w.lock_id), {})
         there.setdefault(how_many_block(h.lock_id, w.lock_id), set()).add(h.agent)
     requests = {host.ref: host.agent.lock_info() for host in hosts}
+    gates = {host.ref: host.agent.study.gates for host in hosts}
     found = {w.agent for w, _ in edges if w.agent in requests}
     while True:
         free = {
@@ -436,6 +437,8 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
                     for n in i.nodes
                 )
                 >= needed(i.require, i.nodes, i.nodes)
+                and not blockers.get((agent, gates[agent].get(i.lock_id, ""), i.lock_id), set())
+                & found
                 for i in requests[agent]
             )
         }

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
+from locks.core.agent.gate import gate
 from locks.core.agent.ledger import Ledger
 from locks.model import AgentId, LockId, Mode, RequestRecord, Require
 
@@ -48,6 +49,12 @@ class Study(NamedTuple):
     def alive(self) -> frozenset[str]:
         """The nodes whose lock servers are up."""
         return frozenset(self.ledger.alive)
+
+    @property
+    def gates(self) -> dict[LockId, str]:
+        """For what is not held: the node where it has to be granted first, if there is one."""
+        found = {i: gate(each, self.ledger.alive) for i, each in self.ledger.open.items()}
+        return {lock_id: first.node for lock_id, first in found.items() if first is not None}
 
     @property
     def lost(self) -> tuple[LockId, ...]:
