@@ -205,20 +205,26 @@ def quorum(report: Report, green: bool) -> None:
 # --- Many clients ----------------------------------------------------------------------------------
 
 
+WAITERS = (2, 8, 16, 60)
+
+
 class Crowd:
     """Clients that each do transactions, one after the other, with a lock on another node.
 
     Args:
         green: Whether they are greenlets; else threads.
-        node: Where they lock.
+        nodes: Where they lock; of several nodes, on a majority.
         clients: How many they are.
         same: Whether all want the same lock; else each has one of its own.
     """
 
-    def __init__(self, green: bool, node: str, clients: int, same: bool = True) -> None:
+    def __init__(self, green: bool, nodes: list[str], clients: int, same: bool = True) -> None:
         self.green = green
         self.operations = [
-            begin_lock_end([node], ids=[("crowd", 0 if same else n)]) for n in range(clients)
+            begin_lock_end(
+                nodes, "all" if len(nodes) == 1 else "majority", ids=[("crowd", 0 if same else n)]
+            )
+            for n in range(clients)
         ]
 
     def run(self, times: int) -> list[Timed]:
@@ -234,17 +240,21 @@ class Crowd:
 
 
 def crowd(report: Report, green: bool) -> None:
-    """Figure 11: many clients, each with a lock on another node, or all with the same one."""
+    """Figure 11: many clients, each with a lock on another node, or all with the same one; or on a majority."""
     if not on_linux(report):
         return
     sizes = Sizes.of(report)
     with Lab(report, green) as lab:
-        peers = lab.start_nodes(1)
-        (node,) = peers.names
-        crowds = {"1 client": Crowd(green, node, 1)}
+        peers = lab.start_nodes(3)
+        one_node = peers.names[:1]
+        crowds = {"1 client": Crowd(green, one_node, 1)}
         for clients in sizes.clients:
             for what, same in (("a lock each", False), ("one lock for all", True)):
-                crowds[f"{clients} clients, {what}"] = Crowd(green, node, clients, same)
+                crowds[f"{clients} clients, {what}"] = Crowd(green, one_node, clients, same)
+        for clients in WAITERS:
+            for nodes in (one_node, peers.names):
+                name = f"{clients} who want one lock, {len(nodes)} nodes"
+                crowds[name] = Crowd(green, nodes, clients)
         samples: dict[str, Sample] = {}
         pinned = pinnings(report)
         for pins in pinned:
