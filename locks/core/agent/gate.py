@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterator, Mapping
 from locks.core.agent.requests import LockRequest, NodeRequest, servable
 from locks.model import RequestKey
 
-__all__ = ["answered", "gate", "is_open", "turns", "waited_at"]
+__all__ = ["answered", "gate", "is_held", "is_open", "turns", "waited_at"]
 
 
 def gate(request: LockRequest, alive: Collection[str]) -> NodeRequest | None:
@@ -40,12 +40,20 @@ def is_open(request: LockRequest, alive: Collection[str]) -> bool:
     return first is None or first.grant(request.mode) is not None
 
 
+def is_held(request: LockRequest, alive: Collection[str]) -> bool:
+    """Whether enough is granted for a lock request; the gate among it, unless it was held before."""
+    granted = request.serves(request.mode, alive)
+    return granted and (len(request.node_requests) == 1 or request.held or is_open(request, alive))
+
+
 def turns(request: LockRequest, alive: Collection[str]) -> Iterator[tuple[NodeRequest, bool]]:
-    """What is to change while a lock request is not held: what to ask for again, and what to give up.
+    """What to ask for again, and what to give up, if a lock request is not held.
 
     Yields:
         Node requests; with each, whether it is wanted again.
     """
+    if request.held:
+        return
     first = gate(request, alive)
     granted = is_open(request, alive)
     waits = first is not None and request.acknowledged is None and first.waits(request.mode)

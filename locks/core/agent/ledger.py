@@ -17,7 +17,7 @@ from functools import partial
 
 from locks.core.agent.counted import check_counted
 from locks.core.agent.deadlocks import Resolver
-from locks.core.agent.gate import is_open, turns, waited_at
+from locks.core.agent.gate import is_held, turns, waited_at
 from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, locks_lost, servable
 from locks.core.messages import (
     AgentEffect,
@@ -448,10 +448,7 @@ class Ledger:
                 del self.used[node_request.node]
 
     def _withdraw(self, request: LockRequest, node_request: NodeRequest) -> None:
-        """Give up what is not needed now: no agent should yield for it.
-
-        Of a lock that is held what is granted there is kept: it may be read, and was to be written.
-        """
+        """Give up what is not needed now, so that no agent yields for it; a held lock's grants stay."""
         node_request.withdrawn = True
         records = node_request.records.items() if request.held else ()
         granted = [mode for mode, record in records if record.state == "granted"]
@@ -494,8 +491,7 @@ class Ledger:
     def _weigh(self, request: LockRequest) -> None:
         """Find out whether a lock request is held, and keep account of it."""
         several = len(request.node_requests) > 1
-        held = request.serves(request.mode, self.alive)
-        request.held = held and (not several or request.held or is_open(request, self.alive))
+        request.held = is_held(request, self.alive)
         if request.seq == HIDDEN:
             return
         if request.held:
@@ -515,9 +511,7 @@ class Ledger:
     def _weigh_needs(self, request: LockRequest) -> None:
         """Find out which requests are not needed now, or needed again."""
         self.needless.pop(request.lock_id, None)
-        if request.held:
-            if any(each.waits(request.mode) for each in request.node_requests.values()):
-                self.needless[request.lock_id] = request
-            return
+        if request.held and any(e.waits(request.mode) for e in request.node_requests.values()):
+            self.needless[request.lock_id] = request
         for each, wanted in turns(request, self.alive):
             (self._request if wanted else self._withdraw)(request, each)
