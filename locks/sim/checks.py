@@ -424,21 +424,19 @@ def bound(edges: list[Edge], hosts: Iterable[Host]) -> set[AgentId]:
     requests = {host.ref: host.agent.lock_info() for host in hosts}
     gates = {host.ref: host.agent.study.gates for host in hosts}
     found = {w.agent for w, _ in edges if w.agent in requests}
+
+    def is_free(agent: AgentId, node: str, lock_id: LockId) -> bool:
+        there = blockers.get((agent, node, lock_id), {})
+        return all(len(those & found) < enough for enough, those in there.items())
+
     while True:
         free = {
             agent
             for agent in found
             if all(
-                sum(
-                    all(
-                        len(those & found) < enough
-                        for enough, those in blockers.get((agent, n, i.lock_id), {}).items()
-                    )
-                    for n in i.nodes
-                )
+                sum(is_free(agent, n, i.lock_id) for n in i.nodes)
                 >= needed(i.require, i.nodes, i.nodes)
-                and not blockers.get((agent, gates[agent].get(i.lock_id, ""), i.lock_id), set())
-                & found
+                and is_free(agent, gates[agent].get(i.lock_id, ""), i.lock_id)
                 for i in requests[agent]
             )
         }
