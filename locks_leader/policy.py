@@ -27,6 +27,11 @@ class Policy(NamedTuple):
     quorum: int = 1
     electorate: frozenset[str] | None = None
 
+    @property
+    def has_bystanders(self) -> bool:
+        """Whether nodes without instances don't matter: neither do they count, nor do they have a name."""
+        return self.quorum == 1 and self.electorate is None
+
     def asked(self, nodes: Iterable[str]) -> frozenset[str]:
         """Those of some nodes on which the lock is asked for."""
         return frozenset(nodes) if self.electorate is None else self.electorate.intersection(nodes)

@@ -2,7 +2,7 @@
 
 Lock servers and agents are those that run in programs; `locks.sim.explore` visits every order of their
 messages, and checks each state. Two workers that ask three nodes from the very beginning are too many
-states for that (more than 2.5 million). So it is done in parts: `PARTS` says which, and random schedules
+states for that (more than 3 million). So it is done in parts: `PARTS` says which, and random schedules
 (`at_random`) do the rest.
 """
 
@@ -100,7 +100,7 @@ PARTS = (
     ),
 )
 
-# What takes minutes.
+# What takes longest.
 MORE = (
     Part(
         "worker 1 has the lock; n3 may crash; tokens",

@@ -76,6 +76,7 @@ from locks_leader.core.messages import ForwardAnswer, Kind
 from locks_leader.errors import LeadershipLost
 from locks_leader.policy import Policy
 from locks_leader.shell.acquaintance import Acquaintance, is_client
+from locks_leader.shell.hearing import Heard, Hearing
 from locks_leader.shell.original_peers import OriginalCandidates
 from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
@@ -130,6 +131,8 @@ class Instance(GeventActor):
         self._begun = False
         self._original_candidates: OriginalCandidates | None = None
         self._acquaintance: Acquaintance | None = None
+        self._hearing: Hearing | None = None
+        self._takes_part = True  # not before it knows whom to ask
         lock_id = list(self.transactions.lock_id)
         self._groups: dict[Kind, tuple[Any, ...]] = {
             "candidate": (LOCKS_LEADER, lock_id),
@@ -147,15 +150,23 @@ class Instance(GeventActor):
         # Without its lock server the node can vouch for nothing.
         locks.monitor(observer, lambda _: self.actor_ref.stop(block=False))
         self.node.dependents.add(self.actor_ref)
-        for kind, group in self._groups.items():
-            monitor = groups.monitor(group, self.actor_ref, node=self.node)
-            self._joined(kind, monitor.members)
+        watched = [
+            (kind, groups.monitor(group, self.actor_ref, node=self.node))
+            for kind, group in self._groups.items()
+        ]
         groups.join(self._groups[self.machine.kind], self.actor_ref, node=self.node)
+        if self.machine.policy.has_bystanders:
+            self._hearing = Hearing(self.node, self.actor_ref, self.transactions.merge_id)
+            self._takes_part = not self._hearing.bystanders.unheard
+            self._feed(Noticed())  # for the machine knows all nodes that are up
+        for kind, monitor in watched:
+            self._joined(kind, monitor.members)
         if is_client(self.node):
             servers = self.machine.policy.electorate or frozenset()
             self._acquaintance = Acquaintance(self.node, self.transactions.lock_id, servers)
             self._acquaintance.look()
-        self._feed(Started())
+        if self._takes_part:
+            self._feed(Started())
 
     def on_stop(self) -> None:
         """End in good order: the locks are released at once, then `terminate` is called."""
@@ -198,7 +209,9 @@ class Instance(GeventActor):
         kind = type(message)
         if kind is tuple and message and isinstance(message[0], Atom):
             return self._term(message)
-        if kind in INCOMING:
+        if kind is Heard:
+            self._heard(message.node)
+        elif kind in INCOMING:
             if self.node.running or kind not in OF_AGENTS:  # else it is about to be stopped, too
                 self._feed(message)
         elif kind is groups.Joined or kind is groups.Left:
@@ -292,17 +305,38 @@ class Instance(GeventActor):
     def _joined(self, kind: Kind, members: Iterable[Ref]) -> None:
         for member in members:
             if member != self.actor_ref:
-                self._feed(MemberJoined(member, self.node_of(member), kind))
+                node = self.node_of(member)
+                self._feed(MemberJoined(member, node, kind))
+                if self._hearing is not None:
+                    self._hearing.bystanders.joined(member, node)
+                    self._feed(Noticed())
                 if kind == "candidate" and self._is_original(member):
                     self._originals().met(member)
+
+    def _heard(self, node: str) -> None:
+        """A node need not be asked for the lock any more, unless there are instances on it."""
+        if self._hearing is not None:
+            self._hearing.bystanders.heard(node)
+            self._feed(Noticed())
 
     def _feed(self, event: Incoming) -> None:
         """Give the core an event, and do what it wants done."""
         if type(event) is MemberDown:
             self._forget(event.member)
-        self.core.feed(event, self._do)
+        elif type(event) is NodeLost and self._hearing is not None:
+            self._hearing.bystanders.heard(event.node)
+        elif type(event) is Started:
+            self._takes_part = True
+        if self._takes_part:
+            self.core.feed(event, self._do)
+        else:
+            self.core.put(event)
+        if type(event) is MemberDown and self._hearing is not None:
+            self._feed(Noticed())  # there may be nobody on its node now
 
     def _forget(self, member: Any) -> None:
+        if self._hearing is not None:
+            self._hearing.bystanders.down(member)
         watched = self._watched.pop(member, None)
         if watched is not None:
             watched.cancel()
@@ -321,7 +355,8 @@ class Instance(GeventActor):
             case Reply():
                 self._answers.pop(effect.call)(effect.value)
             case Look():
-                return Looked(self.node.alive, effect.round, transactions.standing())
+                asked = self.node.alive if self._hearing is None else self._hearing.asked
+                return Looked(asked, effect.round, transactions.standing())
             case Elect():
                 newcomer: Any = effect.newcomer
                 return Elected(outcome_of(self._callbacks.elected(self.election, newcomer)))

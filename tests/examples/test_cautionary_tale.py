@@ -413,14 +413,11 @@ def test_scenes_that_do_not_happen_are_found() -> None:
 # --- The same with locks
 
 
-LONG = {"both ask, at any time; n3 is down; tokens", "worker 1 has the lock; n3 may crash"}
-
-
 @pytest.mark.parametrize(
     "part",
     [
-        *(pytest.param(p, marks=pytest.mark.explore if p.about in LONG else ()) for p in PARTS),
-        *(pytest.param(part, marks=explored) for part in MORE),  # these take minutes
+        *PARTS,
+        *(pytest.param(part, marks=pytest.mark.explore) for part in MORE),
     ],
     ids=lambda part: part.about,
 )

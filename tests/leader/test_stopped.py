@@ -34,18 +34,7 @@ def takeover(members: list[Member]) -> float:
 
 @pytest.mark.explore
 @pytest.mark.parametrize(
-    "mesh",
-    [
-        pytest.param(False, id="client"),
-        pytest.param(
-            True,
-            id="node of the mesh",
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="an election with islands asks on all nodes that are up, with candidates or without",
-            ),
-        ),
-    ],
+    "mesh", [pytest.param(False, id="client"), pytest.param(True, id="node of the mesh")]
 )
 def test_a_stopped_observer_delays_no_election(world: World, mesh: bool) -> None:
     """A leader is killed while there is no observer, while one runs, and twice while it is stopped."""
