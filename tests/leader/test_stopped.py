@@ -5,14 +5,21 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import pykka
 import pytest
 
+import locks
+import locks_leader
+from locks_leader import Behaviour
 from tests.cluster.harness import World
+from tests.cluster.nodes import Nodes, peer, until_members
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
 from tests.leader.harness import Member
 
+ELECTION = (locks.Atom("locks_leader"), "r")  # the lock of the election about "r"
 TICKTIME = 8  # seconds for which a stopped node counts as there
 TOO_LONG = TICKTIME / 2
 
@@ -59,6 +66,36 @@ def test_a_stopped_observer_delays_no_election(world: World, mesh: bool) -> None
     took["stopped"] = [takeover(members), takeover(members)]
     print(f"the next leader leads after seconds, by what an observer does: {took}")
     assert max(took["stopped"]) < TOO_LONG
+
+
+def test_a_node_without_instances_is_not_asked(nodes: Nodes) -> None:
+    """Not when it is there first, nor when it comes later; but as soon as, and as long as, somebody takes part on it."""
+    alone, here, there = everywhere = nodes.meet("m0@127.0.0.1", "m1@127.0.0.1", "m2@127.0.0.1")
+
+    def begin(node: locks.Node) -> pykka.ActorRef[Any]:
+        return locks_leader.start(Behaviour, resource="r", node=node)
+
+    def asked() -> list[str]:
+        return [node.name for node in everywhere if node.view(ELECTION).requests]
+
+    leader, follower = first = [begin(here), begin(there)]
+    eventually(lambda: all(locks_leader.info(ref).leader is not None for ref in first))
+    assert asked() == [here.name, there.name]
+    later = nodes.start("a@127.0.0.1")
+    for node in everywhere:
+        assert later.connect(peer(node))
+    everywhere.append(later)
+    for node in everywhere:
+        until_members(node, *(each.name for each in everywhere))
+    newcomers = [begin(alone), begin(later)]
+    eventually(lambda: all(locks_leader.info(ref).leader is not None for ref in newcomers))
+    assert len(asked()) == len(everywhere)
+    for ref in newcomers:
+        ref.stop()
+    eventually(lambda: len(locks_leader.info(follower).candidates) == 1)
+    leader.stop()
+    eventually(lambda: locks_leader.info(follower).role == "leader")
+    assert not {alone.name, later.name} & set(asked())
 
 
 LOOKS_ON = """
