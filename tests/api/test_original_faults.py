@@ -405,7 +405,7 @@ def count_objects() -> tuple[int, int]:
 
 
 def test_fault_10_transactions_leave_nothing(run: Run) -> None:
-    """After 10,000 transactions in one client there are no more objects than after 1,000."""
+    """After 5,000 transactions in one client there are no more objects than after 1,000."""
     (client,) = run.begin(1)
 
     def work(number: int) -> None:
@@ -416,7 +416,7 @@ def test_fault_10_transactions_leave_nothing(run: Run) -> None:
 
     client.call(work, 1000)
     agents, objects = count_objects()
-    client.call(work, many(10_000, 100_000))
+    client.call(work, many(5_000, 100_000))
     agents_later, objects_later = count_objects()
     assert agents_later == agents == 1
     assert objects_later - objects < 1000

@@ -28,6 +28,7 @@ FILES = sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched
 THREADS = "not greenlets and not gevent_actors"
 # It has a process of its own, which is not patched.
 SAME = {"test_cli.py"}
+LONG = {"test_original_faults.py", "test_rings.py", "test_testing.py"}  # they count, and simulate
 
 
 def run_patched(name: str, *arguments: str) -> None:
@@ -54,7 +55,14 @@ def run_patched(name: str, *arguments: str) -> None:
 
 
 @pytest.mark.skipif(PATCHED, reason="this is the patched process")
-@pytest.mark.parametrize("name", [name for name in FILES if name not in SAME])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.explore if name in LONG else ())
+        for name in FILES
+        if name not in SAME
+    ],
+)
 def test_passes_when_patched(name: str) -> None:
     """Every script of this folder whose clients are threads passes under `monkey.patch_all()`."""
     run_patched(name, "-m", "not explore", "-k", THREADS)

@@ -57,7 +57,7 @@ KEYS: dict[str, Callable[[int], Any]] = {"int": int, "atom": lambda row: locks.A
     [
         pytest.param("int", False, marks=pytest.mark.explore),
         ("int", True),
-        ("atom", False),
+        pytest.param("atom", False, marks=pytest.mark.explore),
         pytest.param("atom", True, marks=pytest.mark.explore),
     ],
 )

@@ -189,6 +189,7 @@ def test_random_netsplits(cluster: Cluster, seed: int) -> None:
     play(cluster, seed, STEPS)
 
 
+@pytest.mark.explore
 def test_random_netsplits_with_slow_callbacks(cluster: Cluster) -> None:
     """The same while states are brought together slowly: links are lost in the middle of it."""
     play(cluster, SEEDS[0], STEPS, pause=0.02)

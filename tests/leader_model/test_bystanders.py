@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from collections.abc import Iterator
 from typing import Any
@@ -115,18 +114,19 @@ class Two:
 
 def explore(first: Two) -> Iterator[Two]:
     """Every state that can be reached."""
-    seen = {pickle.dumps(first)}
-    left = [first]
+    left = [pickle.dumps(first)]
+    seen = set(left)
     while left:
-        two = left.pop()
+        state = left.pop()
+        two = pickle.loads(state)
         yield two
         for move in two.moves():
-            then = copy.deepcopy(two)
+            then = pickle.loads(state)
             then.do(move)
-            state = pickle.dumps(then)
-            if state not in seen:
-                seen.add(state)
-                left.append(then)
+            new = pickle.dumps(then)
+            if new not in seen:
+                seen.add(new)
+                left.append(new)
 
 
 def test_one_of_two_asks_on_the_node_of_the_other() -> None:

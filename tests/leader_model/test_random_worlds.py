@@ -36,7 +36,7 @@ def test_random_worlds(policy: PolicyName, grain: Grain) -> None:
     others, followers ask to be told again, and the leader is called, at any moment; callers give
     up, and what they say can't always be sent.
     """
-    failure = run_seeds(range(BASE, BASE + 100 * MORE), policy=policy, grain=grain)
+    failure = run_seeds(range(BASE, BASE + 60 * MORE), policy=policy, grain=grain)
     assert failure is None, f"policy={policy!r}, grain={grain!r}: {failure}"
 
 
@@ -47,7 +47,7 @@ def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
 
     Connections among clients come and go, too.
     """
-    failure = run_seeds(range(BASE, BASE + 100 * MORE), clients=clients, grain=grain)
+    failure = run_seeds(range(BASE, BASE + 60 * MORE), clients=clients, grain=grain)
     assert failure is None, f"clients={clients}, grain={grain!r}: {failure}"
 
 
@@ -55,7 +55,7 @@ def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:
 def test_three_candidates_on_three_nodes(policy: PolicyName) -> None:
     """The same for one candidate on each of three nodes, with a cut and a crash in most worlds."""
     names = node_names(3)
-    for seed in range(BASE, BASE + 100 * MORE):
+    for seed in range(BASE, BASE + 60 * MORE):
         plan = ElectionPlan(
             names,
             policy=policy_for(policy, names),
@@ -79,7 +79,7 @@ def test_ten_nodes_with_random_splits_joins_and_checks(part: int) -> None:
     Messages are bounded: so many for each thing that happens to the network, not storms.
     """
     first = BASE + part * 50 * MORE
-    for seed in range(first, first + 50 * MORE):
+    for seed in range(first, first + 30 * MORE):
         world = storm(seed)
         assert world.sent.total() < 10_000, f"storm(seed={seed}): {world.sent}"
 

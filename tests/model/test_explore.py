@@ -259,6 +259,7 @@ def test_two_locks_on_two_nodes(scripts: list[str]) -> None:
 # --- The explorer itself
 
 
+@pytest.mark.explore
 def test_it_finds_the_same_ends_with_real_counters() -> None:
     """Renaming counters makes more states the same, and what can happen stays the same."""
     for name in ("two readers, one gives up", "time out", "grandchild", "two transactions"):

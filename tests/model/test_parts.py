@@ -22,7 +22,7 @@ from locks.sim.small_worlds import ring
 from locks.sim.world import World
 from tests.model.test_random_worlds import BASE, EXPLORE, replay_command
 
-WORLDS = 2000 if EXPLORE else 150
+WORLDS = 2000 if EXPLORE else 75
 CUT = (RequestStates, Knowledge, Resolved, Surrendered)
 
 SHAPES = {

@@ -48,6 +48,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     ),
     "a node fails": (Kind(1, 2, 2, faults=Faults((), 1, 1, ("n2",))), 2),
 }
+LONG = {"parents", "spokes", "rings of spokes"}
 
 
 def scripted(*scripts: str, **options: Any) -> Plan:
@@ -75,7 +76,10 @@ def explored(plan: Plan, held: bool, **how: bool) -> Explored | None:
         return None
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=pytest.mark.explore if each in LONG else ()) for each in KINDS],
+)
 def test_nothing_is_lost(name: str) -> None:
     """In fewer states the same ends are found, and as many surrenders, at least and at most."""
     compared = 0
@@ -200,7 +204,9 @@ def test_reports_of_earlier_transactions_count() -> None:
     assert less.ends == full.ends
 
 
-@pytest.mark.parametrize("name", ["few", "once", "all-yield", "original"])
+@pytest.mark.parametrize(
+    "name", ["few", "once", "all-yield", pytest.param("original", marks=pytest.mark.explore)]
+)
 def test_wrong_rules_are_found_by_both(name: str) -> None:
     """Whatever goes wrong in rings of 3 with all orders of events goes wrong without them, too."""
     kind = Kind(agents=3, locks=3, ring=True, held=True)

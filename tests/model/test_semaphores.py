@@ -96,7 +96,8 @@ def test_several_nodes(where: str, policy: Policy) -> None:
         assert not world.superfluous, seed
 
 
-@pytest.mark.parametrize("fate", [pytest.param("ends", marks=pytest.mark.explore), "crashes"])
+@pytest.mark.explore
+@pytest.mark.parametrize("fate", ["ends", "crashes"])
 def test_one_that_dies(fate: str) -> None:
     """The unit of one who dies at any moment is free for the next in line."""
     for number in (1, 2, 3):

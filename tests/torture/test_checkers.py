@@ -22,6 +22,7 @@ A, B = ("t", "a"), ("t", "b")
 @pytest.fixture
 def node() -> Iterator[Node]:
     """A node with one transaction that holds something."""
+    threading.current_thread().__dict__.pop("_locks_watch", None)  # of tests before
     node = locks.start()
     locks.begin_transaction([(A, "write"), (B, "read")])
     yield node

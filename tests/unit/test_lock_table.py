@@ -100,7 +100,7 @@ class TableAndOracle(RuleBasedStateMachine):
 
 
 class TestTableAndOracle(TableAndOracle.TestCase):  # type: ignore[valid-type,misc]
-    settings = settings(max_examples=200 * EXPLORE, stateful_step_count=40)
+    settings = settings(max_examples=120 * EXPLORE, stateful_step_count=40)
 
 
 @pytest.mark.parametrize("seed", range(30 * EXPLORE))
