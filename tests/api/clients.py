@@ -284,11 +284,13 @@ class TaskClient(Client):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self._begun: futures.Future[Any] = futures.Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._work()), name=name, daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self._loop, self._jobs, self._owner = self._begun.result(LIMIT)
+
+    def _run(self) -> None:
+        with contextlib.suppress(SystemExit, gevent.GreenletExit):  # of a job
+            asyncio.run(self._work())
 
     async def _work(self) -> None:
         task = asyncio.current_task()
