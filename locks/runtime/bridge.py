@@ -8,6 +8,7 @@ and tasks. `locks.aio` has the parent's half.
 
 from __future__ import annotations
 
+import inspect
 import sys
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,6 +18,7 @@ from gevent import monkey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 __all__ = ["Bridge", "Parked", "is_in_event_loop"]
 
@@ -143,7 +145,8 @@ class Bridge(greenlet.greenlet):
 def is_in_event_loop() -> bool:
     """Whether the caller is a coroutine, or a callback, of asyncio's event loop: it must not block.
 
-    In a notebook it may: a cell runs in the event loop of its kernel, which has nothing else to do.
+    In a notebook it may: a cell runs in the event loop of its kernel, which has nothing else to do. So may a module
+    that a coroutine imports, as web servers import a program before they serve anybody.
     """
     events = sys.modules.get("asyncio.events")
     return (
@@ -151,4 +154,17 @@ def is_in_event_loop() -> bool:
         and events._get_running_loop() is not None
         and greenlet.getcurrent().parent is None
         and "ipykernel" not in sys.modules
+        and not _is_imported_by_coroutine()
     )
+
+
+def _is_imported_by_coroutine() -> bool:
+    """Whether the caller is a module that is being imported, and not a coroutine itself, but one imports it."""
+    frame: FrameType | None = sys._getframe()
+    is_import = False
+    while frame is not None:
+        if frame.f_code.co_flags & inspect.CO_COROUTINE:
+            return is_import
+        is_import = is_import or frame.f_globals.get("__name__") == "importlib._bootstrap"
+        frame = frame.f_back
+    return False

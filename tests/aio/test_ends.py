@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import importlib
 import os
 import signal
 import subprocess
@@ -24,6 +25,14 @@ from tests.aio.steps import nothing_held, until
 from tests.helpers import LIMIT, eventually
 
 A, B = ("a",), ("b",)
+IMPORTED = """
+import locks
+with locks.Lock(("a",)):
+    pass
+def later():
+    with locks.Lock(("a",)):
+        pass
+"""
 ROOT = Path(__file__).parents[2]
 
 
@@ -354,6 +363,23 @@ def test_what_blocks_is_refused_in_a_coroutine() -> None:
         assert await asyncio.to_thread(locks.Lock(A).acquire)
 
     run(main)
+
+
+def test_a_module_that_is_imported_may_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A web server imports a program within its event loop; a coroutine that the module runs may not."""
+    (tmp_path / "imported_program.py").write_text(IMPORTED)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    async def main() -> None:
+        with pytest.raises(locks.BlocksEventLoop):
+            importlib.import_module("imported_program").later()
+        with pytest.raises(locks.BlocksEventLoop):
+            locks.Lock(A).acquire()
+
+    run(main)
+    sys.modules.pop("imported_program")
 
 
 def test_a_callback_is_nobody() -> None:
