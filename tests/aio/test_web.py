@@ -1,4 +1,4 @@
-"""FastAPI under uvicorn with three workers, over a lock server that they share. Figures are in the output (`-s`)."""
+"""FastAPI under uvicorn with three workers, over three lock servers that they share. Figures are in the output (`-s`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.harness import World
-from tests.cluster.servers import NAMES, Servers, free_port
+from tests.cluster.servers import Servers, free_port
 from tests.helpers import LIMIT, ROOT
 
 aiohttp = pytest.importorskip("aiohttp")
@@ -38,7 +38,7 @@ def url(numbers: Path) -> Iterator[str]:
         port = free_port()
         command = [sys.executable, "-m", "uvicorn", "tests.aio.web:app", "--workers=3"]
         command += [f"--port={port}", "--log-level=warning"]
-        environment = Servers(world, NAMES[:1]).environment() | {"NUMBERS": str(numbers)}
+        environment = Servers(world).environment() | {"NUMBERS": str(numbers)}
         with subprocess.Popen(command, cwd=ROOT, env=environment) as program:
             try:
                 asyncio.run(_until_there(f"http://127.0.0.1:{port}"))
