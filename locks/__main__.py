@@ -1,32 +1,42 @@
-"""The command line: `python -m locks config`, `demo`, `node` and `sim`."""
+"""The command line: `python -m locks config`, `demo`, `node`, `run` and `sim`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from locks import __version__
-from locks.cli import config, demo, node, sim
+from locks.cli import config, demo, node, run, sim
 
 __all__ = ["main"]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    prog: str = "python -m locks",
+    more: Iterable[Callable[[Any], None]] = (),
+) -> int:
     """Run the command line; return the exit status.
 
     Args:
         arguments: The arguments; those of the process by default.
+        prog: How it was called.
+        more: What adds more commands to it.
     """
     parser = argparse.ArgumentParser(
-        prog="python -m locks", description="Deadlock-resolving, hierarchical read/write locks."
+        prog=prog, description="Deadlock-resolving, hierarchical read/write locks."
     )
     parser.add_argument("--version", action="version", version=f"locks {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     config.add_command(commands)
     demo.add_command(commands)
     node.add_command(commands)
+    run.add_command(commands)
     sim.add_command(commands)
+    for add_command in more:
+        add_command(commands)
     options = parser.parse_args(arguments)
     status: int = options.run(options)
     return status

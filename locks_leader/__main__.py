@@ -1,4 +1,4 @@
-"""The command line: `python -m locks_leader demo`."""
+"""The command line: `python -m locks_leader demo` and `elect`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from locks_leader import demo
+from locks_leader import demo, elect
 
 __all__ = ["main"]
 
@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     demo.add_command(commands)
+    elect.add_command(commands)
     options = parser.parse_args(arguments)
     status: int = options.run(options)
     return status

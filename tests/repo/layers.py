@@ -155,9 +155,22 @@ LEADER = [
     ),
     Layer(
         "leader face",
-        ("locks_leader*",),
+        (
+            "locks_leader",
+            "locks_leader.api",
+            "locks_leader.aio",
+            "locks_leader.demo",
+            "locks_leader.election",
+            "locks_leader.ownership",
+        ),
         (*PUBLIC, "leader ground", "leader core", "leader wire", "leader terms", "leader shell"),
         "api.py, election.py, ownership.py: what users call",
+    ),
+    Layer(
+        "leader command",
+        ("locks_leader.command", "locks_leader.elect", "locks_leader.__main__"),
+        (*PUBLIC, "cli", "leader ground", "leader face"),
+        "elect.py, command.py: the command line",
     ),
 ]
 LAYERS = [*LIBRARY, *LEADER]

@@ -23,6 +23,7 @@ from tests.repo.layers import (
 )
 
 MAY_PRINT = [
+    "locks_leader.elect",
     "locks.cli*",
     "locks_leader.demo*",
     "locks_leader.sim.cli*",

@@ -1,0 +1,152 @@
+"""A command that runs under a lock: a child that gets the signals of this program, and ends with the lock.
+
+Signals are handled in one of three ways, by what is at hand when they come:
+
+* while this program waits for the lock, a signal ends the wait (`Interrupted`), and the lock is not taken;
+* while the child is being started, they are kept for it;
+* while it runs, they are passed on. What a terminal sends (Ctrl-C), it sends to all programs in the foreground,
+  so the child has it already.
+
+The child ends when the lock is lost: it is asked to (SIGTERM), and killed if it has not after a while. On Linux it also
+gets SIGTERM when this program is killed, for then nobody has the lock for it. What the child has started itself is
+its own affair.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+__all__ = ["Child", "Interrupted", "Signals"]
+
+NOT_EXECUTABLE = 126
+NOT_FOUND = 127
+PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
+PR_SET_PDEATHSIG = 1
+
+
+class Interrupted(BaseException):
+    """A signal has come while this program waited.
+
+    Attributes:
+        number: Which one.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Signals:
+    """What signals do from now on: end a wait of the main thread, or go to the child at hand.
+
+    Attributes:
+        child: The child at hand.
+    """
+
+    def __init__(self) -> None:
+        self.child: Child | None = None
+        for name in PASSED_ON:
+            number = getattr(signal, name)
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, self._signalled)
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        if self.child is None:
+            raise Interrupted(number)
+        if number not in OF_TERMINALS or not _is_in_foreground():
+            self.child.signalled(number)
+
+
+class Child:
+    """A command that is run once.
+
+    Args:
+        command: The program, and its arguments.
+        patience: Seconds from the request to end until it is killed.
+    """
+
+    def __init__(self, command: Sequence[str], patience: float) -> None:
+        self._command = list(command)
+        self._patience = patience
+        self._process: subprocess.Popen[bytes] | None = None
+        self._kept: list[int] = []
+        self._is_to_end = False
+
+    def run(self, signals: Signals, environment: Mapping[str, str]) -> int:
+        """Start it, and wait for its end; in the main thread.
+
+        Returns:
+            Its exit code; 128 and the number of the signal that has ended it; 126 or 127 if it could not be started.
+        """
+        signals.child = self
+        try:
+            process = subprocess.Popen(
+                self._command,
+                env={**os.environ, **environment},
+                preexec_fn=_with_its_parent() if sys.platform == "linux" else None,
+            )
+            self._process = process
+            while self._kept:
+                process.send_signal(self._kept.pop(0))
+            if self._is_to_end:  # since before it was started
+                self.end()
+            code = process.wait()
+            return code if code >= 0 else 128 - code
+        except OSError as error:
+            print(f"{self._command[0]}: {error.strerror}", file=sys.stderr)
+            return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+        finally:
+            signals.child = None
+
+    def end(self) -> None:
+        """Have it end, by and by; from any thread."""
+        self._is_to_end = True
+        process = self._process
+        if process is not None:
+            process.terminate()
+            timer = threading.Timer(self._patience, process.kill)
+            timer.daemon = True
+            timer.start()
+
+    def signalled(self, number: int) -> None:
+        """A signal is for the child; by the signal's handler."""
+        if self._process is None:
+            self._kept.append(number)
+        else:
+            self._process.send_signal(number)
+
+
+def _is_in_foreground() -> bool:
+    """Whether a terminal sends its signals to this program and its child."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _with_its_parent() -> Any:
+    """What a child does first: it asks for SIGTERM when its parent has ended."""
+    control = ctypes.CDLL(None, use_errno=True).prctl
+    parent = os.getpid()
+
+    def first() -> None:
+        control(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return first

@@ -1,0 +1,93 @@
+"""The command that runs a command under a lock: `locks run`.
+
+The lock is taken on the servers, as programs take theirs. COMMAND begins when it is there, with its fencing token in
+LOCKS_TOKEN (not with --read), and the lock is released when COMMAND has ended. Signals are passed on to it. If the
+lock is lost, COMMAND is asked to end (SIGTERM), and killed if it does not.
+
+Exit status: that of COMMAND; 128 and the number of the signal that has ended it, or that has come while this
+waited for the lock; 123 the lock was lost; 124 it was not there in time; 125 it could not be taken; 126 and 127 COMMAND
+can't be run, or is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from typing import Any
+
+from locks.cli.child import Child, Interrupted, Signals
+from locks.cli.ids import ID_HELP, parse_id
+from locks.cli.joining import add_command_line, add_options, join
+from locks.errors import LockLost, LocksError, LockTimeout
+from locks.program import stop
+from locks.transactions import Transaction, transaction
+
+__all__ = ["FAILED", "IN_VAIN", "add_command"]
+
+LOST, IN_VAIN, FAILED = 123, 124, 125
+EXAMPLES = """\
+  locks run nightly-import -- ./import.sh
+  locks run --timeout 0 backup/disk1 -- rsync -a /data /backup      # not now if somebody else does
+  locks run --read --servers local data -- make report              # beside other readers on this machine
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="run a command under a lock",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("id", metavar="ID", help=ID_HELP)
+    parser.add_argument("--read", action="store_true", help="take a read lock, as others may, too")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for the lock; 0: not at all (default: for ever)",
+    )
+    add_options(parser)
+    add_command_line(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    signals = Signals()
+    child = Child(options.command_line, options.kill_after)
+    try:
+        lock_id = parse_id(options.id)
+        join(options)
+        label = options.label or f"locks run {options.command_line[0]}"
+        with transaction(timeout=options.timeout, label=label) as tx:
+            tx.lock(lock_id, "read" if options.read else "write")
+            environment = {} if options.read else {"LOCKS_TOKEN": str(tx.token(lock_id))}
+            threading.Thread(target=_end_when_lost, args=(tx, child), daemon=True).start()
+            status = child.run(signals, environment)
+            tx.ensure_held()
+            return status
+    except LockLost as error:
+        _say(error)
+        return LOST
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
+    except LockTimeout as error:
+        _say(error)
+        return IN_VAIN
+    except LocksError as error:
+        _say(error)
+        return FAILED
+    finally:
+        stop()
+
+
+def _end_when_lost(tx: Transaction, child: Child) -> None:
+    tx.lost.wait()
+    child.end()
+
+
+def _say(error: LocksError) -> None:
+    print(f"locks run: {error}", file=sys.stderr)

@@ -1,0 +1,81 @@
+"""The command that runs a command while this program leads: `locks elect`.
+
+It stands for election on the servers, as programs do. When it leads, COMMAND begins, with the leader's term in LOCKS_TERM.
+Signals are passed on to it. If the leadership is lost, COMMAND is asked to end (SIGTERM), and killed if it does not; then
+this stands again. When COMMAND ends by itself, the leadership is given back.
+
+Exit status: that of COMMAND; 128 and the number of the signal that has ended it, or that has come while this
+waited; 124 it was not elected in time; 125 it could not stand; 126 and 127 COMMAND can't be run, or is not there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from typing import Any
+
+import locks
+from locks.cli.child import Child, Interrupted, Signals
+from locks.cli.joining import add_command_line, add_options, join
+from locks.cli.run import FAILED, IN_VAIN
+from locks_leader.election import Election, Leadership
+from locks_leader.errors import LeaderTimeout
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks elect scheduler -- ./scheduler --port 80
+"""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "elect",
+        help="run a command while this program leads",
+        description=__doc__,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", metavar="NAME", help="what the election is about")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for the leadership (default: for ever)",
+    )
+    add_options(parser)
+    add_command_line(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(options: argparse.Namespace) -> int:
+    signals = Signals()
+
+    def lead(leadership: Leadership) -> int | None:
+        child = Child(options.command_line, options.kill_after)
+        threading.Thread(target=_end_when_lost, args=(leadership, child), daemon=True).start()
+        status = child.run(signals, {"LOCKS_TERM": str(leadership.term)})
+        return None if leadership.lost.is_open else status
+
+    try:
+        join(options)
+        label = options.label or f"locks elect {options.command_line[0]}"
+        while True:
+            status = Election(options.name, label=label).run(lead, timeout=options.timeout)
+            if status is not None:
+                return status
+            print(f"locks elect: {options.name} is led by this program no more", file=sys.stderr)
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
+    except locks.LocksError as error:
+        print(f"locks elect: {error}", file=sys.stderr)
+        return IN_VAIN if isinstance(error, LeaderTimeout) else FAILED
+    finally:
+        locks.stop()
+
+
+def _end_when_lost(leadership: Leadership, child: Child) -> None:
+    leadership.lost.wait()
+    child.end()
