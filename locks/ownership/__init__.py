@@ -18,18 +18,22 @@ tasks that are its own. They agree only when a worker comes or goes.
 `locks_leader.Ownership` is the same for workers on several nodes.
 """
 
-from locks.ownership.backlog import Backlog
+from locks.ownership.backlog import AtHand, Backlog, Done, TaskState, Waiting
 from locks.ownership.errors import NotOwner, OwnershipEnded, StaleToken
 from locks.ownership.groups import stable_hash
 from locks.ownership.process import Ownership
 from locks.ownership.worker import Statistics
 
 __all__ = [
+    "AtHand",
     "Backlog",
+    "Done",
     "NotOwner",
     "Ownership",
     "OwnershipEnded",
     "StaleToken",
     "Statistics",
+    "TaskState",
+    "Waiting",
     "stable_hash",
 ]

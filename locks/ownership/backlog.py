@@ -12,7 +12,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from locks.errors import InvalidOption, MisuseError
 from locks.ownership.errors import StaleToken
@@ -20,9 +20,75 @@ from locks.ownership.groups import Grouping
 from locks.runtime import Waiter
 from locks.runtime.native import native_lock
 
-__all__ = ["Backlog"]
+__all__ = ["AtHand", "Backlog", "Done", "Run", "TaskState", "Waiting"]
 
 T = TypeVar("T")
+
+
+class Doer(Protocol):
+    """A worker that runs a backlog: an `Ownership`."""
+
+    @property
+    def name(self) -> Hashable:
+        """What is shared out."""
+
+    def owned(self) -> dict[int, int]:
+        """The groups that are its own, by now, and the token of each."""
+
+    def stop(self, *, now: bool = False) -> None:
+        """Leave; `now`: even if the task at hand hangs."""
+
+
+class Run(Protocol):
+    """A worker's run of a backlog."""
+
+    @property
+    def worker(self) -> Doer:
+        """The worker."""
+
+    def at(self, group: int) -> tuple[object, int] | None:
+        """What it has begun in a group, and with which token."""
+
+
+class Waiting(NamedTuple):
+    """A task that is to be done.
+
+    Attributes:
+        group: Its group.
+        ahead: How many tasks of the group will be done before it, also the one at hand.
+        worker: The owner of the group; None if no worker that runs this backlog has it just now.
+    """
+
+    group: int
+    ahead: int
+    worker: Doer | None
+
+
+class AtHand(NamedTuple):
+    """A task that a worker is doing.
+
+    Attributes:
+        group: Its group.
+        worker: The worker.
+        token: The fencing token that its handler was given.
+    """
+
+    group: int
+    worker: Doer
+    token: int
+
+
+class Done(NamedTuple):
+    """A task that is not in the backlog any more; or was never added, which a backlog can't tell apart.
+
+    Attributes:
+        group: Its group.
+    """
+
+    group: int
+
+
+TaskState = Waiting | AtHand | Done
 
 
 def _itself(task: Any) -> Hashable:
@@ -71,6 +137,7 @@ class Backlog(Generic[T]):
         self._names: list[Hashable] = []  # the name of the workers, once there are some
         self._adding: list[bool] = []  # one for each call of `add` that is under way
         self._idle: set[Waiter] = set()
+        self._runs: dict[Run, None] = {}
         _backlogs.add(self)
         self.add(*tasks)
         self._more = more
@@ -107,6 +174,42 @@ class Backlog(Generic[T]):
     def waiting(self, groups: Iterable[int]) -> int:
         """How many tasks of some groups are not done."""
         return sum(len(self._lines[group].tasks) for group in groups)
+
+    def state(self, task: T) -> TaskState:
+        """Whether a task waits, is at hand, or is done, and where; from any thread.
+
+        It looks through the tasks of the group, for one that is equal; of several, for the first.
+
+        Raises:
+            InvalidOption: The resource of the task has no group.
+        """
+        group = self.grouping.group_of(self._resource(task))
+        before = self._at_hand(group)
+        tasks = self._lines[group].tasks.copy()  # in one step
+        after = self._at_hand(group)
+        try:
+            ahead = tasks.index(task)
+        except ValueError:
+            return Done(group)
+        # Whoever is at the group before and after is at its first task in between.
+        if not ahead and before is not None and after is not None and before[0] is after[0]:
+            _, token, worker = before
+            return AtHand(group, worker, token)
+        owners = (run.worker for run in tuple(self._runs) if group in run.worker.owned())
+        return Waiting(group, ahead, next(owners, None))
+
+    def _at_hand(self, group: int) -> tuple[object, int, Doer] | None:
+        """What is begun in a group, its token, and the worker; of several the one that is not left behind."""
+        found = [(*begun, run.worker) for run in tuple(self._runs) if (begun := run.at(group))]
+        return max(found, key=lambda begun: begun[1], default=None)
+
+    def begun(self, run: Run) -> None:
+        """A worker runs the backlog from now on."""
+        self._runs[run] = None
+
+    def ended(self, run: Run) -> None:
+        """It does so no more."""
+        self._runs.pop(run, None)
 
     def add(self, *tasks: T) -> None:
         """Add tasks; from any thread.
@@ -178,6 +281,7 @@ def _forked() -> None:
     for backlog in list(_backlogs):
         backlog._lock = native_lock()
         backlog._adding.clear()
+        backlog._runs.clear()
 
 
 os.register_at_fork(after_in_child=_forked)

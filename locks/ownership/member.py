@@ -45,6 +45,10 @@ class Member:
         """How many tasks are at hand."""
         return len(self._at_hand)
 
+    def tasks_at_hand(self) -> tuple[Hashable, ...]:
+        """The tasks that are at hand."""
+        return tuple(self._at_hand)
+
     def begin(self, group: int, task: Hashable) -> int | None:
         """Begin a task of a group.
 

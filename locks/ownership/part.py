@@ -225,13 +225,13 @@ class Part:
 
     # --- From the program, in its own threads -------------------------------------------------------
 
-    def task(self, group: int) -> Task:
+    def task(self, group: int, of: Backlog[Any] | None = None) -> Task:
         """A task of a group; in a `with` block: its token, or `None` if none may be begun."""
-        return Task(self, group)
+        return Task(self, group, of)
 
     def begin(self, task: Task) -> int | None:
         """Begin a task; `None` if none may be begun. If this is torn, end it."""
-        token = self.member.begin(task.group, task)
+        task.token = token = self.member.begin(task.group, task)
         if token is None or self.stopping:
             self.end(task)
             return None
@@ -270,7 +270,7 @@ class Part:
         if not tasks.waiting((group,)):
             return 0
         done = 0
-        with self.task(group) as token:
+        with self.task(group, tasks) as token:
             if token is None:
                 return 0
             line = tasks.line(group, token)
@@ -316,13 +316,17 @@ class Task(Block):
 
     Attributes:
         group: Its group.
+        of: The backlog whose first task in the group is at hand, one after the other; None if none is.
+        token: The group's token when it was begun; None before that.
     """
 
-    __slots__ = ("_part", "group")
+    __slots__ = ("_part", "group", "of", "token")
 
-    def __init__(self, part: Part, group: int) -> None:
+    def __init__(self, part: Part, group: int, of: Backlog[Any] | None = None) -> None:
         self._part = part
         self.group = group
+        self.of = of
+        self.token: int | None = None
 
     def begin(self) -> int | None:
         """Begin it; `None` if it may not be begun. If this is torn, end it."""

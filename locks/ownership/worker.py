@@ -253,7 +253,7 @@ class Worker(Block, ABC):
         part = self._part
         assert part is not None
         before = part.done
-        with _Run(part, tasks):
+        with _Run(self, part, tasks):
             part.backlog = tasks
             while not (part.stopping or tasks.finished):
                 worked = 0
@@ -325,12 +325,21 @@ class _Hold(Block, AbstractContextManager[int]):
 class _Run(Block):
     """A worker's run of a backlog, for as long as its block: one at a time."""
 
-    def __init__(self, part: Part, tasks: Backlog[Any]) -> None:
+    def __init__(self, worker: Worker, part: Part, tasks: Backlog[Any]) -> None:
+        self.worker = worker
         self._part = part
         self._tasks = tasks
 
+    def at(self, group: int) -> tuple[Task, int] | None:
+        """What it has begun in a group, and with which token."""
+        for task in self._part.member.tasks_at_hand():
+            if isinstance(task, Task) and task.group == group and task.of is self._tasks:
+                return None if task.token is None else (task, task.token)
+        return None
+
     def __enter__(self) -> None:
         entering(self).take(self)
+        self._tasks.begun(self)
         runs = self._part.runs
         runs[self] = None
         if next(iter(tuple(runs))) is not self:
@@ -346,6 +355,7 @@ class _Run(Block):
     def _let_go(self, held: _Run) -> None:
         """The block was left, and this was not noted; see `Block`."""
         self._part.runs.pop(self, None)
+        self._tasks.ended(self)
         if self._tasks.finished:
             self._tasks.wake()  # the others
 

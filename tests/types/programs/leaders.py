@@ -58,6 +58,13 @@ with locks_leader.Ownership("ingest", groups=64, label="ingester") as mine:
     assert_type(mine.run(backlog, handle), int)
     mine.run(backlog, print)
     mine.run(backlog, lambda task: None)  # E
+state = backlog.state(("ann", 1))
+assert_type(state, ownership.TaskState)
+if isinstance(state, ownership.AtHand):
+    assert_type(state.token, int)
+    state.worker.stop(now=True)
+state.ahead  # E
+backlog.state("ann")  # E
 with ownership.Ownership("local") as local, local.hold("resource") as token:
     assert_type(token, int)
     local.owns()  # E
