@@ -3,6 +3,7 @@
 python -m examples.cautionary_tale             all of it
 python -m examples.cautionary_tale --draft 2   one draft
 python -m examples.cautionary_tale --tell "unclean write"
+python -m examples.cautionary_tale --draft 3 --n-val 5 --pr one --pw all    in a store of your choice
 """
 
 from __future__ import annotations
@@ -12,10 +13,26 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from locks.errors import InvalidOption
+from locks.sim.explore import TooManyStates
 
 from .drafts import DRAFTS
-from .findings import ANSWERS, OTHERS, RIGHT, WITH_OUTAGES, answer, table
+from .findings import (
+    ANSWERS,
+    OTHERS,
+    RIGHT,
+    STORES,
+    WITH_OUTAGES,
+    Property,
+    Question,
+    answer,
+    quorums,
+    table,
+)
 from .majority import MORE, PARTS, Part, at_random, cut_off, explore_part, minority
+from .model import Setting
 
 __all__ = ["main"]
 
@@ -34,21 +51,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m examples.cautionary_tale",
         description="Locks on an eventually consistent store: how each draft fails, told as stories.",
-        epilog="WHAT is one of: " + "; ".join([*_SECTIONS, *OTHERS]),
+        epilog="WHAT is one of: " + "; ".join([*_SECTIONS, *_TOLD]),
     )
     alone = parser.add_mutually_exclusive_group()
     alone.add_argument("--draft", choices=[draft.name for draft in DRAFTS], help="this one only")
     alone.add_argument(
-        "--tell", metavar="WHAT", choices=[*_SECTIONS, *OTHERS], help="only this (below)"
+        "--tell", metavar="WHAT", choices=[*_SECTIONS, *_TOLD], help="only this (below)"
     )
     parser.add_argument(
         "--thorough", action="store_true", help="more, in minutes: outages, and more with locks"
     )
+    store = parser.add_argument_group("the store and the workers, with --draft")
+    store.add_argument("--n-val", type=int, metavar="N", help="primary servers; 3")
+    for what, name in (("read", "pr"), ("write", "pw")):
+        store.add_argument(
+            f"--{name}",
+            metavar="N",
+            help=f"how many answer a {what}: a number, one, quorum, or all",
+        )
+    store.add_argument("--workers", type=int, metavar="N", help="2")
+    store.add_argument("--outages", type=int, metavar="N", help="how many servers fail; 0")
+    store.add_argument("--wrong-clocks", action="store_true", help="timestamps say nothing")
+    store.add_argument("--data-sets", type=int, metavar="N", help="1")
+    store.add_argument("--spread", action="store_true", help="workers begin with different ones")
     options = parser.parse_args(arguments)
+    given = {name: getattr(options, name) for name in _STORE}
+    chosen = {
+        name: value for name, value in given.items() if value is not None and value is not False
+    }
+    if chosen and options.draft is None:
+        parser.error(f"--{next(iter(chosen)).replace('_', '-')} goes with --draft")
+    if chosen:
+        return _own(parser, options.draft, chosen)
     if options.draft is not None:
         return _draft(options.draft)
-    if options.tell in OTHERS:
-        print(answer(OTHERS[options.tell]))
+    if options.tell in _TOLD:
+        print(answer(_TOLD[options.tell]))
         return 0
     if options.tell is not None:
         return _SECTIONS[options.tell]()
@@ -64,6 +102,11 @@ def _everything(thorough: bool) -> int:
     _title("What else goes wrong")
     for question in OTHERS.values():
         print(f"{answer(question)}\n")
+    _title("Other stores, wrong clocks, more data sets")
+    for question in STORES.values():
+        print(f"{answer(question)}\n")
+    _quorums()
+    print()
     _title("A store that looks and writes in one step, on one server")
     _register()
     print()
@@ -95,6 +138,43 @@ def _draft(name: str) -> int:
     (draft,) = (draft for draft in DRAFTS if draft.name == name)
     found = sorted(map(answer, ANSWERS[draft]), key=lambda each: each.moves is None)
     print("\n\n".join(map(str, found)))
+    return 0
+
+
+_STORE = ("n_val", "pr", "pw", "workers", "outages", "wrong_clocks", "data_sets", "spread")
+
+
+def _own(parser: argparse.ArgumentParser, name: str, chosen: dict[str, Any]) -> int:
+    """A draft in a store of the user's choice."""
+    (draft,) = (draft for draft in DRAFTS if draft.name == name)
+    servers = chosen.pop("n_val", 3)
+    named = {"one": 1, "quorum": servers // 2 + 1, "all": servers}
+    for which in {"pr", "pw"} & set(chosen):
+        given = chosen[which]
+        if given not in named and not given.isdigit():
+            parser.error(f"--{which} {given}: give a number, one, quorum, or all")
+        chosen[which] = named[given] if given in named else int(given)
+    setting = Setting(draft, servers=servers, **chosen)
+    wanted: list[Property] = ["safe", "live", "free"]
+    wanted += ["some"] if setting.data_sets > 1 else []
+    try:
+        for each in wanted:
+            print(f"{answer(Question(f'Draft {name}: {_ASKED[each]}', setting, each))}\n")
+    except (InvalidOption, TooManyStates) as error:
+        parser.error(str(error))
+    return 0
+
+
+_ASKED: dict[Property, str] = {
+    "safe": "two workers on one data set?",
+    "live": "a data set that nobody processes?",
+    "free": "a lock that stays?",
+    "some": "no data set is processed at all?",
+}
+
+
+def _quorums() -> int:
+    print(quorums())
     return 0
 
 
@@ -142,8 +222,10 @@ def _table() -> int:
     return 0
 
 
+_TOLD = {**OTHERS, **STORES}
 _SECTIONS: dict[str, Callable[[], int]] = {
     "table": _table,
+    "quorums": _quorums,
     "register": _register,
     "majority": _majority,
     "minority": _minority,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from locks.errors import InvalidOption
 from locks.sim.host import Violation
@@ -29,12 +29,15 @@ from .drafts import (
     next_action,
 )
 from .model import Move, Setting, State, Tale
-from .stories import story
+from .several import Several, tell_several
+from .stories import story, tell
 
 __all__ = [
     "ANSWERS",
     "OTHERS",
+    "QUORUMS",
     "RIGHT",
+    "STORES",
     "TALES",
     "WITH_OUTAGES",
     "Answer",
@@ -42,10 +45,11 @@ __all__ = [
     "actions",
     "answer",
     "follow",
+    "quorums",
     "table",
 ]
 
-Property = Literal["safe", "live", "free"]
+Property = Literal["safe", "live", "free", "some"]
 
 
 class Question(NamedTuple):
@@ -55,7 +59,8 @@ class Question(NamedTuple):
         title: The question, as a title of its story.
         setting: What is explored.
         wanted: Safe: never two workers at once. Live: a worker processes the data set. Free: at the end
-            there is no lock that nobody holds and that made another worker move on.
+            there is no lock that nobody holds and that made another worker move on. Some: of several
+            data sets, one is processed.
     """
 
     title: str
@@ -72,7 +77,7 @@ class Answer(NamedTuple):
     """
 
     question: Question
-    found: Found[State, Move]
+    found: Found[Any, Any]
 
     @property
     def moves(self) -> int | None:
@@ -90,33 +95,51 @@ class Answer(NamedTuple):
                 f"So {found.violation}. It takes {len(found.schedule)} moves, and no schedule with fewer "
                 f"goes wrong ({found.states:,} states)."
             )
-            lines += [story(Tale(self.question.setting), found.schedule), ""]
+            lines += [story(_told(self.question.setting, found.schedule)), ""]
             lines += textwrap.wrap(conclusion, 80)
         return "\n".join(lines)
 
 
 @cache
-def answer(question: Question, limit: int = 500_000) -> Answer:
+def answer(question: Question, limit: int = 500_000, told: bool = True) -> Answer:
     """Search every schedule.
+
+    Args:
+        question: The question.
+        limit: The most states.
+        told: Whether the answer will be told: then the schedule is the one that reads best.
 
     Raises:
         InvalidOption: `wanted` is unknown, or the setting makes no sense.
         TooManyStates: There are more than `limit` states.
     """
-    tale = Tale(question.setting)
-    checks: dict[str, Callable[[State, Sequence[Move]], None]] = {
-        "safe": tale.check_safe,
-        "live": tale.check_live,
-        "free": tale.check_free,
+    model: Tale | Several
+    setting = question.setting
+    model = Several(setting) if setting.data_sets > 1 else Tale(setting)
+    checks: dict[str, Callable[[Any, Any], None]] = {
+        "safe": model.check_safe,
+        "live": model.check_live,
+        "free": model.check_free,
     }
+    if isinstance(model, Several):
+        checks["some"] = model.check_some
     if question.wanted not in checks:
         raise InvalidOption(f"wanted={question.wanted!r}: give one of {', '.join(checks)}")
     check = checks[question.wanted]
-    return Answer(question, shortest(tale, check, limit, tale.key, _whose, tale.price))
+    found: Found[Any, Any] = shortest(
+        model, check, limit, model.key, _whose if told else None, model.price
+    )
+    return Answer(question, found)
 
 
-def _whose(move: Move) -> Hashable:
-    return move[1]
+def _told(setting: Setting, schedule: Sequence[Any]) -> Iterator[str]:
+    if setting.data_sets > 1:
+        return tell_several(Several(setting), schedule)
+    return tell(Tale(setting), schedule)
+
+
+def _whose(move: Sequence[Any]) -> Hashable:
+    return move[1]  # type: ignore[no-any-return]
 
 
 # --- The questions ------------------------------------------------------------------------------
@@ -188,6 +211,45 @@ OTHERS = {
         "Where tombstones are kept for ever: does the lock come back?",
         IN_TURN._replace(outages=1),
         "free",
+    ),
+}
+
+# What stays wrong whatever the store is, and what a store can make wrong, or right.
+STORES = {
+    "no quorum": Question(
+        "Draft 3 where one answer is enough: two workers on one data set",
+        Setting(THIRD, pr=1, pw=1),
+        "safe",
+    ),
+    "all of them": Question(
+        "Where all primaries have to answer, one outage is enough for an unclean write",
+        IN_TURN._replace(outages=1, lossless=True, pr=3, pw=3),
+        "live",
+    ),
+    "right clocks": Question(
+        "Draft 4 where clocks are right, and no write is late: two on one data set?",
+        Setting(FOURTH, in_time=True),
+        "safe",
+    ),
+    "wrong clocks": Question(
+        "Draft 4 where clocks are wrong, and no write is late: two on one data set",
+        Setting(FOURTH, in_time=True, wrong_clocks=True),
+        "safe",
+    ),
+    "deleted too early": Question(
+        "Draft 2 where clocks are wrong: the write that was lost comes back",
+        Setting(SECOND, wrong_clocks=True),
+        "free",
+    ),
+    "two data sets": Question(
+        "Draft 3 with two data sets: both workers move on from each",
+        Setting(THIRD, servers=1, data_sets=2),
+        "some",
+    ),
+    "two data sets, spread": Question(
+        "Draft 3 with two data sets, where workers begin apart: is one processed?",
+        Setting(THIRD, servers=1, data_sets=2, spread=True),
+        "some",
     ),
 }
 
@@ -289,6 +351,34 @@ def table(drafts: Iterable[Draft] = DRAFTS) -> str:
         )
         lines.append(f"{draft.name:7}  {_verdict(safe):18}  {_verdict(live):18}  {failure}")
     return "\n".join(lines)
+
+
+# The stores of the table: how many primaries there are, and how many have to answer.
+QUORUMS = ((1, 1, 1), (3, 1, 1), (3, 1, 3), (3, 3, 1), (3, 2, 2), (3, 3, 3), (5, 3, 3))
+
+
+def quorums() -> str:
+    """What becomes of each draft in some stores: a line for each store."""
+    drafts = DRAFTS[:4]
+    names = "".join(f"{draft.name:>9}" for draft in drafts)
+    lines = [
+        f"{'':27}two at once, in draft{'':13}nobody, in",
+        f"n_val  pr       pw       {names}    draft 3",
+        "-" * 72,
+    ]
+    for servers, pr, pw in QUORUMS:
+        settings = [Setting(draft, servers=servers, pr=pr, pw=pw) for draft in drafts]
+        questions = [Question("", setting, "safe") for setting in settings]
+        questions.append(questions[2]._replace(wanted="live"))
+        cells = [str(answer(question, told=False).moves or "never") for question in questions]
+        store = f"{servers:<5}  {called(pr, servers):7}  {called(pw, servers):7}  "
+        lines.append(f"{store}{''.join(f'{cell:>9}' for cell in cells[:-1])}    {cells[-1]:>7}")
+    return "\n".join(lines)
+
+
+def called(number: int, servers: int) -> str:
+    """How a number of primaries is called."""
+    return {servers // 2 + 1: "quorum", 1: "one", servers: "all"}.get(number, str(number))
 
 
 def _verdict(found: Answer) -> str:

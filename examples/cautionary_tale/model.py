@@ -5,18 +5,18 @@ stands in for it while it can't be reached.
 
 * **Requests.** A worker sends each request to all primaries; for one that can't be reached, to its
   fallback. Each message arrives at any time, or never if its server becomes unreachable; those from one
-  worker to one server arrive in order. A read or a write succeeds when `quorum` *primaries* have answered
-  (`pr`, `pw`). It fails when all have answered or are lost, and these are too few. Writes that have
+  worker to one server arrive in order. A read or a write succeeds when enough *primaries* have answered
+  (`pr`, `pw`): more than half, if nothing else is said. It fails when all have answered or are lost, and these are too few. Writes that have
   arrived stay. Nothing is undone, and what has not arrived yet still arrives.
 * **Versions.** A server knows which writes it has seen, and which of them were not replaced. A write
   replaces what its worker had read before. Two that replace nothing of each other are in conflict: both
-  are kept (siblings, `allow_mult=true`), or the one begun last (`allow_mult=false`).
+  are kept (siblings, `allow_mult=true`), or the one with the latest timestamp (`allow_mult=false`).
 * **Deletion** is a write of a tombstone. It replaces what the worker has read and written. Tombstones
   are forgotten at some time, and with them all that the server knew of the lock.
 * **Hinted handoff.** When a server is back, its fallback hands over what it has kept, at any time.
 
-A worker whose request fails gives up. Its clock is always right, and it never dies. A message that has
-arrived is answered, and its answer is not lost.
+A worker whose request fails gives up. It never dies. Its clock is right; or, with `wrong_clocks`, it may show
+whatever it likes. A message that has arrived is answered, and its answer is not lost.
 
 A state is a tuple of tuples; what can happen in it are moves, also tuples. Servers are interchangeable,
 so two states that differ only in which server is which count once (`Tale.key`).
@@ -31,6 +31,7 @@ from locks.errors import InvalidOption
 from locks.sim.host import Violation
 
 from .drafts import (
+    Action,
     Create,
     Draft,
     Ended,
@@ -57,9 +58,9 @@ __all__ = [
 
 Doing = Literal["ready", "waiting", "failed", "processing", "moved on", "gave up", "done"]
 ENDED = ("moved on", "gave up", "done")
-Move = tuple[
-    str, int, int
-]  # what happens, the worker (-1: to a server), and the server (-1: to none)
+# What happens, the worker (-1: to a server), and the server (-1: to none). If clocks are wrong and a worker
+# begins to write: instead of the server, how many timestamps are earlier.
+Move = tuple[str, int, int]
 
 
 class Setting(NamedTuple):
@@ -75,7 +76,13 @@ class Setting(NamedTuple):
         refuses: A request for which too few primaries can be reached is refused, and nothing is sent.
             Otherwise it is sent, and fails later.
         lossless: Only servers to which nothing is on its way become unreachable.
-        servers: How many primaries.
+        servers: How many primaries (`n_val`).
+        pr: How many of them have to answer a read; a quorum, if nothing is said: more than half.
+        pw: How many have to answer a write; likewise.
+        wrong_clocks: A timestamp may be earlier or later than any other. Otherwise it is later than all.
+        in_time: No worker begins a write before those that others have begun have succeeded.
+        data_sets: How many data sets there are; for more than one, see `several`.
+        spread: Each worker begins with another data set. Otherwise all begin with the first one.
     """
 
     draft: Draft
@@ -86,11 +93,17 @@ class Setting(NamedTuple):
     refuses: bool = False
     lossless: bool = False
     servers: int = 3
+    pr: int | None = None
+    pw: int | None = None
+    wrong_clocks: bool = False
+    in_time: bool = False
+    data_sets: int = 1
+    spread: bool = False
 
-    @property
-    def quorum(self) -> int:
-        """How many primaries have to answer."""
-        return self.servers // 2 + 1
+    def needed(self, action: Action) -> int:
+        """How many servers have to answer a request: primaries, but for a removal."""
+        wanted = self.pr if isinstance(action, Read) else self.pw
+        return self.servers // 2 + 1 if wanted is None else wanted
 
 
 # Writes have numbers: 2 * worker for its ID, and 2 * worker + 1 for its deletion, with workers counted
@@ -169,7 +182,7 @@ class State(NamedTuple):
     Attributes:
         servers: The servers.
         workers: The workers.
-        order: The writes whose order matters, as they were begun.
+        order: The writes whose order matters, by their timestamps: as they were begun, if clocks are right.
         outages: How many outages there may still be.
     """
 
@@ -192,8 +205,11 @@ class Tale:
     def __init__(self, setting: Setting) -> None:
         if not 1 <= setting.workers <= 8:
             raise InvalidOption(f"workers={setting.workers!r}: there are 1 to 8")
-        if setting.servers < 1:
-            raise InvalidOption(f"servers={setting.servers!r}: there is at least one")
+        if not 1 <= setting.servers <= 8:
+            raise InvalidOption(f"servers={setting.servers!r}: there are 1 to 8")
+        for name, wanted in (("pr", setting.pr), ("pw", setting.pw)):
+            if wanted is not None and not 1 <= wanted <= setting.servers:
+                raise InvalidOption(f"{name}={wanted!r}: give 1 to {setting.servers}, the servers")
         if setting.outages < 0:
             raise InvalidOption(f"outages={setting.outages!r}: give 0 or more")
         self.setting = setting
@@ -229,7 +245,7 @@ class Tale:
             if worker.doing in ("ready", "failed", "processing") and (
                 not self.setting.in_turn or before in ENDED
             ):
-                found.append(("step", w, -1))
+                found += self._steps(state, w)
             found += [("arrive", w, s) for s, server in enumerate(state.servers) if server.mail[w]]
             before = worker.doing
         for s, server in enumerate(state.servers):
@@ -247,6 +263,30 @@ class Tale:
             found.append(("forget", -1, -1))
         return found
 
+    def _steps(self, state: State, w: int) -> list[Move]:
+        """How a worker may go on: if it writes a timestamp by a wrong clock, in several ways."""
+        if state.workers[w].doing == "failed":
+            return [("step", w, -1)]
+        action = self._begins(state.workers[w], w)
+        if isinstance(action, Write) and self.setting.in_time:
+            for other, worker in enumerate(state.workers):
+                if worker.doing == "waiting" and isinstance(self._begins(worker, other), Write):
+                    return []
+        if self.setting.wrong_clocks and self._is_stamped(action):
+            return [("step", w, earlier) for earlier in range(len(state.order) + 1)]
+        return [("step", w, -1)]
+
+    def _begins(self, worker: Worker, w: int) -> Action | Ended:
+        """What a worker does now, or does next."""
+        answers = worker.answers + (None,) * (worker.doing == "processing")
+        return next_action(self.draft, w + 1, answers)
+
+    def _is_stamped(self, action: Action | Ended) -> bool:
+        """Whether it matters when it was begun: for the worker, or, without siblings, for the store."""
+        if self.draft.allow_mult:
+            return isinstance(action, Write) and action.with_timestamp
+        return isinstance(action, (Write, Create, Remove))
+
     def after(self, state: State, move: Move) -> State:
         """The state after a move.
 
@@ -255,7 +295,7 @@ class Tale:
         """
         kind, w, s = move
         if kind == "step":
-            return self._step(state, w)
+            return self._step(state, w, s)
         if kind == "arrive":
             return self._arrive(state, w, s)
         if kind == "forget":
@@ -279,8 +319,8 @@ class Tale:
             state = self._fail(state, each)
         return state
 
-    def _step(self, state: State, w: int) -> State:
-        """A worker begins its next action."""
+    def _step(self, state: State, w: int, earlier: int) -> State:
+        """A worker begins its next action; so many timestamps are earlier (-1: all)."""
         worker = state.workers[w]
         if worker.doing == "failed":
             return _set(state, w, worker._replace(doing="gave up", read=NOTHING, heard=0))
@@ -301,13 +341,14 @@ class Tale:
             kind = "create" if isinstance(action, Create) else "write"
             copy = Copy(1 << number, worker.knows | 1 << number)
             worker = worker._replace(knows=copy.seen)
-            if not self.draft.allow_mult or (isinstance(action, Write) and action.with_timestamp):
-                order = (*order, number)
+            if self._is_stamped(action):
+                place = len(order) if earlier < 0 else earlier
+                order = (*order[:place], number, *order[place:])
         state = _set(state, w, worker._replace(doing="waiting"))._replace(order=order)
         reachable = sum(server.up for server in state.servers)
         if not (
             self.setting.refuses
-            and reachable < self.setting.quorum
+            and reachable < self.setting.needed(action)
             and not isinstance(action, Remove)
         ):
             for s, server in enumerate(state.servers):
@@ -338,7 +379,7 @@ class Tale:
             read = self._merged(read, old, state.order)
         heard = worker.heard + (not message.fallback or isinstance(action, Remove))
         worker = worker._replace(heard=heard, read=read)
-        if heard < self.setting.quorum:
+        if isinstance(action, Ended) or heard < self.setting.needed(action):
             return self._fail(_set(state, w, worker), w)
         answer: Any = None
         if message.kind == "read":
@@ -368,7 +409,7 @@ class Tale:
     # --- Versions
 
     def _merged(self, a: Copy, b: Copy, order: tuple[int, ...]) -> Copy:
-        """The union of two copies; without siblings, only the write that was begun last."""
+        """The union of two copies; without siblings, only the write with the latest timestamp."""
         live = (a.live & b.live) | (a.live & ~b.seen) | (b.live & ~a.seen)
         if not self.draft.allow_mult and live & (live - 1):
             live = 1 << max((n for n in order if live >> n & 1), key=order.index)

@@ -7,7 +7,8 @@ worker has gone on is told when it arrives.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any
 
 from .drafts import (
@@ -27,14 +28,15 @@ from .drafts import (
 )
 from .model import TOMBSTONES, Message, Move, State, Tale
 
-__all__ = ["story", "tell"]
+__all__ = ["Teller", "story", "tell"]
 
 NAMES = "ABCDEFGH"
 
 
-def story(tale: Tale, schedule: Sequence[Move], width: int = 80) -> str:
-    """What happens under a schedule, as numbered lines."""
-    digits = len(str(len(schedule)))
+def story(sentences: Iterable[str], width: int = 80) -> str:
+    """Sentences as numbered lines."""
+    told = list(sentences)
+    digits = max(2, len(str(len(told))))
     lines = [
         textwrap.fill(
             sentence,
@@ -42,30 +44,33 @@ def story(tale: Tale, schedule: Sequence[Move], width: int = 80) -> str:
             initial_indent=f"{number:{digits}}. ",
             subsequent_indent=" " * (digits + 2),
         )
-        for number, sentence in enumerate(tell(tale, schedule), 1)
+        for number, sentence in enumerate(told, 1)
     ]
     return "\n".join(lines)
 
 
 def tell(tale: Tale, schedule: Sequence[Move]) -> Iterator[str]:
     """What happens under a schedule, as sentences."""
-    formatter = _Teller(tale)
+    formatter = Teller(tale, schedule)
     for move in schedule:
         yield from formatter.move(move)
     yield from formatter.rest()
 
 
-class _Teller:
+class Teller:
     """Follows the states, and keeps what is not told yet: the servers that a request has reached."""
 
-    def __init__(self, tale: Tale) -> None:
+    def __init__(self, tale: Tale, schedule: Sequence[Move]) -> None:
         self.tale = tale
         self.state = tale.start()
+        end = reduce(tale.after, schedule, self.state)
+        self.timestamps = {number: place for place, number in enumerate(end.order, 1)}
         self.whose = -1  # the worker whose request is being told
         self.begun = False  # whether it has begun in this sentence
         self.reached: list[str] = []
 
     def move(self, move: Move) -> Iterator[str]:
+        """A move happens."""
         kind, w, s = move
         before, self.state = self.state, self.tale.after(self.state, move)
         if w != self.whose or w < 0:
@@ -116,12 +121,15 @@ class _Teller:
     def _begins(self, w: int, action: Any) -> str:
         if isinstance(action, Remove):
             return "begins to remove the lock"
-        if isinstance(action, Write) and action.with_timestamp:
-            return f"begins to write its ID, with timestamp {self._timestamp(w)}"
-        return "begins to write its ID"
+        time = self._timestamp(w, action)
+        return f"begins to write its ID{f', with timestamp {time}' * bool(time)}"
 
-    def _timestamp(self, w: int) -> int:
-        return self.state.order.index(2 * w) + 1
+    def _timestamp(self, w: int, action: Any) -> int:
+        """The timestamp of a write, if it is worth telling; else 0."""
+        told = isinstance(action, Write) and action.with_timestamp
+        if not told and not self.tale.setting.wrong_clocks:
+            return 0
+        return self.timestamps.get(2 * w + isinstance(action, Remove), 0)
 
     def _step(self, w: int, before: State) -> Iterator[str]:
         worker = self.state.workers[w]
@@ -142,7 +150,8 @@ class _Teller:
         primaries = sum(name in NAMES for name in self.reached)
         reached = _all(self.reached)
         self._forget()
-        too_few = f"{primaries or 'none'} of the {self.tale.setting.quorum} primaries that it takes"
+        needed = self.tale.setting.needed(action)
+        too_few = f"{primaries or 'none'} of the {needed} primaries that it takes"
         if isinstance(action, Read):
             return f"Worker #{w + 1} reads, and {too_few} answer: the read fails."
         what = "deletes the lock on" if isinstance(action, Remove) else "writes its ID to"
@@ -171,14 +180,12 @@ class _Teller:
                 return f"{who} writes its ID, for there is no lock."
             return f"{who} finds a lock{end}."
         if isinstance(action, Remove):
-            return f"{who} removes the lock from {where}."
-        stamped = isinstance(action, Write) and action.with_timestamp
-        time = self._timestamp(w) if stamped else 0
+            time = self._timestamp(w, action)
+            return f"{who} removes the lock{f', with timestamp {time},' * bool(time)} from {where}."
+        time = self._timestamp(w, action)
         if not begun:
-            return (
-                f"Worker #{w + 1}'s ID{f', with timestamp {time},' * stamped} arrives at {where}."
-            )
-        return f"{who} writes its ID{f' and timestamp {time}' * stamped} to the lock on {where}."
+            return f"Worker #{w + 1}'s ID{f', with timestamp {time},' * bool(time)} arrives at {where}."
+        return f"{who} writes its ID{f' and timestamp {time}' * bool(time)} to the lock on {where}."
 
     def _of_servers(self, kind: str, s: int, before: State) -> str:
         name = _server(s)

@@ -63,7 +63,7 @@ assert_type(state, ownership.TaskState)
 if isinstance(state, ownership.AtHand):
     assert_type(state.token, int)
     state.worker.stop(now=True)
-state.ahead  # E
+print(state.ahead)  # E
 backlog.state("ann")  # E
 with ownership.Ownership("local") as local, local.hold("resource") as token:
     assert_type(token, int)

@@ -1,0 +1,269 @@
+"""The cautionary tale in other stores, with wrong clocks, and with more than one data set."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from examples.cautionary_tale.__main__ import main
+from examples.cautionary_tale.drafts import (
+    DRAFTS,
+    FIRST,
+    FOURTH,
+    FOURTH_BY_ID,
+    SECOND,
+    THIRD,
+    Draft,
+)
+from examples.cautionary_tale.findings import QUORUMS, STORES, Question, answer, called, quorums
+from examples.cautionary_tale.model import Setting, Tale
+from examples.cautionary_tale.several import Several, tell_several
+from locks.errors import InvalidOption
+from locks.sim.shortest import shortest
+
+
+def moves(setting: Setting, wanted: str) -> int | None:
+    """After how many moves something goes wrong."""
+    return answer(Question("", setting, wanted), told=False).moves  # type: ignore[arg-type]
+
+
+# --- Quorums
+
+
+@pytest.mark.parametrize(("pr", "pw"), [(1, 1), (1, 3), (3, 1), (2, 2), (3, 3)])
+def test_draft_three_is_safe_where_a_read_meets_each_write(pr: int, pw: int) -> None:
+    """With `pr + pw > n_val`, and only then; it is never live."""
+    setting = Setting(THIRD, pr=pr, pw=pw)
+    assert (moves(setting, "safe") is None) == (pr + pw > 3)
+    assert moves(setting, "live") is not None
+
+
+@pytest.mark.parametrize("draft", [d for d in DRAFTS if d is not THIRD], ids=lambda d: d.name)
+def test_no_quorum_makes_another_draft_safe(draft: Draft) -> None:
+    """Also where all primaries have to answer: it takes more moves, and goes wrong all the same."""
+    some, every = moves(Setting(draft), "safe"), moves(Setting(draft, pr=3, pw=3), "safe")
+    assert some is not None
+    assert every is not None
+    assert some < every
+
+
+def test_by_id_draft_four_goes_wrong_as_soon() -> None:
+    """In each store with as many moves: the table leaves it out."""
+    for servers, pr, pw in QUORUMS[:-1]:
+        by_time, by_id = (
+            Setting(draft, servers=servers, pr=pr, pw=pw) for draft in (FOURTH, FOURTH_BY_ID)
+        )
+        assert moves(by_time, "safe") == moves(by_id, "safe")
+
+
+def test_the_table_of_stores_says_it_all() -> None:
+    """A line for each store, readable at 80 columns; "never" is what was proven."""
+    lines = quorums().splitlines()
+    assert len(lines) == 3 + len(QUORUMS)
+    assert max(map(len, lines)) <= 80
+    never = [line.split()[5] == "never" for line in lines[3:]]
+    assert never == [pr + pw > servers for servers, pr, pw in QUORUMS]
+
+
+def test_numbers_of_primaries_have_names() -> None:
+    """As the store's users call them."""
+    assert [called(n, 5) for n in (1, 2, 3, 4, 5)] == ["one", "2", "quorum", "4", "all"]
+    assert called(1, 1) == "all"
+
+
+def test_where_all_have_to_answer_one_outage_is_enough() -> None:
+    """The unclean write: with a quorum it takes two of three."""
+    question = STORES["all of them"]
+    assert answer(question).moves == 15
+    proven = answer(question._replace(setting=question.setting._replace(pr=None, pw=None)))
+    assert (proven.moves, proven.found.states) == (None, 1_434)
+
+
+# --- Clocks
+
+
+def test_draft_four_holds_only_if_clocks_are_right_and_no_write_is_late() -> None:
+    """Each of both is needed: proven with both, and a shortest failure without either."""
+    proven = answer(STORES["right clocks"])
+    assert (proven.moves, proven.found.states) == (None, 2_003)
+    assert moves(Setting(FOURTH), "safe") == 20
+    found = answer(STORES["wrong clocks"])
+    assert found.moves == 20
+    story = str(found)
+    assert story.index("Worker #2 writes its ID and timestamp 2") < story.index(
+        "Worker #1 writes its ID and timestamp 1"
+    )
+    assert "way." not in story, "no write is late"
+
+
+def test_by_id_clocks_do_not_matter() -> None:
+    """Draft 4 by ID has no timestamps: the same states, the same failure, also where no write is late."""
+    assert moves(Setting(FOURTH_BY_ID, in_time=True), "safe") == 20
+    right, wrong = (
+        answer(Question("", Setting(FOURTH_BY_ID, wrong_clocks=each), "safe"))
+        for each in (False, True)
+    )
+    assert (right.moves, right.found.states) == (wrong.moves, wrong.found.states)
+
+
+def test_a_removal_that_seems_to_be_older_brings_the_lost_write_back() -> None:
+    """Without siblings the store trusts clocks; with right ones draft 2 leaves no lock."""
+    found = answer(STORES["deleted too early"])
+    assert (found.moves, str(found.found.violation)) == (25, "a lock stays that nobody holds")
+    assert [w.doing for w in found.found.path[-1].workers] == ["moved on", "done"]
+    assert "removes the lock, with timestamp 1, from" in str(found)
+    assert moves(Setting(SECOND), "free") is None
+
+
+def test_right_clocks_are_among_the_wrong_ones() -> None:
+    """Whatever happens with right clocks may happen with wrong ones: no failure is lost."""
+    right, wrong = Tale(Setting(FIRST)), Tale(Setting(FIRST, wrong_clocks=True))
+    print("seeds 0 to 99")
+    for seed in range(100):
+        rng, state = random.Random(seed), right.start()
+        while choice := right.moves(state):
+            move = rng.choice(choice)
+            after = right.after(state, move)
+            assert after in [wrong.after(state, each) for each in wrong.moves(state)], (
+                f"seed {seed}"
+            )
+            state = after
+
+
+# --- Data sets
+
+
+def test_both_workers_of_draft_three_move_on_from_each_data_set() -> None:
+    """As often as there are data sets: none is processed. Without another worker in the way, all are."""
+    found = answer(STORES["two data sets"])
+    assert (found.moves, found.found.states) == (24, 1_157)
+    assert str(found.found.violation) == "nobody processes any of the 2 data sets"
+    assert moves(Setting(THIRD, servers=1, data_sets=3), "some") == 36
+    assert moves(Setting(THIRD, workers=1, servers=1, data_sets=3), "live") is None
+
+
+def test_workers_that_begin_apart_get_something_done() -> None:
+    """One data set is processed in any case; not each."""
+    question = STORES["two data sets, spread"]
+    proven = answer(question)
+    assert (proven.moves, proven.found.states) == (None, 811)
+    assert answer(question._replace(wanted="live")).moves == 21
+
+
+@pytest.mark.parametrize("draft", [d for d in DRAFTS if d is not THIRD], ids=lambda d: d.name)
+def test_other_drafts_process_each_data_set_in_their_unsafe_way(draft: Draft) -> None:
+    """They are live with two data sets, as with one, and not safe."""
+    setting = Setting(draft, servers=1, data_sets=2)
+    assert moves(setting, "live") is None
+    assert moves(setting, "safe") == moves(Setting(draft, servers=1), "safe")
+
+
+@pytest.mark.explore
+def test_with_three_servers_it_is_the_same() -> None:
+    """Draft 3 with quorums: safe at two data sets, and nothing is processed."""
+    setting = Setting(THIRD, data_sets=2)
+    found = answer(Question("", setting, "some"), told=False)
+    assert (found.moves, found.found.states) == (36, 27_111)
+    assert moves(setting, "safe") is None
+    assert moves(setting._replace(spread=True), "some") is None
+
+
+def test_one_data_set_is_a_special_case_of_several() -> None:
+    """The same states, and the same number of moves to the same failure."""
+    setting = Setting(THIRD)
+    several, tale = Several(setting), Tale(setting)
+    one = shortest(tale, tale.check_live, key=tale.key)
+    same = shortest(several, several.check_live, key=several.key)
+    assert (len(same.schedule), same.states) == (len(one.schedule), one.states)
+
+
+def test_a_schedule_of_several_data_sets_is_told_whole() -> None:
+    """At random: each sentence says where, and what is told of a data set is what happens there."""
+    print("seeds 0 to 99")
+    for seed in range(100):
+        rng = random.Random(seed)
+        setting = Setting(rng.choice(DRAFTS), data_sets=2, spread=seed % 2 == 0)
+        several = Several(setting)
+        states, schedule = several.start(), []
+        while choice := several.moves(states):
+            schedule.append(rng.choice(choice))
+            states = several.after(states, schedule[-1])
+        told = list(tell_several(several, schedule))
+        assert all(each.startswith("At data set ") and each.endswith(".") for each in told)
+        for number, state in enumerate(states, 1):
+            here = [each for each in told if each.startswith(f"At data set {number},")]
+            for w, worker in enumerate(state.workers, 1):
+                begins = any(f"worker #{w} starts processing" in each for each in here)
+                assert begins == (worker.doing == "done"), f"seed {seed}"
+
+
+# --- What makes no sense
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        (Setting(FIRST, pr=0), "pr=0: give 1 to 3"),
+        (Setting(FIRST, pw=4), "pw=4: give 1 to 3"),
+        (Setting(FIRST, servers=9), "servers=9: there are 1 to 8"),
+        (Setting(FIRST, data_sets=10), "data_sets=10: there are 1 to 9"),
+        (Setting(FIRST, data_sets=2, outages=1), "data_sets=2 and outages=1"),
+    ],
+)
+def test_stores_that_make_no_sense_are_refused(setting: Setting, complaint: str) -> None:
+    """Before anything is explored, with the value."""
+    with pytest.raises(InvalidOption, match=complaint):
+        answer(Question("", setting, "safe"))
+
+
+def test_of_one_data_set_nobody_asks_for_some() -> None:
+    """There it is the same as live."""
+    with pytest.raises(InvalidOption, match="wanted='some': give one of safe, live, free"):
+        answer(Question("", Setting(FIRST), "some"))
+
+
+# --- The program
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--n-val 1", "It takes 10 moves"),
+        ("--pr one --pw one", "It takes 10 moves"),
+        ("--pr all --pw 3", "It takes 18 moves"),
+        ("--n-val 1 --data-sets 2 --spread", "no data set is processed at all?"),
+        ("--wrong-clocks", "It takes 14 moves"),
+        ("--n-val 1 --workers 1", "No schedule goes wrong"),
+    ],
+)
+def test_a_store_can_be_chosen(
+    arguments: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With names of numbers, too; all that can be asked of the draft is answered."""
+    assert main(["--draft", "1", *arguments.split()]) == 0
+    told = capsys.readouterr().out
+    assert said in told
+    assert "Draft 1: two workers on one data set?" in told
+    assert max(map(len, told.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ("--pr one", "--pr goes with --draft"),
+        ("--tell table --data-sets 2", "--data-sets goes with --draft"),
+        ("--draft 1 --pw none", "--pw none: give a number, one, quorum, or all"),
+        ("--draft 1 --pr 4", "pr=4: give 1 to 3"),
+        ("--draft 1 --workers 0", "workers=0"),
+        ("--draft 1 --n-val 0", "servers=0"),
+    ],
+)
+def test_a_store_that_makes_no_sense_is_an_error_of_usage(
+    arguments: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Status 2, and what is wrong."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments.split())
+    assert caught.value.code == 2
+    assert complaint in capsys.readouterr().err
