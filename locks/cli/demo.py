@@ -177,6 +177,7 @@ more to run, in a checkout (`.venv/bin/python -m ...` after `make run`):
   examples.three_ways         a lock for each task, or ownership: agreements counted
   examples.ingest             ownership over five processes: one is killed, another one paused
   examples.kv_store           a transactional store on the MVCC lock table: type `help`
+  examples.lock_table_picture the picture of such a lock table, as a diagram
   examples.cautionary_tale    four locks on an eventually consistent store, and how each fails
 """
 

@@ -27,6 +27,7 @@ import pytest
 
 from benchmarks.ownership import main as ownership_counts
 from examples.cautionary_tale.__main__ import main as cautionary_tale
+from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
 from locks_leader.sim import cli_diagrams
 from tests.repo.layers import main as layers
@@ -47,6 +48,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks ": main,
     "python -m locks_leader.sim.cli_diagrams ": cli_diagrams.main,
     "python -m examples.cautionary_tale ": cautionary_tale,
+    "python -m examples.lock_table_picture": lambda _: lock_table_picture(),
     "python -m benchmarks.ownership": ownership_counts,
     "python -m tests.repo.layers": layers,
     "cat examples/": lambda paths: print_example(*paths),
