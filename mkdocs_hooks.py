@@ -38,8 +38,8 @@ NPM_SECONDS = 120
 
 DIAGRAM = '<pre class="mermaid">'
 NOTE = (
-    '<p class="diagram-missing"><em>A diagram, as source text: this site was built without a network, so Mermaid, '
-    "which draws it, is missing.</em></p>\n<pre>"
+    '<p class="diagram-missing"><em>A diagram, as source text: Mermaid, which draws it, could not be had when this '
+    "site was built.</em></p>\n<pre>"
 )
 POLICY = (
     '<meta http-equiv="Content-Security-Policy" content="'
