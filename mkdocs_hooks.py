@@ -65,7 +65,10 @@ def mermaid() -> dict[str, bytes]:
     """
     if not PACKAGE.exists():
         fetch()
-    digest = hashlib.sha512(PACKAGE.read_bytes()).digest()
+    try:
+        digest = hashlib.sha512(PACKAGE.read_bytes()).digest()
+    except OSError as error:
+        raise Unavailable(f"the package can't be read: {error}") from None
     found = f"sha512-{base64.b64encode(digest).decode()}"
     if found != INTEGRITY:
         raise Unavailable(f"{PACKAGE} has the hash {found}, and not {INTEGRITY}: remove it")
@@ -127,7 +130,7 @@ class _Loads(HTMLParser):
         for name in LOADING & set(given):
             several = given[name].split(",") if name == "srcset" else [given[name]]
             self.found += [each.split()[0] for each in several if each.split()]
-        if tag == "link" and not LINKS & set(given.get("rel", "").lower().split()):
+        if tag == "link" and not set(given.get("rel", "").lower().split()) <= LINKS:
             self.found.append(given.get("href", ""))
         if tag in ("use", "image"):  # of SVG
             self.found += [given[name] for name in ("href", "xlink:href") if name in given]
@@ -201,7 +204,7 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     from mkdocs.utils import get_relative_url
 
     output = output.replace("<head>", f"<head>{POLICY}", 1)
-    if DIAGRAM not in output:
+    if 'class="mermaid"' not in output:
         return output
     script = f'<script src="{get_relative_url(SCRIPT, page.url)}"></script>'
     output, places = THEME.subn(script, output, count=1)

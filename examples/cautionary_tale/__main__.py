@@ -70,7 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             help=f"how many answer a {what}: a number, one, quorum, or all",
         )
     store.add_argument("--workers", type=int, metavar="N", help="2")
-    store.add_argument("--outages", type=int, metavar="N", help="how many servers fail; 0")
+    store.add_argument(
+        "--outages", type=int, metavar="N", help="how often a server becomes unreachable; 0"
+    )
     store.add_argument("--wrong-clocks", action="store_true", help="timestamps say nothing")
     store.add_argument("--data-sets", type=int, metavar="N", help="1")
     store.add_argument("--spread", action="store_true", help="workers begin with different ones")
@@ -151,7 +153,7 @@ def _own(parser: argparse.ArgumentParser, name: str, chosen: dict[str, Any]) -> 
     named = {"one": 1, "quorum": servers // 2 + 1, "all": servers}
     for which in {"pr", "pw"} & set(chosen):
         given = chosen[which]
-        if given not in named and not given.isdigit():
+        if given not in named and not given.isdecimal():
             parser.error(f"--{which} {given}: give a number, one, quorum, or all")
         chosen[which] = named[given] if given in named else int(given)
     setting = Setting(draft, servers=servers, **chosen)

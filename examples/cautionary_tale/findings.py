@@ -115,7 +115,7 @@ def answer(question: Question, limit: int = 500_000, told: bool = True) -> Answe
     """
     model: Tale | Several
     setting = question.setting
-    model = Several(setting) if setting.data_sets > 1 else Tale(setting)
+    model = Several(setting) if setting.data_sets != 1 else Tale(setting)
     checks: dict[str, Callable[[Any, Any], None]] = {
         "safe": model.check_safe,
         "live": model.check_live,
@@ -133,7 +133,7 @@ def answer(question: Question, limit: int = 500_000, told: bool = True) -> Answe
 
 
 def _told(setting: Setting, schedule: Sequence[Any]) -> Iterator[str]:
-    if setting.data_sets > 1:
+    if setting.data_sets != 1:
         return tell_several(Several(setting), schedule)
     return tell(Tale(setting), schedule)
 

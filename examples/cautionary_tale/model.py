@@ -6,8 +6,9 @@ stands in for it while it can't be reached.
 * **Requests.** A worker sends each request to all primaries; for one that can't be reached, to its
   fallback. Each message arrives at any time, or never if its server becomes unreachable; those from one
   worker to one server arrive in order. A read or a write succeeds when enough *primaries* have answered
-  (`pr`, `pw`): more than half, if nothing else is said. It fails when all have answered or are lost, and these are too few. Writes that have
-  arrived stay. Nothing is undone, and what has not arrived yet still arrives.
+  (`pr`, `pw`): more than half, if nothing else is said. It fails when all have answered or are lost, and
+  these are too few. Writes that have arrived stay. Nothing is undone, and what has not arrived yet
+  still arrives.
 * **Versions.** A server knows which writes it has seen, and which of them were not replaced. A write
   replaces what its worker had read before. Two that replace nothing of each other are in conflict: both
   are kept (siblings, `allow_mult=true`), or the one with the latest timestamp (`allow_mult=false`).

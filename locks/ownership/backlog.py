@@ -20,7 +20,7 @@ from locks.ownership.groups import Grouping
 from locks.runtime import Waiter
 from locks.runtime.native import native_lock
 
-__all__ = ["AtHand", "Backlog", "Done", "Run", "TaskState", "Waiting"]
+__all__ = ["AtHand", "Backlog", "Doer", "Done", "Run", "TaskState", "Waiting"]
 
 T = TypeVar("T")
 

@@ -207,6 +207,7 @@ def test_a_schedule_of_several_data_sets_is_told_whole() -> None:
         (Setting(FIRST, pr=0), "pr=0: give 1 to 3"),
         (Setting(FIRST, pw=4), "pw=4: give 1 to 3"),
         (Setting(FIRST, servers=9), "servers=9: there are 1 to 8"),
+        (Setting(FIRST, data_sets=0), "data_sets=0: there are 1 to 9"),
         (Setting(FIRST, data_sets=10), "data_sets=10: there are 1 to 9"),
         (Setting(FIRST, data_sets=2, outages=1), "data_sets=2 and outages=1"),
     ],
@@ -256,6 +257,7 @@ def test_a_store_can_be_chosen(
         ("--draft 1 --pw none", "--pw none: give a number, one, quorum, or all"),
         ("--draft 1 --pr 4", "pr=4: give 1 to 3"),
         ("--draft 1 --workers 0", "workers=0"),
+        ("--draft 1 --data-sets 0", "data_sets=0"),
         ("--draft 1 --n-val 0", "servers=0"),
     ],
 )

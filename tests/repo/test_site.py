@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[2]
         ('<script src="https://unpkg.com/x.js"></script>', ["https://unpkg.com/x.js"]),
         ('<script src="//cdn.test/x.js"></script>', ["//cdn.test/x.js"]),
         ('<link rel="stylesheet" href="HTTPS://fonts.test/css">', ["HTTPS://fonts.test/css"]),
+        ('<link rel="alternate stylesheet" href="//a.test/b.css">', ["//a.test/b.css"]),
         ('<link rel="preconnect" href="https://fonts.test">', ["https://fonts.test"]),
         ('<link rel="icon" href="http://a.test/i.png">', ["http://a.test/i.png"]),
         ('<img alt="" src="https://badges.test/b.svg">', ["https://badges.test/b.svg"]),
@@ -82,6 +83,10 @@ def test_a_package_with_another_hash_is_not_shipped(
         hooks.Unavailable, match=r"has the hash sha512-.*, and not .*: remove it"
     ) as e:
         hooks.mermaid()
+    monkeypatch.setattr(hooks, "PACKAGE", tmp_path)
+    with pytest.raises(hooks.Unavailable, match="can't be read"):
+        hooks.mermaid()
+    monkeypatch.setattr(hooks, "PACKAGE", path)
     found = re.search(r"sha512-\S+(?=,)", str(e.value))
     assert found is not None
     monkeypatch.setattr(hooks, "INTEGRITY", found[0])
