@@ -20,7 +20,7 @@ from locks.arguments import (
 )
 from locks.core.agent.flags import Flag
 from locks.core.checked import check_agent_id
-from locks.errors import InvalidOption, NotHeld
+from locks.errors import InvalidOption
 from locks.model import (
     AgentId,
     Contender,
@@ -31,11 +31,11 @@ from locks.model import (
     View,
     check_lock_id,
     check_timeout,
-    show,
 )
 from locks.node.agent import Agent, NotifyTarget
 from locks.node.clients import checked_label
 from locks.node.node import Node, NodeStatistics
+from locks.node.objects import surrender_to
 from locks.node.owner import Owner
 from locks.node.scope import Nodes
 from locks.node.server import Watcher, listener
@@ -334,16 +334,7 @@ def surrender_nowait(
     """
     user = checked_agent(agent)
     to = check_agent_id(other) if isinstance(other, AgentId) else checked_agent(other).id
-    lock_id = check_lock_id(lock_id)
-    where = checked_nodes(user.node, nodes)
-    user.check_client()
-    here = user.node.name in where  # other nodes' queues are not known here
-    if here and all(waiting.agent != to for waiting in user.node.view(lock_id).waiting):
-        raise NotHeld(
-            f"{to} does not wait for {show(lock_id)}; it can't be surrendered to it",
-            lock_id=lock_id,
-        )
-    user.surrender(lock_id, to, where)
+    surrender_to(user, lock_id, to, nodes)
 
 
 def fencing_token(agent: Agent, lock_id: Sequence[Any], *, timeout: float | None = None) -> int:

@@ -264,6 +264,9 @@ class _Background:
     def stop(self, timeout: float | None = None) -> object:
         raise AssertionError("a simulated node is not stopped")
 
+    def is_here(self) -> bool:
+        return False
+
 
 class _Waiter(Waiter):
     """A wait of a simulated client, by the virtual clock."""

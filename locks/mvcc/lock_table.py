@@ -31,7 +31,8 @@ from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, 
 from locks.mvcc.records import Guard
 from locks.mvcc.table import LockStates
 from locks.runtime import Waiter, interrupts
-from locks.runtime.inline import InlineActor, Turn, Work, raised_in
+from locks.runtime.addressed import InlineActor
+from locks.runtime.inline import Turn, Work, raised_in
 from locks.runtime.shown import Shown
 
 __all__ = ["Deadlocks", "LockTable", "Push"]

@@ -20,11 +20,12 @@ from locks.core.checked import check_agent_message
 from locks.core.messages import AnswerWait, Ended, Knowledge, Lost, Surrendered
 from locks.errors import CannotServe, LockLost
 from locks.model import AgentId, Deadlock, LockId, LockInfo, LockResult, Notification
+from locks.node.actors import LockAgent
 from locks.node.clients import Inbox, NotifyTarget, inbox_of, is_patched_thread, labelled
 from locks.node.history import History
 from locks.node.holding import Holding
 from locks.node.one_client import interrupt_others
-from locks.node.ports import NodePort, PendingCall, TokenNotice
+from locks.node.ports import Answering, NodePort, PendingCall
 from locks.node.refusals import (
     client_has_ended,
     explained,
@@ -73,6 +74,7 @@ class Agent(Holding, metaclass=Shown):
         ("client", "deadlocks", "id", "is_alive", "lock_info", "lost", "on_lost", "status", "stop")
     )
     long: ClassVar[int] = 1000
+    _behind = LockAgent
 
     __slots__ = (
         "_here",
@@ -232,7 +234,7 @@ class Agent(Holding, metaclass=Shown):
             self.machine.ended = Ended(error)
             effects = []
         for effect in effects:
-            if isinstance(effect, AnswerWait) and isinstance(effect.wait, PendingCall):
+            if isinstance(effect, AnswerWait) and isinstance(effect.wait, PendingCall | Answering):
                 effect.wait.answer(effect.result)
         if self._lost is not None:
             self._lost.open()
@@ -382,11 +384,37 @@ class Agent(Holding, metaclass=Shown):
         if token is not None:
             self._tell_token(lock_id, token)
         else:
-            wait = TokenNotice(partial(self._tell_token, lock_id))
+            wait = Answering(partial(self._tell_token, lock_id))
             self.event(self.machine.establish_token, lock_id, wait)
 
     def _tell_token(self, lock_id: LockId, token: object) -> None:
         self.notify(Notification(self.id, "token", (lock_id, token)))
+
+    def token_later(self, lock_id: LockId, answer: Callable[[Any], None]) -> None:
+        """The answer is the fencing token of a lock that is held."""
+        self.check_client()
+        self.turn.run(self._find_token, lock_id, answer)
+
+    def _find_token(self, lock_id: LockId, answer: Callable[[Any], None]) -> None:
+        token = self.known_token(lock_id)
+        if token is None:
+            self.event(self.machine.establish_token, lock_id, Answering(answer))
+        else:
+            answer(token)
+
+    def notify_when_held(self) -> None:
+        """Notify the client when all that was asked for is granted, whatever else it wants to be told."""
+        if self._notified is None:
+            self._set_notified(True)
+        self.await_later(self._tell_result)
+
+    def _tell_result(self, result: LockResult | Exception) -> None:
+        if isinstance(result, LockResult):  # else the end is told as ever
+            self.notify(Notification(self.id, result.status, result.deadlocks))
+
+    def monitors_nodes(self) -> bool:
+        """Whether the client is told of lock servers that come and go."""
+        return self._ask(lambda: self.machine.monitor_nodes)
 
     def known_token(self, lock_id: LockId) -> int | None:
         """The fencing token if it is known without asking, in the turn."""

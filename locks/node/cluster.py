@@ -367,7 +367,7 @@ class Cluster:
 
     def _unsent(self, agent: AgentId, message: ServerMessage, error: etf.EncodeError) -> None:
         """An agent of ours has something to say that can't be sent: it ends, and its client is told why."""
-        ours = self.node.agents.get(agent)
+        ours = self.node.agents_by_id.get(agent)
         text = f"{shown(message)} of transaction {agent} can't be sent: {error}"
         self.executor.run_soon(logger.error, "%s", text)
         if ours is not None:
@@ -386,7 +386,7 @@ class Cluster:
 
     def _find(self, number: int) -> Local | None:
         """The agent with a pid's number."""
-        agent = self.node.agents.get(agent_numbered(number, self.node.name))
+        agent = self.node.agents_by_id.get(agent_numbered(number, self.node.name))
         if agent is None:
             return None
         owner = agent.client.node if isinstance(agent.client, RemoteRef) else self.node.name

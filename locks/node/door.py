@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 from pykka._envelope import Envelope
-from pykka.messages import _ActorStop
+from pykka.messages import ProxyCall, _ActorStop
 
 from locks.errors import MisuseError
-from locks.runtime.inline import InlineActor
+from locks.runtime.addressed import OF_PROXY, InlineActor
 
 __all__ = ["Door"]
 
@@ -29,13 +29,17 @@ class Door(InlineActor):
         raise NotImplementedError
 
     def put(self, envelope: Envelope[Any]) -> None:
-        """Have a message handled, if it is admitted."""
-        if not isinstance(envelope.message, _ActorStop):
+        """Have an operation carried out, or a message handled, if it is admitted."""
+        message = envelope.message
+        if type(message) is tuple and message and type(message[0]) is str:
+            message = ProxyCall((message[0],), message[1:], {})
+            envelope = Envelope(message, envelope.reply_to)
+        if not isinstance(message, (_ActorStop, *OF_PROXY)):
             try:
-                admitted = self.admit(envelope.message)
+                admitted = self.admit(message)
             except MisuseError as error:
                 if envelope.reply_to is None:
-                    self.failed(envelope.message, error)
+                    self.failed(message, error)
                 else:
                     envelope.reply_to.set_exception(sys.exc_info())
                 return

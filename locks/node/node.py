@@ -45,6 +45,7 @@ from locks.runtime import (
     interrupts,
     monitor,
 )
+from locks.runtime.addressed import register, register_first
 from locks.runtime.identity import ByClient
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
@@ -64,12 +65,14 @@ class Node(metaclass=Shown):
             order, after the turn in which it was sent.
         options: How it takes part in a cluster; `None` if it stays alone.
         surroundings: What it stands on.
+        register_agents: Whether its agents are in Pykka's registry; the lock server is in any case.
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
         cluster: What it has to do with other nodes, if it has.
         dependents: Actors that are stopped with it.
         notices: Logs warnings about others.
+        server: The reference of its lock server.
         scope: Where locks are taken; `None` before the first one, if it meets others and it was not said.
         refusals: Why nodes that run can't be connected, by their names.
     """
@@ -78,6 +81,7 @@ class Node(metaclass=Shown):
     _for_users = frozenset(
         (
             "address",
+            "agents",
             "await_nodes",
             "connect",
             "disconnect",
@@ -101,6 +105,7 @@ class Node(metaclass=Shown):
         trace: Trace | None = None,
         options: Options | None = None,
         surroundings: Surroundings | None = None,
+        register_agents: bool = False,
     ) -> None:
         self.name = check_node_name(name)
         self.alive = frozenset((name,))
@@ -117,7 +122,7 @@ class Node(metaclass=Shown):
         self._dispatch = around.dispatch_class(
             name, self.executor, self.counters, trace, self._forget, self._broken
         )
-        self.agents = self._dispatch.agents
+        self.agents_by_id = self._dispatch.agents
         self.deliver = self._dispatch.deliver
         self.perform = self._dispatch.perform
         self.touched = self._dispatch.touched
@@ -139,6 +144,9 @@ class Node(metaclass=Shown):
                 raise
         self.dependents: set[pykka.ActorRef[Any]] = set()
         self._shielded = around.shield()
+        self._registers = register_agents
+        if around.has_services:
+            register_first(self.server)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
@@ -178,13 +186,15 @@ class Node(metaclass=Shown):
         agent = self._surroundings.agent_class(self, ref, client, here=here, **options)
         let_go = agent.let_go  # there may be no memory for it when it is needed
         try:
-            self.agents[ref] = agent
+            self.agents_by_id[ref] = agent
             own = self.clients.setdefault(agent.client_key, {})
             own[agent] = None
             if self.clients.get(agent.client_key) is not own:
                 self._enlist(agent)
             agent.start_monitoring()
             self.counters.transactions += 1
+            if self._registers:
+                register(agent)
             if keep is not None:
                 keep(agent)
             return agent
@@ -228,6 +238,8 @@ class Node(metaclass=Shown):
                 for begun in list(self.clients.pop(key, ())):  # meanwhile
                     self._enlist(begun)
         self.holders.forget(key, agent)
+        if self._registers:
+            self.executor.run_soon(pykka.ActorRegistry.unregister, agent)
 
     def new_number(self, created: int | None = None) -> int:
         """The number of a new agent or process: when it was made, and a serial number below."""
@@ -241,6 +253,7 @@ class Node(metaclass=Shown):
             self.turn.run_surely(self._leave)
             end_all(self.dependents)
         if self.server.is_alive():
+            pykka.ActorRegistry.unregister(self.server)
             if self._shielded:
                 interrupts.uninstall()
             watch = self.server.ended()
@@ -274,8 +287,9 @@ class Node(metaclass=Shown):
             self.executor.abandon()
         for ref in self.dependents:
             ref.actor_stopped.set()
-            pykka.ActorRegistry.unregister(ref)
-        for agent in list(self.agents.values()):
+        for each in (self.server, *self.dependents, *self.agents_by_id.values()):
+            pykka.ActorRegistry.unregister(each)
+        for agent in list(self.agents_by_id.values()):
             agent.abandon()
         if self.cluster is not None:
             self.cluster.tunnels.abandon()
@@ -332,15 +346,19 @@ class Node(metaclass=Shown):
         """Whether an agent lives here, or may live on a node that is connected."""
         if agent.node != self.name:
             return self.cluster is not None and agent.node in self.cluster.distribution.links
-        here = self.agents.get(agent)
+        here = self.agents_by_id.get(agent)
         return here is not None and here.is_alive()
 
     def monitor_agent(self, agent: AgentId, told: Callable[[Down], object]) -> Monitor | None:
         """Have the end of an agent told, of this node or of one that is connected; not in a turn."""
-        here: Client | None = self.agents.get(agent)
+        ref = self.agent_ref(agent)
+        return None if ref is None else monitor(ref, told)
+
+    def agent_ref(self, agent: AgentId) -> Agent | RemoteRef | None:
+        """A reference to an agent, of this node or of one that is connected."""
         if self.cluster is not None and agent.node != self.name:
-            here = self.cluster.ref_of(agent)
-        return None if here is None else monitor(here, told)
+            return self.cluster.ref_of(agent)
+        return self.agents_by_id.get(agent)
 
     def watcher_down(self, watcher: Any) -> None:
         """An actor that watched lock ids has ended."""
@@ -484,6 +502,10 @@ class Node(metaclass=Shown):
 
     # --- Questions ------------------------------------------------------------------------------
 
+    def agents(self) -> list[Agent]:
+        """The agents of the transactions that run on this node, the oldest first."""
+        return list(self.agents_by_id.values())
+
     def view(self, lock_id: LockId, node: str | None = None, timeout: float | None = None) -> View:
         """What is known of a lock id on this node, or on another one."""
         check_timeout(timeout)
@@ -495,4 +517,4 @@ class Node(metaclass=Shown):
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""
         table = self.turn.ask(self.server.machine.statistics)
-        return self.counters.statistics(self.name, len(self.agents), table)
+        return self.counters.statistics(self.name, len(self.agents_by_id), table)

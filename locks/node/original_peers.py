@@ -77,12 +77,12 @@ class LocalNode(NodePort, Protocol):
     Attributes:
         running: Whether it was not stopped.
         server: Its lock server.
-        agents: Its agents.
+        agents_by_id: Its agents.
     """
 
     running: bool
     server: Server
-    agents: dict[AgentId, Agent]
+    agents_by_id: dict[AgentId, Agent]
 
     def new_number(self) -> int:
         """The number of a new process."""
@@ -153,7 +153,7 @@ class OriginalPeers:
 
     def _client_of(self, agent: AgentId) -> Pid | None:
         """The pid of the client of an agent; it is known only of those of this node."""
-        ours = self._node.agents.get(agent)
+        ours = self._node.agents_by_id.get(agent)
         if ours is None or _is_name(ours.client):
             return None
         return self._cluster.remotes.pid_of(ours.client)
@@ -276,7 +276,7 @@ class OriginalPeers:
             if isinstance(command, ToLockServer):
                 node.deliver(node.server, command.message)
             elif isinstance(command, ToAgent):
-                ours = node.agents.get(command.agent)
+                ours = node.agents_by_id.get(command.agent)
                 if ours is not None:
                     node.deliver(ours, command.message)
             elif isinstance(command, CastServer):
@@ -313,7 +313,7 @@ class OriginalPeers:
             self._interviewing = False
 
     def _interview_all(self) -> None:
-        agents = self._node.agents
+        agents = self._node.agents_by_id
         self._servers.keep(agents.keys())
         for agent in list(agents.values()):
             entangled = self._servers.entangled(agent.id, agent.machine.outlook())
@@ -344,7 +344,7 @@ class OriginalPeers:
         return pack_about(About(machine.version, tuple(found), tuple(records)), machine.node)
 
     def _informed(self, agent: AgentId, name: str, answered: bool, answer: Any) -> None:
-        if not answered or agent not in self._node.agents:
+        if not answered or agent not in self._node.agents_by_id:
             return
         try:
             about = unpack_about(answer, name)

@@ -18,10 +18,10 @@ from locks.node.history import Event
 from locks.node.statistics import Counters
 from locks.otp.discovery import Address
 from locks.otp.notices import Notices
-from locks.runtime import Down, Monitor, Waiter
+from locks.runtime import Client, Down, Monitor, Waiter
 from locks.runtime.inline import Turn
 
-__all__ = ["Background", "NodePort", "OriginalGuard", "PendingCall", "Scope", "TokenNotice"]
+__all__ = ["Answering", "Background", "NodePort", "OriginalGuard", "PendingCall", "Scope"]
 
 T = TypeVar("T")
 
@@ -52,8 +52,8 @@ class PendingCall:
         self.waiter.wake()
 
 
-class TokenNotice(NamedTuple):
-    """A client that is to be told a fencing token."""
+class Answering(NamedTuple):
+    """A wait that blocks nobody: the answer is told whenever it comes."""
 
     answer: Callable[[Any], object]
 
@@ -69,6 +69,9 @@ class Background(Protocol):
 
     def stop(self, timeout: float | None = None) -> object:
         """End it, after the work that it was given."""
+
+    def is_here(self) -> bool:
+        """Whether it is a function that was given to it that calls this."""
 
 
 class Scope(NamedTuple):
@@ -115,7 +118,7 @@ class NodePort(Protocol):
         """The agents of each client that has transactions here, by its key."""
 
     @property
-    def agents(self) -> Mapping[AgentId, Any]:
+    def agents_by_id(self) -> Mapping[AgentId, Any]:
         """The agents that live here."""
 
     @property
@@ -131,6 +134,17 @@ class NodePort(Protocol):
 
     def new_call(self) -> PendingCall:
         """A wait for a client that calls."""
+
+    def spawn_agent(
+        self,
+        client: Client | None = None,
+        created: int | None = None,
+        keep: Callable[[Any], object] | None = None,
+    ) -> Any:
+        """Begin a transaction, of the caller by default; not in a turn."""
+
+    def agent_ref(self, agent: AgentId) -> Any:
+        """A reference to an agent, of this node or of one that is connected; `None` if there is none."""
 
     def deliver(self, receiver: Any, message: ServerMessage | AgentMessage) -> None:
         """Put a message for the lock server, or an agent of this node, into the queue."""

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 import pykka
+from pykka._envelope import Envelope
+from pykka.messages import _ActorStop
 
 from locks.core.checked import check_server_message
 from locks.core.messages import (
@@ -34,11 +36,14 @@ from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, related
+from locks.node.actors import LockServer
 from locks.node.door import Door
 from locks.node.history import begin
 from locks.node.ports import NodePort
 from locks.otp import etf
-from locks.runtime import Down, Listener, Monitor, monitor
+from locks.runtime import Down, Listener, Monitor, client_key, current_client, monitor
+from locks.runtime.addressed import Later
+from locks.runtime.identity import ByClient
 from locks.wire import pack
 from locks.wire.sendable import check_sendable
 
@@ -56,6 +61,7 @@ class Server(Door):
     """
 
     long: ClassVar[int] = 200
+    _behind = LockServer
 
     def __init__(self, node: NodePort, first_version: int) -> None:
         super().__init__(node.turn)
@@ -67,9 +73,32 @@ class Server(Door):
         self._monitors: dict[Listener, Monitor] = {}
         self._followed: dict[LockId, FollowedView] = {}  # what is watched here; for the executor
         self._guests: set[AgentId] = set()  # agents that did not ask by themselves
+        self._own: ByClient[Any] = ByClient()  # the agents of those who lock by it, without one
 
     def __str__(self) -> str:
         return f"lock-server@{self.node.name}"
+
+    # --- Operations -----------------------------------------------------------------------------
+
+    def agent_of_caller(self, begin: bool = True) -> Any:
+        """The agent of a caller that locks by the lock server itself.
+
+        Args:
+            begin: Whether one begins if there is none; else `None` is returned.
+        """
+        client = current_client()
+        agent = self._own.get(client)
+        if agent is not None and not agent.is_alive():
+            agent = None
+        if agent is None and begin:
+            agent = self.node.spawn_agent(client, keep=partial(self._own.__setitem__, client))
+            monitor(agent, lambda _: self._own.forget(client_key(client), agent))
+        return agent
+
+    def watch_for(self, lock_id: LockId, watcher: Watcher | None, on: bool = True) -> None:
+        """Begin or end to tell a watcher of an id; the calling actor by default."""
+        who: Any = current_client() if watcher is None else watcher
+        (self.add_watcher if on else self.remove_watcher)(lock_id, who)
 
     # --- Messages from a program ----------------------------------------------------------------
 
@@ -95,8 +124,8 @@ class Server(Door):
             raise _no_agent(agent, self.node.name)
         return checked
 
-    def receive(self, message: ServerMessage) -> None:
-        """Take in a message that was admitted."""
+    def receive(self, message: ServerMessage) -> Later | None:
+        """Take in a message that was admitted; the reply is the view of its lock id, when it was carried out."""
         if isinstance(message, Watch):
             self.node.executor.run_soon(self.watch_over, message.watcher)
         elif not isinstance(message, Unwatch):
@@ -106,13 +135,18 @@ class Server(Door):
                 raise _no_agent(agent, self.node.name)
             self._check_own(message)
         self.node.deliver(self, message)
+        lock_id: LockId | None = getattr(message, "lock_id", None)
+        return None if lock_id is None else Later(partial(self._tell_later, lock_id))
+
+    def _tell_later(self, lock_id: LockId, answer: Callable[[View], None]) -> None:
+        self.turn.post(lambda: answer(self.machine.view(lock_id)))  # after this step
 
     def _check_own(self, message: _OfAgent) -> None:
         """Raise `MisuseError` if a message takes what an agent of this node has asked for itself.
 
         The agent would not know: it would go on telling its client that it has the lock.
         """
-        agent = self.node.agents.get(message.agent)
+        agent = self.node.agents_by_id.get(message.agent)
         if agent is None:
             return
         machine = agent.machine
@@ -190,6 +224,22 @@ class Server(Door):
     def stop_inline(self, reason: object) -> None:
         """The node stops with its lock server."""
         self.node.executor.run_soon(self.node.stop)
+
+    def put(self, envelope: Envelope[Any]) -> None:
+        """Have an operation carried out, or a message handled; who stops the lock server is answered when it is."""
+        if not isinstance(envelope.message, _ActorStop):
+            super().put(envelope)
+        elif self.node.executor.is_here():  # whoever waits here is whom it would wait for
+            self._stop(envelope.reply_to)
+        else:
+            self.node.executor.run_soon(self._stop, envelope.reply_to)
+
+    def _stop(self, future: pykka.Future[Any] | None) -> None:
+        try:
+            self.node.stop()
+        finally:
+            if future is not None:
+                future.set(None)
 
     # --- Watchers -------------------------------------------------------------------------------
 

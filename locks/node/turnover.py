@@ -77,7 +77,9 @@ class Turnover:
 
     def _may_end(self) -> bool:
         node, (names, require) = self._node, self._servers
-        return node.name in names or not node.agents or not servable(require, names, node.alive)
+        return (
+            node.name in names or not node.agents_by_id or not servable(require, names, node.alive)
+        )
 
     def _end(self, others: frozenset[str]) -> None:
         node = self._node
@@ -97,5 +99,5 @@ class Turnover:
             self.ended.open()
 
     def _end_agents(self) -> None:
-        for agent in list(self._node.agents.values()):
+        for agent in list(self._node.agents_by_id.values()):
             agent.event(agent.machine.end, AgentEnded(self.reason, agent=agent.id))

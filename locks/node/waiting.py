@@ -7,16 +7,17 @@ for the lock servers' answers, which of other nodes take a moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from locks.core.agent.machine import AgentMachine
+from locks.core.agent.machine import AgentMachine, Object
 from locks.errors import CannotServe
 from locks.model import AgentId, LockResult, check_timeout
 from locks.node.door import Door
 from locks.node.one_client import hold_up_others
-from locks.node.ports import NodePort, PendingCall
+from locks.node.ports import Answering, NodePort, PendingCall
 from locks.node.refusals import check_may_wait, explained, timed_out
+from locks.runtime.native import insist
 
 __all__ = ["ANSWERED_WITHIN", "Waiting"]
 
@@ -102,3 +103,23 @@ class Waiting(Door):
         if self.machine.is_answered(call):
             self._tries = None
             call.waiter.wake()
+
+    # --- Waits that block nobody ----------------------------------------------------------------
+
+    def lock_later(self, objects: Sequence[Object], answer: Callable[[Any], None]) -> None:
+        """Ask for locks; the answer comes when these and all that was asked for before are granted."""
+        self._begin_wait(Answering(answer), self.machine.ask_all, objects)
+
+    def await_later(self, answer: Callable[[Any], None]) -> None:
+        """The answer comes when all that was asked for is granted."""
+        self._begin_wait(Answering(answer), self.machine.await_all)
+
+    def _begin_wait(self, wait: Answering, event: Callable[..., list[Any]], *args: Any) -> None:
+        self.check_client()
+        try:
+            self.turn.run(self.event, event, *args, wait)
+        except CannotServe as error:
+            raise explained(error, self.node) from None
+        except BaseException:
+            insist(self.turn.run_surely, self.event, self.machine.abandon, wait)
+            raise

@@ -34,7 +34,7 @@ from locks.otp.processes import (
 from locks.otp.reasons import sendable_text
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, GeventFuture, Monitor, monitor, tell
-from locks.runtime.inline import OwnReference
+from locks.runtime.addressed import OwnReference
 from locks.runtime.monitor import DeathWatch
 from locks.runtime.waiter import Waiter, get_hub_if_exists
 

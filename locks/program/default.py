@@ -72,6 +72,7 @@ def start(
     allow_plaintext: bool | None = None,
     allow_short_cookie: bool = False,
     trace: Trace | None = None,
+    register_agents: bool = False,
 ) -> Node:
     """Start this program's node, unless it runs already.
 
@@ -108,6 +109,8 @@ def start(
         allow_short_cookie: Allow a cookie of less than 16 characters.
         trace: For debugging: called with sender, receiver and message for each message between
             actors, in their order, after the step in which it was sent.
+        register_agents: Put each transaction's agent into Pykka's registry, where `stop_all()` and `broadcast()`
+            find it. That costs each transaction time in the number of actors; without, `node.agents()` finds them.
 
     Returns:
         The node. A client of servers is connected with enough of them by then, or knows why not; it waits for
@@ -147,7 +150,7 @@ def start(
         wanted = dict(given)
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
         # Not with the lock, if it takes a while: another greenlet of this thread may want it.
-        plan = _plan_of(trace, allow_short_cookie, **wanted)
+        plan = _plan_of(trace, register_agents, allow_short_cookie, **wanted)
         if plan.has_servers_elsewhere:
             check_may_wait()
         with _starting:
@@ -190,6 +193,7 @@ class _Plan(NamedTuple):
         options: How it takes part in a cluster.
         here: Whether its locks are its own on purpose.
         trace: As for `start`.
+        register_agents: As for `start`.
         forked: Whether the node is in the process that this one was forked from.
     """
 
@@ -198,6 +202,7 @@ class _Plan(NamedTuple):
     options: Options | None
     here: bool
     trace: Trace | None
+    register_agents: bool
     forked: bool = False
 
     @property
@@ -226,6 +231,7 @@ class _Plan(NamedTuple):
 
 def _plan_of(
     trace: Trace | None,
+    register_agents: bool,
     allow_short_cookie: bool,
     *,
     name: str | None,
@@ -250,14 +256,14 @@ def _plan_of(
     )
     if checked is None:
         checked = NODE_NAME if made is None else made.name_for(None)
-    return _Plan(checked, name is None, made, here, trace)
+    return _Plan(checked, name is None, made, here, trace, register_agents)
 
 
 def _begin(plan: _Plan) -> Node:
     """Make the node."""
     global _default, _newborn, _plan, _next_plan, _started_in
     _started_in = os.getpid()
-    node = _newborn = Node(plan.name, plan.trace, plan.options)
+    node = _newborn = Node(plan.name, plan.trace, plan.options, None, plan.register_agents)
     _default = node
     if plan.here:
         node.scope = Scope((plan.name,), "all")

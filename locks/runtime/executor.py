@@ -122,6 +122,10 @@ class Executor:
             raise result
         return result
 
+    def is_here(self) -> bool:
+        """Whether it is the worker that calls this."""
+        return gevent.getcurrent() is self._worker
+
     def stop(self, timeout: float | None = None) -> bool:
         """Do what is queued, then end the worker and the thread, if it has one.
 
@@ -133,7 +137,7 @@ class Executor:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._finish_soon()
-        if gevent.getcurrent() is self._worker:
+        if self.is_here():
             return False
         if not self._ended.wait(timeout):
             return False

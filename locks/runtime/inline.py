@@ -26,38 +26,27 @@ finaliser, a signal handler, a tracer). The rule:
 
 Handlers must not block, switch greenlets, or call foreign code.
 
-An inline actor is its own reference, inbox and stop flag, so one small object is all that it
-costs. It is a `pykka.ActorRef`: it can be asked, told, stopped, monitored and passed around like
-any other. It is not in Pykka's registry, where each exit costs time in the number of actors;
-its owner (a node) knows it and stops it.
+What such an actor is to those who address it: `locks.runtime.addressed`.
 """
 
 from __future__ import annotations
 
-import queue
 import sys
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import pykka
-from pykka.messages import _ActorStop
-
 from locks.errors import LocksError, ReentrantCall
-from locks.runtime.actor import GeventFuture
 from locks.runtime.interrupts import add_section, raise_noted, shield
-from locks.runtime.monitor import DeathWatch, Mortal
 from locks.runtime.native import native_rlock
 from locks.runtime.waiter import get_hub_if_exists
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sized
 
-    from pykka._envelope import Envelope
-
 T = TypeVar("T")
 
-__all__ = ["EXHAUSTED", "InlineActor", "Journal", "OwnReference", "Turn", "Work", "raised_in"]
+__all__ = ["EXHAUSTED", "Journal", "Turn", "Work", "raised_in"]
 
 # What the interpreter raises when it can't go on: it says nothing about the work that was at hand.
 EXHAUSTED = (RecursionError, MemoryError)
@@ -389,125 +378,3 @@ def _foreign_caller() -> str:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("locks"):
         frame = frame.f_back
     return f"{frame.f_code.co_name} ({frame.f_code.co_filename}:{frame.f_lineno})"
-
-
-class OwnReference(pykka.ActorRef[Any], Mortal):
-    """An actor's reference that is its own inbox and stop flag, too."""
-
-    __slots__ = ("_stopped", "_watch")
-
-    def __init__(self) -> None:
-        self._stopped = False
-        self._watch: DeathWatch | None = None
-
-    @property
-    def actor_class(self) -> Any:  # type: ignore[override]
-        """The class of the actor, for Pykka."""
-        return type(self)
-
-    @property
-    def actor_urn(self) -> str:  # type: ignore[override]
-        """The actor's identity, for Pykka."""
-        return f"urn:locks:{self}"
-
-    @property
-    def actor_inbox(self) -> Any:  # type: ignore[override]
-        """Where messages are put."""
-        return self
-
-    @property
-    def actor_stopped(self) -> Any:  # type: ignore[override]
-        """The flag that says whether it has stopped."""
-        return self
-
-    def is_alive(self) -> bool:
-        """Whether the actor is alive, as far as is known here."""
-        return not self._stopped
-
-    def is_set(self) -> bool:
-        """Whether the actor is known to have stopped."""
-        return self._stopped
-
-    @staticmethod
-    def _create_future() -> GeventFuture[Any]:
-        return GeventFuture()
-
-    def empty(self) -> bool:
-        """Whether no message waits here: they wait elsewhere, if anywhere."""
-        return True
-
-
-class InlineActor(OwnReference):
-    """An actor that handles messages in its owner's turn.
-
-    Subclasses implement `receive`, `stop_inline` and `failed`, and call `ended` when they have
-    ended.
-
-    Args:
-        turn: The turn that it takes.
-    """
-
-    __slots__ = ("turn",)
-
-    def __init__(self, turn: Turn) -> None:
-        super().__init__()
-        self.turn = turn
-
-    # --- What subclasses implement
-
-    def receive(self, message: Any) -> Any:
-        """Handle a message, in a turn; what is returned is the reply."""
-        raise NotImplementedError
-
-    def stop_inline(self, reason: object) -> None:
-        """Stop, in a turn; `None` is the reason of a normal stop."""
-        raise NotImplementedError
-
-    def failed(self, message: Any, error: Exception) -> None:
-        """A message whose answer nobody waits for could not be handled."""
-        raise NotImplementedError
-
-    def ended(self) -> DeathWatch | None:
-        """Mark the actor as dead; return its monitors, to be fired outside of the turn."""
-        self._stopped = True
-        return self._watch
-
-    # --- As an inbox
-
-    def put(self, envelope: Envelope[Any]) -> None:
-        """Have a message handled."""
-        self.turn.post(self._take, envelope)
-
-    def kill(self, reason: object) -> None:
-        """End the actor soon."""
-        self.turn.post(self.stop_inline, reason)
-
-    @property
-    def watch(self) -> DeathWatch:  # type: ignore[override]
-        """Its monitors."""
-        if self._watch is None:
-            self._watch = DeathWatch()
-            if self._stopped:
-                self._watch.fire(self, "noproc")
-        return self._watch
-
-    def _take(self, envelope: Envelope[Any]) -> None:
-        future = envelope.reply_to
-        try:
-            if self._stopped:
-                raise pykka.ActorDeadError(f"{self} not found")
-            if isinstance(envelope.message, _ActorStop):
-                self.stop_inline(None)
-                reply = None
-            else:
-                reply = self.receive(envelope.message)
-        except (LocksError, pykka.ActorDeadError) as error:
-            if future is None:
-                self.failed(envelope.message, error)
-            else:
-                with suppress(queue.Full):  # it is done again, and was answered the first time
-                    future.set_exception(sys.exc_info())
-        else:
-            if future is not None:
-                with suppress(queue.Full):
-                    future.set(reply)

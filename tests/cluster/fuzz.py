@@ -522,7 +522,7 @@ class Rig:
         ]
         agents = [
             (id, agent.machine.ended, agent.machine.status(), agent.machine.lock_info())
-            for id, agent in self.node.agents.items()
+            for id, agent in self.node.agents_by_id.items()
         ]
         return (
             table.version,

@@ -159,7 +159,7 @@ def test_options_that_are_wrong(
     node = nodes.start(NAMES[0])
     with pytest.raises(locks.LocksError, match=says):
         locks_leader.start(behaviour, Journal(), node=node, **options)
-    assert node.agents == {}
+    assert node.agents_by_id == {}
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, True, "2"])
@@ -179,7 +179,7 @@ def test_an_init_that_raises(nodes: Nodes) -> None:
     node = nodes.start(NAMES[0])
     with pytest.raises(Crash, match="in init"):
         start_member(node, Fails)
-    eventually(lambda: node.agents == {})
+    eventually(lambda: node.agents_by_id == {})
     other = start_member(node)
     assert agreed([other])[0].info.candidates == []
 

@@ -227,7 +227,7 @@ def test_nothing_is_left_behind(nodes: Nodes, end: str) -> None:
         else:
             locks.kill(member.ref)
     for node in made:
-        eventually(lambda node=node: node.agents == {})  # type: ignore[misc]
+        eventually(lambda node=node: node.agents_by_id == {})  # type: ignore[misc]
         eventually(lambda node=node: node.statistics().table.entries == 0)  # type: ignore[misc]
         eventually(lambda node=node: locks.groups.which_groups(node=node) == [])  # type: ignore[misc]
 

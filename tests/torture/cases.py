@@ -306,7 +306,7 @@ def _end_of_actor(stage: Stage) -> None:
 def _actor_is_gone(stage: Stage) -> None:
     actor = stage.keep["actor"]
     if not actor.is_alive():
-        _soon(stage, "the dead actor's transaction ends", lambda: not stage.node.agents)
+        _soon(stage, "the dead actor's transaction ends", lambda: not stage.node.agents_by_id)
 
 
 def _bury(stage: Stage) -> None:
@@ -328,7 +328,7 @@ def _dies_meanwhile(stage: Stage) -> None:
 
 
 def _is_buried(stage: Stage) -> None:
-    _soon(stage, "the dead thread's transaction ends", lambda: len(stage.node.agents) <= 1)
+    _soon(stage, "the dead thread's transaction ends", lambda: len(stage.node.agents_by_id) <= 1)
 
 
 def _two_with_b(stage: Stage) -> None:

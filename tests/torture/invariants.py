@@ -115,7 +115,7 @@ def _under_way(node: Node) -> Iterator[str]:
 
 def check_registers(node: Node) -> None:
     """The agents, clients and holders that a node lists are those that live."""
-    for ref, agent in node.agents.items():
+    for ref, agent in node.agents_by_id.items():
         assert agent.id == ref
         assert agent.is_alive(), f"{ref} has ended, and is listed"
         assert agent.machine.ended is None, f"the machine of {ref} has ended, its actor has not"
@@ -128,9 +128,9 @@ def check_registers(node: Node) -> None:
     for client, agents in node.clients.items():
         assert agents, f"{client} is listed, and has no transaction"
         for agent in agents:
-            assert node.agents.get(agent.id) is agent, f"{agent.id} of {client} is no agent"
+            assert node.agents_by_id.get(agent.id) is agent, f"{agent.id} of {client} is no agent"
     for client, agent in node.holders.items():
-        assert node.agents.get(agent.id) is agent, f"{client} has locks by a dead agent"
+        assert node.agents_by_id.get(agent.id) is agent, f"{client} has locks by a dead agent"
         assert not agent.machine.empty, f"{client} has no lock, and a transaction for it"
 
 
@@ -146,7 +146,7 @@ def lives(client: Any) -> bool:
 def check_empty(node: Node) -> None:
     """Nothing is left of anybody."""
     table = node.server.machine.table
-    assert not node.agents, f"left: {list(map(str, node.agents))}"
+    assert not node.agents_by_id, f"left: {list(map(str, node.agents_by_id))}"
     assert not node.clients, f"clients left: {list(node.clients)}"
     assert not node.holders, f"holders left: {list(node.holders)}"
     assert not table.owners, f"owners left: {list(map(str, table.owners))}"
@@ -165,13 +165,13 @@ def check_table(node: Node) -> None:
     table = node.server.machine.table
     check_structure(table)
     check_exclusion([entry.record(node.name) for entry in _entries(node)])
-    strangers = [str(ref) for ref in table.owners if ref not in node.agents]
+    strangers = [str(ref) for ref in table.owners if ref not in node.agents_by_id]
     assert not strangers, f"requests of nobody: {strangers}"
 
 
 def check_agents(node: Node) -> None:
     """Each agent and the lock table say the same of the agent's requests."""
-    for agent in node.agents.values():
+    for agent in node.agents_by_id.values():
         _check_agent(agent, node)
 
 

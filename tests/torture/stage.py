@@ -149,7 +149,7 @@ class Stage:
         known |= {agent.id for agent in self.node.holders.values()}
         if "agent" in self.keep:
             known.add(self.keep["agent"].id)
-        strangers = [str(ref) for ref in self.node.agents if ref not in known]
+        strangers = [str(ref) for ref in self.node.agents_by_id if ref not in known]
         if strangers:
             self.problems.append(f"{what}: {len(strangers)} transactions that nobody knows of")
 
@@ -168,7 +168,7 @@ class Stage:
                 client.call(lambda client=client: client.agent.is_alive() and client.agent.end())
             client.stop()
         with suppress(AssertionError):  # told below
-            eventually(lambda: not self.node.agents, 1.0)
+            eventually(lambda: not self.node.agents_by_id, 1.0)
         self._add("in the end", broken_when_empty(self.node))
         if not self.problems:
             self._use()

@@ -310,7 +310,7 @@ def play(name: str, kind: str, fault: str, at: int, log: _Log) -> Trial:
     else:
         allowed = case.raised
     if outside and done.raised is not None and name in ("spawn_agent", "begin_transaction of two"):
-        stage.agents += stage.node.agents.values()  # it has begun, and nobody knows of it
+        stage.agents += stage.node.agents_by_id.values()  # it has begun, and nobody knows of it
     stage.expect("returned" if done.raised is None else "raised", *allowed)
     stage.close(lambda: case.finish(stage))
     stage.problems += [f"logged: {line}"[:200] for line in log.lines]

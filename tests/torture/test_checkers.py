@@ -37,7 +37,7 @@ def node() -> Iterator[Node]:
 
 
 def _agent(node: Node) -> locks.Agent:
-    (agent,) = node.agents.values()
+    (agent,) = node.agents_by_id.values()
     return agent
 
 
@@ -56,12 +56,12 @@ def _deadlock(node: Node) -> None:
 
 
 def _first(node: Node) -> locks.Agent:
-    return next(iter(node.agents.values()))
+    return next(iter(node.agents_by_id.values()))
 
 
 BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
     "nothing": (lambda node: None, ""),
-    "an entry of nobody": (lambda node: node.agents.pop(_agent(node).id), "table"),
+    "an entry of nobody": (lambda node: node.agents_by_id.pop(_agent(node).id), "table"),
     "an entry too few": (
         lambda node: node.server.machine.table.release(_agent(node).id, A),
         "agents",

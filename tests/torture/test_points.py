@@ -212,8 +212,8 @@ def test_point_4_ctrl_c_in_a_with_statement_keeps_nothing(form: str) -> None:
                 pass
             if tracer.struck is None:
                 break
-            left += bool(node.agents)
-            for agent in list(node.agents.values()):
+            left += bool(node.agents_by_id)
+            for agent in list(node.agents_by_id.values()):
                 agent.kill("left")
             number += 9
         print(left, "left,", lost, "lost;", number > 1000, broken_when_empty(node))
@@ -251,7 +251,7 @@ def test_point_5_work_that_was_posted_meanwhile_is_not_left_lying() -> None:
 
         tracer = Tracer(None, None, within("agent/ledger.py", "request"), die)
         trace(tracer, act)
-        eventually(lambda: list(node.agents.values()) == [mine], 3)
+        eventually(lambda: list(node.agents_by_id.values()) == [mine], 3)
         locks.end_transaction(mine)
         print(tracer.count > 0, broken_when_empty(node))
         """

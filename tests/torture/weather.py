@@ -222,7 +222,7 @@ class Storm:
         if default_node() is not node:
             self.problems.append("the node was replaced by another one")
         with contextlib.suppress(AssertionError):  # told below
-            eventually(lambda: not node.agents, 3.0)
+            eventually(lambda: not node.agents_by_id, 3.0)
         self.problems += broken_when_empty(node)
         self.problems += self.book.violations[:5]
         if self.seen != self.thrown:

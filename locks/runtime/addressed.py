@@ -1,0 +1,318 @@
+"""How actors without a greenlet are addressed: their references, and the actors that Pykka finds behind these.
+
+An actor that handles its messages in a turn (`locks.runtime.inline`) is its own reference, inbox and stop
+flag, so one small object is all that it costs. It is a `pykka.ActorRef`: it can be asked, told, stopped,
+monitored and passed around like any other.
+
+Pykka finds an actor behind each reference: `actor_class` is its class, and a proxy looks at it for what can be
+called. Here it is a `TurnActor`. It has no state, only a method for each operation, so one is made when a
+proxy wants to look at it, and one when something is called. What is called runs at once, in the thread of
+whoever calls, as everything does that such an actor is asked to do, and takes the turn for it. An operation
+that has to wait returns `Later`, and is answered when its time has come.
+
+A message that is a tuple of an operation's name and its arguments does the same: `ref.ask(("name", 1))` and
+`ref.proxy().name(1).get()`.
+
+These actors are not in Pykka's registry by themselves, where each exit costs time in the number of actors;
+their owner (a node) knows them and stops them.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from inspect import signature
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
+
+import pykka
+from pykka import ActorDeadError, ActorRegistry
+from pykka.messages import ProxyCall, ProxyGetAttr, ProxySetAttr, _ActorStop
+
+from locks.errors import LocksError, MisuseError
+from locks.runtime.actor import GeventFuture
+from locks.runtime.inline import Turn
+from locks.runtime.monitor import DeathWatch, Mortal
+
+if TYPE_CHECKING:
+    from pykka._actor import ActorInbox
+    from pykka._envelope import Envelope
+
+__all__ = [
+    "OF_PROXY",
+    "InlineActor",
+    "Later",
+    "OwnReference",
+    "TurnActor",
+    "register",
+    "register_first",
+]
+
+OfProxy = ProxyCall | ProxyGetAttr | ProxySetAttr
+OF_PROXY = (ProxyCall, ProxyGetAttr, ProxySetAttr)
+
+
+class Later(NamedTuple):
+    """What an operation returns that is answered later.
+
+    Attributes:
+        begin: Begins it. It is given a function, which is called with the answer, or with an exception that is
+            the answer; of several answers the first one counts.
+    """
+
+    begin: Callable[[Callable[[Any], None]], object]
+
+
+class TurnActor(pykka.Actor):
+    """An actor whose messages are carried out in a turn, as Pykka knows actors.
+
+    Subclasses have a method for each operation, and properties; both are what a proxy shows.
+
+    Args:
+        ref: Its reference.
+
+    Attributes:
+        begun_by: How one begins.
+        operations: The names of the operations.
+    """
+
+    _begun_by: ClassVar[str]
+    _operations: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls) -> None:
+        own = (name for name, found in vars(cls).items() if isinstance(found, FunctionType))
+        cls._operations |= {name for name in own if not name.startswith("_")}
+
+    def __init__(self, ref: OwnReference) -> None:
+        # Not Pykka's: it would make an inbox, a flag and a reference, and there are all of these.
+        self._actor_ref = ref
+        self.actor_urn = ref.actor_urn
+        self.actor_inbox = ref.actor_inbox
+        self.actor_stopped = ref.actor_stopped
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TurnActor) and self._actor_ref == other._actor_ref
+
+    def __hash__(self) -> int:
+        return hash(self._actor_ref)
+
+    @classmethod
+    def start(cls, *_args: Any, **_kwargs: Any) -> NoReturn:
+        """Refused: such an actor begins otherwise.
+
+        Raises:
+            MisuseError: It says how.
+        """
+        raise MisuseError(f"{cls.__name__}.start() starts nothing: {cls._begun_by}")
+
+    @staticmethod
+    def _create_actor_inbox() -> ActorInbox:
+        raise AssertionError("its reference is its inbox")
+
+    @staticmethod
+    def _create_future() -> GeventFuture[Any]:
+        return GeventFuture()
+
+    def _start_actor_loop(self) -> None:
+        raise AssertionError("it has no loop: whoever calls does the work")
+
+    def _carry_out(self, message: OfProxy) -> Any:
+        """Do what a proxy wants; return the answer, or `Later`.
+
+        Raises:
+            MisuseError: There is no such operation, or its arguments are wrong.
+        """
+        name = ".".join(message.attr_path)
+        if isinstance(message, ProxySetAttr):
+            raise MisuseError(f"{name} of {self} can't be set: its operations change it")
+        if isinstance(message, ProxyGetAttr):
+            if name.startswith("_") or name in self._operations or not hasattr(self, name):
+                raise MisuseError(f"{self} has no attribute {name!r:.100}")
+            return getattr(self, name)
+        if name != "stop" and name not in self._operations:
+            raise MisuseError(
+                f"{self} has no operation {name!r:.100}; there are {', '.join(sorted(self._operations))}"
+            )
+        operation = getattr(self, name)
+        try:
+            signature(operation).bind(*message.args, **message.kwargs)
+        except TypeError as error:
+            raise MisuseError(f"{name} of {self}: {error}") from None
+        return operation(*message.args, **message.kwargs)
+
+
+class OwnReference(pykka.ActorRef[Any], Mortal):
+    """An actor's reference that is its own inbox and stop flag, too."""
+
+    __slots__ = ("_stopped", "_watch")
+
+    _behind: ClassVar[type[TurnActor]] = TurnActor
+
+    def __init__(self) -> None:
+        self._stopped = False
+        self._watch: DeathWatch | None = None
+
+    @property
+    def actor_class(self) -> Any:  # type: ignore[override]
+        """The class of the actor behind it."""
+        return self._behind
+
+    @property
+    def _actor_weakref(self) -> Any:  # type: ignore[override]
+        return partial(self._behind, self)  # for proxies
+
+    @property
+    def actor_urn(self) -> str:  # type: ignore[override]
+        """The actor's identity, for Pykka."""
+        return f"urn:locks:{self}"
+
+    @property
+    def actor_inbox(self) -> Any:  # type: ignore[override]
+        """Where messages are put."""
+        return self
+
+    @property
+    def actor_stopped(self) -> Any:  # type: ignore[override]
+        """The flag that says whether it has stopped."""
+        return self
+
+    def is_alive(self) -> bool:
+        """Whether the actor is alive, as far as is known here."""
+        return not self._stopped
+
+    def is_set(self) -> bool:
+        """Whether the actor is known to have stopped."""
+        return self._stopped
+
+    def empty(self) -> bool:
+        """Whether no message waits here: they wait elsewhere, if anywhere."""
+        return True
+
+
+class InlineActor(OwnReference):
+    """An actor that handles messages in its owner's turn.
+
+    Subclasses implement `receive`, `stop_inline` and `failed`, and call `ended` when they have
+    ended.
+
+    Args:
+        turn: The turn that it takes.
+    """
+
+    __slots__ = ("turn",)
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self.turn = turn
+
+    # --- What subclasses implement
+
+    def receive(self, message: Any) -> Any:
+        """Handle a message, in a turn; what is returned is the reply, or `Later`."""
+        raise NotImplementedError
+
+    def stop_inline(self, reason: object) -> None:
+        """Stop, in a turn; `None` is the reason of a normal stop."""
+        raise NotImplementedError
+
+    def failed(self, message: Any, error: Exception) -> None:
+        """A message whose answer nobody waits for could not be handled."""
+        raise NotImplementedError
+
+    def ended(self) -> DeathWatch | None:
+        """Mark the actor as dead; return its monitors, to be fired outside of the turn."""
+        self._stopped = True
+        return self._watch
+
+    # --- As an inbox
+
+    def put(self, envelope: Envelope[Any]) -> None:
+        """Have a message handled."""
+        message = envelope.message
+        if isinstance(message, OF_PROXY):
+            self._call(envelope, message)
+        else:
+            self.turn.post(self._take, envelope)
+
+    def _call(self, envelope: Envelope[Any], message: OfProxy) -> None:
+        """Carry out an operation, at once, in the thread of whoever calls."""
+        future = envelope.reply_to
+        try:
+            if self._stopped:
+                raise ActorDeadError(f"{self} not found")
+            answer = self._behind(self)._carry_out(message)
+            if isinstance(answer, Later):
+                answer.begin(partial(_answer, future))
+                return
+        except Exception as error:
+            if future is None:
+                self.failed(envelope.message, error)
+            else:
+                future.set_exception(sys.exc_info())
+        else:
+            _answer(future, answer)
+
+    def kill(self, reason: object) -> None:
+        """End the actor soon."""
+        self.turn.post(self.stop_inline, reason)
+
+    @property
+    def watch(self) -> DeathWatch:  # type: ignore[override]
+        """Its monitors."""
+        if self._watch is None:
+            self._watch = DeathWatch()
+            if self._stopped:
+                self._watch.fire(self, "noproc")
+        return self._watch
+
+    def _take(self, envelope: Envelope[Any]) -> None:
+        future = envelope.reply_to
+        try:
+            if self._stopped:
+                raise ActorDeadError(f"{self} not found")
+            if isinstance(envelope.message, _ActorStop):
+                self.stop_inline(None)
+                reply = None
+            else:
+                reply = self.receive(envelope.message)
+        except (LocksError, ActorDeadError) as error:
+            if future is None:
+                self.failed(envelope.message, error)
+            else:
+                with suppress(queue.Full):  # it is done again, and was answered the first time
+                    future.set_exception(sys.exc_info())
+        else:
+            if isinstance(reply, Later):
+                reply.begin(partial(_answer, future))
+            else:
+                _answer(future, reply)
+
+
+def _answer(future: pykka.Future[Any] | None, answer: Any) -> None:
+    """Give an answer, or raise it to the one who has asked, if somebody has; the first one counts."""
+    if future is None:
+        return
+    with suppress(queue.Full):
+        if isinstance(answer, Exception):
+            future.set_exception((type(answer), answer, None))
+        else:
+            future.set(answer)
+
+
+def register(ref: pykka.ActorRef[Any]) -> None:
+    """Put an actor into Pykka's registry, unless it has ended meanwhile."""
+    ActorRegistry.register(ref)
+    if not ref.is_alive():
+        ActorRegistry.unregister(ref)
+
+
+def register_first(ref: pykka.ActorRef[Any]) -> None:
+    """Put an actor into Pykka's registry, before all that are in it.
+
+    So `ActorRegistry.stop_all()`, which begins with the newest, stops it after those that use it.
+    """
+    with ActorRegistry._actor_refs_lock:
+        ActorRegistry._actor_refs.insert(0, ref)
