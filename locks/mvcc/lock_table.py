@@ -2,7 +2,7 @@
 
 `LockTable` is an inline actor (`locks.runtime.inline`): the caller does the work, in one turn,
 from any thread or greenlet. It is a Pykka actor reference, too, and can be asked and told the same
-operations as messages, `table.tell(("update_locks", key, update))`.
+operations as messages, `table.tell(("update_locks", key, update))`, or by a proxy.
 
 A request in `wait_for` sleeps on a `Waiter` of its own. The turn in which its guard is released, or
 its transaction lost, wakes it.
@@ -26,6 +26,7 @@ from typing import Any, Literal, TypeVar, get_args
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
+from locks.mvcc.actor import OPERATIONS, LockTableActor
 from locks.mvcc.errors import LockTimeout, TableStopped
 from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
 from locks.mvcc.records import Guard
@@ -41,19 +42,6 @@ T = TypeVar("T")
 
 Deadlocks = Literal["graph", "push", "both"]
 Push = Callable[[Txn, Txn, Key], Update | None]
-
-OPERATIONS = (
-    "acquire_lock",
-    "add_discovered_lock",
-    "dequeue",
-    "locks",
-    "scan_and_enqueue",
-    "state",
-    "states",
-    "statistics",
-    "update_locks",
-)
-"""What may be sent as a message; `wait_for` would block its receiver."""
 
 _log = logging.getLogger("locks.mvcc")
 
@@ -138,6 +126,8 @@ class LockTable(InlineActor, metaclass=Shown):
             "wait_for",
         )
     )
+
+    _behind = LockTableActor
 
     def __init__(
         self,

@@ -503,7 +503,7 @@ class Node(metaclass=Shown):
     # --- Questions ------------------------------------------------------------------------------
 
     def agents(self) -> list[Agent]:
-        """The agents of the transactions that run on this node, the oldest first."""
+        """The agents of the transactions that this node runs, the oldest first."""
         return list(self.agents_by_id.values())
 
     def view(self, lock_id: LockId, node: str | None = None, timeout: float | None = None) -> View:

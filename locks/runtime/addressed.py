@@ -127,20 +127,20 @@ class TurnActor(pykka.Actor):
         """
         name = ".".join(message.attr_path)
         if isinstance(message, ProxySetAttr):
-            raise MisuseError(f"{name} of {self} can't be set: its operations change it")
+            raise MisuseError(f"{name} of {self._actor_ref} can't be set: its operations change it")
         if isinstance(message, ProxyGetAttr):
             if name.startswith("_") or name in self._operations or not hasattr(self, name):
-                raise MisuseError(f"{self} has no attribute {name!r:.100}")
+                raise MisuseError(f"{self._actor_ref} has no attribute {name!r:.100}")
             return getattr(self, name)
         if name != "stop" and name not in self._operations:
             raise MisuseError(
-                f"{self} has no operation {name!r:.100}; there are {', '.join(sorted(self._operations))}"
+                f"{self._actor_ref} has no operation {name!r:.100}; there are {', '.join(sorted(self._operations))}"
             )
         operation = getattr(self, name)
         try:
             signature(operation).bind(*message.args, **message.kwargs)
         except TypeError as error:
-            raise MisuseError(f"{name} of {self}: {error}") from None
+            raise MisuseError(f"{name} of {self._actor_ref}: {error}") from None
         return operation(*message.args, **message.kwargs)
 
 

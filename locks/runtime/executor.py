@@ -16,6 +16,7 @@ hub was destroyed, by one in a thread of its own. What was queued stays queued, 
 
 from __future__ import annotations
 
+import atexit
 import logging
 import time
 from functools import partial
@@ -138,6 +139,8 @@ class Executor:
         deadline = None if timeout is None else time.monotonic() + timeout
         self._finish_soon()
         if self.is_here():
+            if self._join is not None:  # the interpreter's end must not come into the hub's
+                atexit.register(self._join, timeout)
             return False
         if not self._ended.wait(timeout):
             return False
@@ -153,6 +156,8 @@ class Executor:
         self._work.clear()
         self._work.send(None)
         self._ended.open()
+        if self._join is not None:
+            atexit.unregister(self._join)
 
     def _finish_soon(self) -> None:
         if not self._stopping:

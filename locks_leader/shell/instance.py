@@ -75,6 +75,7 @@ from locks_leader.core.machine import Machine
 from locks_leader.core.messages import ForwardAnswer, Kind
 from locks_leader.errors import LeadershipLost
 from locks_leader.policy import Policy
+from locks_leader.shell import proxied
 from locks_leader.shell.acquaintance import Acquaintance, is_client
 from locks_leader.shell.hearing import Heard, Hearing
 from locks_leader.shell.original_peers import OriginalCandidates
@@ -86,7 +87,6 @@ __all__ = ["Begin", "Instance"]
 
 logger = logging.getLogger("locks")
 
-WORKERS = Atom("workers")
 INCOMING = frozenset(get_args(Incoming))
 OF_AGENTS = (ContestGone, MergeTold)
 LOOK = 0.25  # seconds between two looks whether an instance may still wait for another one
@@ -126,7 +126,7 @@ class Instance(GeventActor):
         self.machine = Machine(self.actor_ref, kind, policy, node.alive)
         self.core = InstanceCore(self.machine)
         self.election = ElectionState(self)
-        self._callbacks = behaviour()
+        self._callbacks = proxied.show(self.actor_ref, behaviour())
         self._args = args
         self._begun = False
         self._original_candidates: OriginalCandidates | None = None
@@ -136,7 +136,7 @@ class Instance(GeventActor):
         lock_id = list(self.transactions.lock_id)
         self._groups: dict[Kind, tuple[Any, ...]] = {
             "candidate": (LOCKS_LEADER, lock_id),
-            "worker": (LOCKS_LEADER, WORKERS, lock_id),
+            "worker": (LOCKS_LEADER, Atom("workers"), lock_id),
         }
         self._answers: dict[Any, Callable[[Any], None]] = {}  # of calls of the leader, by ticket
         self._watched: dict[Ref, locks.Monitor] = {}
@@ -191,6 +191,11 @@ class Instance(GeventActor):
             self._callbacks.terminate(reason, self.election)
 
     # --- What comes in --------------------------------------------------------------------------
+
+    def _handle_receive(self, message: Any) -> Any:
+        if isinstance(message, proxied.OF_PROXY):
+            return proxied.carry_out(self._callbacks, message)
+        return super()._handle_receive(message)
 
     def on_receive(self, message: Any) -> Any:
         """Take in one message."""

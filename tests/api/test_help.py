@@ -18,7 +18,7 @@ SHOWN: dict[type, str] = {
     locks.Agent: "client deadlocks id is_alive lock_info lost on_lost status stop",
     locks.Lock: "acquire locked owned release token",
     locks.Monitor: "cancel",
-    locks.Node: "address await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "
+    locks.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "
     "spawn_agent statistics stop trace view",
     locks.RWLock: "read_lock write_lock",
     locks.Transaction: "agent deadlocks ensure_held lock lock_all lost read_lock token unit unlock write_lock",

@@ -1,0 +1,63 @@
+"""A lock table as Pykka finds it behind its reference: what a proxy of it shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
+from locks.mvcc.records import Guard
+from locks.runtime.addressed import TurnActor
+
+__all__ = ["OPERATIONS", "LockTableActor"]
+
+
+class LockTableActor(TurnActor):
+    """The actor of a lock table; `LockTable` is the reference to one, and says what each operation does.
+
+    `wait_for` is not among them: it would have to be answered to whoever waits. Call it on the table.
+    """
+
+    _begun_by = "make a table by locks.mvcc.LockTable()"
+    _actor_ref: Any  # `locks.mvcc.LockTable`, which knows this class
+
+    def scan_and_enqueue(
+        self, request: Request, txn: Txn, guard: Guard | None = None
+    ) -> tuple[bool, Guard]:
+        """Look for locks in the way of a request; stand in line at the first one."""
+        return self._actor_ref.scan_and_enqueue(request, txn, guard)  # type: ignore[no-any-return]
+
+    def add_discovered_lock(self, guard: Guard, intent: Intent) -> bool:
+        """Take in a lock that the table did not know."""
+        return self._actor_ref.add_discovered_lock(guard, intent)  # type: ignore[no-any-return]
+
+    def acquire_lock(self, key: Key, txn: Txn) -> None:
+        """Say that a transaction has written an intent."""
+        self._actor_ref.acquire_lock(key, txn)
+
+    def dequeue(self, guard: Guard) -> None:
+        """Take a request out."""
+        self._actor_ref.dequeue(guard)
+
+    def update_locks(self, where: Key | Span, update: Update) -> int:
+        """Say what has become of a transaction's intents."""
+        return self._actor_ref.update_locks(where, update)  # type: ignore[no-any-return]
+
+    def state(self, key: Key) -> LockState:
+        """The state of a key."""
+        return self._actor_ref.state(key)  # type: ignore[no-any-return]
+
+    def states(self, span: Span | None = None) -> tuple[LockState, ...]:
+        """The states of a span, or of all keys in use."""
+        return self._actor_ref.states(span)  # type: ignore[no-any-return]
+
+    def locks(self, txn: Txn) -> tuple[Key, ...]:
+        """The keys that a transaction has locked."""
+        return self._actor_ref.locks(txn)  # type: ignore[no-any-return]
+
+    def statistics(self) -> Statistics:
+        """Figures."""
+        return self._actor_ref.statistics()  # type: ignore[no-any-return]
+
+
+OPERATIONS = tuple(sorted(LockTableActor._operations))
+"""What may be sent as a message; `wait_for` would block its receiver."""
