@@ -43,6 +43,7 @@ from locks.otp.budgets import MOST_CALLS, check_budget
 from locks.otp.calls import BlockingCall
 from locks.otp.control import StrangeMessage, brief
 from locks.otp.processes import CAST
+from locks.otp.proxied import is_call
 from locks.otp.remote import RemoteRef, Remotes
 from locks.otp.terms import Atom, Pid, Reference
 from locks.ranges import LONGEST_NAME
@@ -228,6 +229,12 @@ class RemoteClients:
     def take_call(self, agent: Agent, caller: Pid, tag: Any, request: Any) -> None:
         """A client wants something of its agent."""
         try:
+            if is_call(request):
+                raise MisuseError(
+                    f"a proxy of agent {agent.id} works on its own node; elsewhere use locks.lock(agent, ...) "
+                    "and so on",
+                    agent=agent.id,
+                )
             if not is_ours(request):
                 raise StrangeMessage(f"{brief(request)} is nothing that an agent can be asked")
             if not (len(request) >= 3 and type(request[1]) is Atom and type(tag) is Reference):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gevent
 import greenlet
 import pykka
-from pykka.messages import _ActorStop
+from pykka.messages import ProxyCall, _ActorStop
 
 from locks.errors import LocksError, MisuseError, OperatingError
 from locks.otp import etf
@@ -31,6 +31,7 @@ from locks.otp.processes import (
     parse_call,
     parse_cast,
 )
+from locks.otp.proxied import RemoteActor, RemoteProxy, call_of, term_of
 from locks.otp.reasons import sendable_text
 from locks.otp.terms import Atom, Pid, Reference
 from locks.runtime import Client, GeventFuture, Monitor, monitor, tell
@@ -75,6 +76,7 @@ class RemoteRef(OwnReference):
 
     __slots__ = ("_remotes", "node", "target")
 
+    _behind = RemoteActor
     for_users = True
 
     def __init__(self, remotes: Remotes, node: str, target: Target) -> None:
@@ -109,13 +111,20 @@ class RemoteRef(OwnReference):
 
         Raises:
             EncodeError: Erlang has no term for something in it.
+            MisuseError: It wants an attribute: of an actor of another node, methods can be called.
         """
         if isinstance(envelope.message, _ActorStop):
             self.kill("shutdown")
             if envelope.reply_to is not None:
                 envelope.reply_to.set(None)
+        elif isinstance(envelope.message, ProxyCall):
+            self._remotes.send(self, term_of(envelope.message), envelope.reply_to)
         else:
             self._remotes.send(self, envelope.message, envelope.reply_to)
+
+    def proxy(self) -> RemoteProxy:
+        """A proxy: it calls methods of the actor, if that is a Pykka actor; see `pykka.ActorProxy`."""
+        return RemoteProxy(actor_ref=self)
 
     def kill(self, reason: object) -> None:
         """Ask it to exit. That needs a pid: a process known by its name only can't be asked."""
@@ -299,7 +308,7 @@ class Remotes:
                 return
             call = parse_call(message)
             if call is None:
-                self.executor.run_soon(tell, subject, self.values(parse_cast(message)))
+                self.executor.run_soon(_tell, subject, self.values(parse_cast(message)))
             else:
                 caller, tag, request = call
                 waiting = self._waiting.get(caller.node, 0) + 1
@@ -311,7 +320,11 @@ class Remotes:
 
     def _ask(self, actor: pykka.ActorRef[Any], request: Any, caller: Pid, tag: Any) -> None:
         try:
-            future = actor.ask(request, block=False)
+            future = actor.ask(call_of(actor, request), block=False)
+        except MisuseError as error:
+            self.turn.post(self._answered, caller.node)
+            self.turn.run(self.answer, caller, tag, error)
+            return
         except BaseException:
             self.turn.post(self._answered, caller.node)
             raise
@@ -392,6 +405,11 @@ class Errors(NamedTuple):
         if not isinstance(kind, str) or not isinstance(text, str) or not isinstance(about, dict):
             return None
         return self.unpack(kind, text, about) or RemoteError(f"{kind}: {text}", kind=kind)
+
+
+def _tell(actor: pykka.ActorRef[Any], message: Any) -> None:
+    """Tell an actor what another node has sent it."""
+    tell(actor, call_of(actor, message))
 
 
 def _no_answer(ref: RemoteRef, reason: Any) -> Exception:
