@@ -69,6 +69,7 @@ from locks.model import (
     Require,
     View,
 )
+from locks.node.actors import LockAgent, LockServer
 from locks.node.agent import Agent
 from locks.node.cluster import NodeDown, NodeUp
 from locks.node.node import Node, NodeStatistics
@@ -112,10 +113,12 @@ __all__ = [
     "InvalidOption",
     "Key",
     "Lock",
+    "LockAgent",
     "LockId",
     "LockInfo",
     "LockLost",
     "LockResult",
+    "LockServer",
     "LockTimeout",
     "LocksError",
     "MisuseError",

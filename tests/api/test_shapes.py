@@ -106,7 +106,7 @@ def test_lost_rlock_is_told_at_the_end_of_its_block(run: Run) -> None:
             with lock:
                 try:
                     with lock:
-                        (agent,) = locks.start().agents.values()
+                        (agent,) = locks.start().agents()
                         agent.stop()
                 except locks.LockLost as error:
                     told.append(str(error))

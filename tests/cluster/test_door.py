@@ -247,7 +247,7 @@ def _messages(a: locks.Node) -> st.SearchStrategy[bytes]:
     """Well-formed frames for the processes of a node, most of them nonsense."""
     assert a.cluster is not None
     creation = a.cluster.distribution.creation
-    agents = [agent.created for agent in a.agents]
+    agents = [agent.created for agent in a.agents_by_id]
     numbers = st.sampled_from([*agents, a.cluster.processes.me.number, 5])
     pids = numbers.map(lambda number: Pid(number, A, creation))
     nobodies = st.builds(Pid, st.sampled_from([5, 6]), st.just(A), st.just(creation))

@@ -85,7 +85,7 @@ def test_nobody_takes_the_lock_of_another(nodes: Nodes, what: str, local: bool) 
     eventually(lambda: BAD not in where.nodes())
     assert link(a, B).closed is None
     assert [each.agent for each in a.view(("held",)).holders] == [agent]
-    assert where.agents[agent].machine.ended is None
+    assert where.agents_by_id[agent].machine.ended is None
     tx.die()
 
 

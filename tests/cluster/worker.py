@@ -111,12 +111,12 @@ class Client:
 
     def clear(self) -> None:
         """End all transactions, whoever has them."""
-        for agent in list(self._node().agents.values()):
+        for agent in self._node().agents():
             agent.stop()
 
     def asked(self) -> int:
         """How many locks all transactions have asked for."""
-        return sum(len(agent.lock_info()) for agent in self._node().agents.values())
+        return sum(len(agent.lock_info()) for agent in self._node().agents())
 
     def entries(self) -> int:
         return locks.statistics().table.entries

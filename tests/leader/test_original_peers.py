@@ -78,4 +78,4 @@ def test_a_candidate_of_the_original(nodes: Nodes, monkeypatch: pytest.MonkeyPat
     eventually(lambda: locks_leader.info(instance).candidates == [])
     assert locks_leader.info(instance).role == "leader"
     instance.stop()
-    eventually(lambda: not ours.agents)
+    eventually(lambda: not ours.agents_by_id)
