@@ -332,7 +332,7 @@ def test_fault_7_garbage_messages_crash_nothing(run: Run, receiver: str) -> None
     ref = one.agent if receiver == "agent" else locks.start().server
     for garbage in (None, "garbage", {"a": 1}, ("look", ("a",))):
         ref.tell(garbage)
-        with pytest.raises(locks.MisuseError, match="message|operation"):
+        with pytest.raises(locks.MisuseError, match=r"message|operation"):
             ref.ask(garbage)
     assert ref.is_alive()
     assert one.lock(("b",)).get().status == "have_all_locks"

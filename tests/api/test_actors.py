@@ -1,0 +1,348 @@
+"""Lock servers and agents as Pykka finds them: registry, proxies, messages, stop and death."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import gevent
+import pykka
+import pytest
+from pykka import ActorRegistry
+
+import locks
+import locks_leader
+from locks.messages import Remove, Request
+from locks.mvcc import LockTable, Txn
+from tests.helpers import eventually
+
+A = ("a",)
+
+
+def test_a_lock_server_is_in_the_registry_while_its_node_runs() -> None:
+    """By its class and its name; stopping either ends both."""
+    server = locks.start().server
+    assert ActorRegistry.get_by_class(locks.LockServer) == [server]
+    assert ActorRegistry.get_by_class_name("LockServer") == [server]
+    assert ActorRegistry.get_by_urn(server.actor_urn) is server
+    locks.stop()
+    assert ActorRegistry.get_all() == []
+    node = locks.start()
+    assert node.server.stop() is True
+    assert not node.running
+    assert ActorRegistry.get_all() == []
+    assert node.server.stop() is False
+    assert locks.start() is not node
+
+
+def test_agents_are_found_by_their_node() -> None:
+    """Not in the registry, unless that is wanted."""
+    node = locks.start()
+    agent, _ = locks.begin_transaction()
+    assert node.agents() == [agent]
+    assert ActorRegistry.get_by_class(locks.LockAgent) == []
+    locks.end_transaction(agent)
+    assert node.agents() == []
+
+
+def test_an_option_registers_agents() -> None:
+    """As long as they live, however they end."""
+    locks.start(register_agents=True)
+    one, two = locks.spawn_agent(), locks.spawn_agent()
+    assert ActorRegistry.get_by_class(locks.LockAgent) == [one, two]
+    locks.end_transaction(one)
+    two.stop()
+    eventually(lambda: ActorRegistry.get_by_class(locks.LockAgent) == [])
+
+
+def test_stop_all_stops_the_lock_server_last() -> None:
+    """Also if it was started after those that use it: what they still do finds their locks as they are."""
+    runs: list[bool] = []
+
+    class Holder(pykka.ThreadingActor):
+        def begin(self) -> None:
+            self.agent, _ = locks.begin_transaction([(A, "write")])
+
+        def on_stop(self) -> None:
+            runs.append(self.agent.node.running)
+
+    for _ in range(2):
+        Holder.start().proxy().begin().get(timeout=60)
+        ActorRegistry.stop_all(timeout=60)
+        assert ActorRegistry.get_all() == []
+    assert runs == [True, True]
+
+
+@pytest.mark.parametrize("name", ["server", "agent", "table"])
+def test_an_actor_is_not_started_by_its_class(name: str) -> None:
+    """It says how it begins."""
+    refs = {"server": locks.start().server, "agent": locks.spawn_agent(), "table": LockTable()}
+    kind = refs[name].actor_class
+    assert issubclass(kind, pykka.Actor)
+    with pytest.raises(locks.MisuseError, match=r"locks\.(start|begin|mvcc)"):
+        kind.start()
+    locks.stop()
+
+
+def test_proxies() -> None:
+    """Equal for the same actor; they show operations and attributes, and nothing else."""
+    agent = locks.spawn_agent()
+    proxy: Any = agent.proxy()
+    assert proxy == agent.proxy()
+    assert proxy != locks.start().server.proxy()
+    assert proxy.id.get() == agent.id
+    assert proxy.client.get() is threading.current_thread()
+    assert proxy.deadlocks.get() == ()
+    assert proxy.actor_urn.get() == agent.actor_urn
+    with pytest.raises(AttributeError):
+        proxy.machine  # noqa: B018
+    with pytest.raises(locks.MisuseError, match="can't be set"):
+        proxy.id = 1
+    proxy.stop().get()
+    assert not agent.is_alive()
+    with pytest.raises(pykka.ActorDeadError):
+        agent.proxy()
+    with pytest.raises(pykka.ActorDeadError):
+        proxy.lock_info().get()
+
+
+BAD: list[tuple[Any, str]] = [
+    (("nothing",), "no operation 'nothing'"),
+    (("_carry_out",), "no operation"),
+    (("on_stop",), "no operation"),
+    (("start",), "no operation"),
+    (("actor_ref",), "no operation"),
+    (("watch",), "missing a required argument"),
+    (("lock", A, "write", 1, 2, 3), "too many positional"),
+    (("lock_nowait", A, "bogus"), "bogus"),
+    (("lock", "a"), "plain str"),
+    ((), "not a message"),
+    (pykka.messages.ProxyCall(("lock", "a"), (), {}), "no operation 'lock.a'"),
+    (pykka.messages.ProxyCall(("lock",), (A,), {"when": 1}), "unexpected keyword"),
+    (pykka.messages.ProxyGetAttr(("node",)), "no attribute"),
+    (pykka.messages.ProxyGetAttr(("_actor_ref",)), "no attribute"),
+    (pykka.messages.ProxySetAttr(("client",), 1), "can't be set"),
+]
+
+
+@pytest.mark.parametrize(("message", "why"), BAD, ids=lambda each: repr(each)[:40])
+def test_what_is_wrong_is_refused(message: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """To who asks; what is told is logged. Both go on with their work."""
+    agent = locks.spawn_agent()
+    for ref in (agent, locks.start().server):
+        if ref is agent and message == ("watch",):
+            continue  # an agent has no such operation
+        if ref is not agent and message[:1] == ("lock_nowait",):
+            continue
+        with pytest.raises(locks.MisuseError, match=why):
+            ref.ask(message, timeout=60)
+        with caplog.at_level(logging.ERROR, "locks"):
+            ref.tell(message)
+            eventually(lambda: "could not handle" in caplog.text)
+        caplog.clear()
+        assert ref.is_alive()
+    assert locks.lock_info(agent) == []
+    locks.end_transaction(agent)
+
+
+def test_only_the_client_has_an_agent_do_something() -> None:
+    """Whoever sends the message is who wants it. All may look."""
+    agent, _ = locks.begin_transaction([(A, "write")])
+    refused: list[str] = []
+
+    def stranger() -> None:
+        for message in (
+            ("lock", A),
+            ("lock_nowait", A),
+            ("lock_objects", [(A, "read")]),
+            ("await_all_locks",),
+            ("unlock", A),
+            ("end_transaction",),
+            ("change_flag", "notify", False),
+            ("monitor_nodes", True),
+            ("fencing_token", A),
+        ):
+            try:
+                agent.ask(message, timeout=60)
+            except locks.NotClient:
+                refused.append(message[0])
+        assert agent.ask(("transaction_status",)).status == "have_all_locks"
+        assert len(agent.ask(("lock_info",))) == 1
+
+    thread = threading.Thread(target=stranger)
+    thread.start()
+    thread.join(60)
+    assert len(refused) == 9
+    locks.end_transaction(agent)
+
+
+def test_who_waits_for_an_answer_is_told_of_the_end() -> None:
+    """Of the transaction, or of the node."""
+    holder, _ = locks.begin_transaction([(A, "write")])
+    for end in (lambda agent: agent.stop(), lambda agent: locks.stop()):
+        agent = locks.spawn_agent()
+        wanted = agent.proxy().lock(A)
+        with pytest.raises(pykka.Timeout):
+            wanted.get(timeout=0.01)
+        end(agent)
+        with pytest.raises(locks.AgentEnded):
+            wanted.get(timeout=60)
+    assert not holder.is_alive()
+
+
+def test_an_answer_is_an_error_in_a_deadlock() -> None:
+    """A transaction that is to be aborted is; the other one gets its lock."""
+    one, two = (locks.spawn_agent(abort_on_deadlock=True) for _ in range(2))
+    locks.lock(one, A)
+    locks.lock(two, ("b",))
+    first, second = one.proxy().lock(("b",)), two.proxy().lock(A)
+    with pytest.raises(locks.DeadlockAborted):
+        second.get(timeout=60)
+    assert first.get(timeout=60).status == "have_all_locks"
+    assert len(one.proxy().deadlocks.get()) == 1
+    locks.end_transaction(one)
+
+
+def test_greenlets_wait_for_answers_without_blocking_others() -> None:
+    """Each is a client of its own."""
+    order: list[int] = []
+
+    def client(number: int) -> None:
+        agent = locks.spawn_agent()
+        agent.proxy().lock(A).get(timeout=60)
+        order.append(number)
+        gevent.sleep(0)
+        agent.proxy().end_transaction().get()
+
+    gevent.joinall([gevent.spawn(client, number) for number in range(5)], raise_error=True)
+    assert order == [0, 1, 2, 3, 4]
+
+
+def test_fencing_tokens_and_what_is_lost() -> None:
+    """They have an operation, too."""
+    agent, _ = locks.begin_transaction([(A, "write")])
+    token = agent.proxy().fencing_token(A).get(timeout=60)
+    assert token == locks.fencing_token(agent, A)
+    assert agent.ask(("ensure_held", A)) is None
+    with pytest.raises(locks.NotHeld):
+        agent.ask(("fencing_token", ("b",)))
+    locks.end_transaction(agent)
+
+
+def test_a_message_of_lock_servers_is_answered_by_the_view() -> None:
+    """As it is when the message was carried out."""
+    server = locks.start().server
+    agent = locks.spawn_agent()
+    view = server.ask(Request(agent.id, "me", A, "write"), timeout=60)
+    assert [each.agent for each in view.holders] == [agent.id]
+    assert view == locks.queue(A)
+    assert server.ask(Remove(agent.id), timeout=60) is None
+    locks.end_transaction(agent)
+
+
+def test_two_that_lock_by_the_server_do_not_stay_in_a_deadlock() -> None:
+    """There are agents behind them: one is found, and the younger surrenders."""
+    server = locks.start().server.proxy()
+    barrier = threading.Barrier(2)
+    got: list[str] = []
+
+    def client(first: tuple[str], second: tuple[str]) -> None:
+        server.lock(first).get(timeout=60)
+        barrier.wait(60)
+        got.append(server.lock(second).get(timeout=60).status)
+        server.remove_agent().get()
+
+    threads = [threading.Thread(target=client, args=ids) for ids in ((A, ("b",)), (("b",), A))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(60)
+    assert got == ["have_all_locks"] * 2
+
+
+def test_a_lock_table_by_a_proxy() -> None:
+    """The same operations as by itself and by messages."""
+    table = LockTable()
+    proxy: Any = table.proxy()
+    txn = Txn("t", 1)
+    proxy.acquire_lock("k", txn).get()
+    assert proxy.locks(txn).get() == table.locks(txn) == table.ask(("locks", txn)) == ("k",)
+    assert proxy.states().get() == table.states()
+    with pytest.raises(AttributeError):
+        proxy.wait_for  # noqa: B018
+    with pytest.raises(locks.MisuseError):
+        proxy.locks().get()
+    proxy.stop().get()
+    assert not table.is_alive()
+
+
+class Tally(locks_leader.Behaviour):
+    """It counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, number: int) -> int:
+        """Count on; it must not be less than 0."""
+        if number < 0:
+            raise ValueError(number)
+        self.count += number
+        return self.count
+
+
+def test_a_proxy_of_an_instance_shows_the_users_object() -> None:
+    """And none of its machinery; an exception goes to who asks, and ends the instance of who tells."""
+    instance = locks_leader.start(Tally)
+    proxy: Any = instance.proxy()
+    assert proxy.add(2).get(timeout=60) == 2
+    proxy.count = 5
+    assert proxy.count.get(timeout=60) == 5
+    with pytest.raises(ValueError, match="-1"):
+        proxy.add(-1).get(timeout=60)
+    for name in ("machine", "core", "node", "transactions", "_feed"):
+        assert not hasattr(proxy, name)
+    with pytest.raises(locks.MisuseError, match="called by the election"):
+        proxy.terminate("normal", None).get(timeout=60)
+    assert instance.is_alive()
+    proxy.add.defer(-1)
+    eventually(lambda: not instance.is_alive())
+
+
+def test_nothing_is_left_of_a_lock_server_that_its_own_background_stops() -> None:
+    """A watcher that stops it does not wait for itself."""
+    server = locks.start().server
+    stopped: list[bool] = []
+    locks.watch(A, watcher=lambda view: stopped.append(server.stop()))
+    eventually(lambda: stopped == [True])
+    eventually(lambda: ActorRegistry.get_all() == [])
+
+
+def test_a_program_may_end_right_after_stop_all(run_script: Any) -> None:
+    """The node's thread has ended by then, also if it has stopped itself."""
+    for _ in range(3):
+        run_script(
+            """
+            import locks, pykka
+            locks.start()
+            pykka.ActorRegistry.stop_all()
+            """
+        )
+
+
+def test_a_forked_child_has_no_actor_of_its_parent(run_script: Any) -> None:
+    """Its registry is empty until it uses locks itself."""
+    out = run_script(
+        """
+        import os
+        import locks, pykka
+        locks.start(register_agents=True)
+        agent, _ = locks.begin_transaction()
+        if os.fork() == 0:
+            print(pykka.ActorRegistry.get_all(), flush=True)
+            os._exit(0)
+        os.wait()
+        print(len(pykka.ActorRegistry.get_all()))
+        """
+    )
+    assert out.split("\n")[:2] == ["[]", "2"]
