@@ -315,6 +315,12 @@ class _Agent(Agent):
         self.abandons = event == self.machine.abandon
         super().event(event, *args)
 
+    def _begin_wait(self, *_: Any) -> None:
+        raise MisuseError(
+            "a simulation has no answers that come later, by a proxy or a message; use locks.lock(agent, ...) "
+            "and locks.await_all_locks(agent)"
+        )
+
     def status(self) -> LockResult:
         result = super().status()
         if result.status == "have_all_locks" and current_client() is self.client:

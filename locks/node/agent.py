@@ -9,6 +9,7 @@ raised into it, withdraws its requests.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -235,7 +236,8 @@ class Agent(Holding, metaclass=Shown):
             effects = []
         for effect in effects:
             if isinstance(effect, AnswerWait) and isinstance(effect.wait, PendingCall | Answering):
-                effect.wait.answer(effect.result)
+                with suppress(RuntimeError):  # of the background, which is the parent's
+                    effect.wait.answer(effect.result)
         if self._lost is not None:
             self._lost.open()
         self.ended()

@@ -229,10 +229,14 @@ class Server(Door):
         """Have an operation carried out, or a message handled; who stops the lock server is answered when it is."""
         if not isinstance(envelope.message, _ActorStop):
             super().put(envelope)
-        elif self.node.executor.is_here():  # whoever waits here is whom it would wait for
-            self._stop(envelope.reply_to)
-        else:
-            self.node.executor.run_soon(self._stop, envelope.reply_to)
+            return
+        try:
+            if not self.node.executor.is_here():  # else it would wait for itself
+                self.node.executor.run_soon(self._stop, envelope.reply_to)
+                return
+        except RuntimeError:  # it has been stopped meanwhile
+            pass
+        self._stop(envelope.reply_to)
 
     def _stop(self, future: pykka.Future[Any] | None) -> None:
         try:

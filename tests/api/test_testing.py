@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import greenlet
+import pykka
 import pytest
 
 import locks
@@ -900,3 +901,24 @@ def test_clients_are_named(simulation: Simulation) -> None:
     simulation.client(who, name="somebody")
     simulation.run()
     assert sorted(found) == ["somebody", "who-1"]
+
+
+def test_operations_of_agents_are_simulated_and_answers_that_come_later_are_not(
+    simulation: Simulation,
+) -> None:
+    """What would block the simulation is refused; nothing of it is in Pykka's registry."""
+    seen: list[Any] = []
+
+    def client() -> None:
+        agent = locks.spawn_agent()
+        agent.ask(("lock_nowait", ("a",)))
+        seen.append(locks.await_all_locks(agent).status)
+        seen.append(len(agent.proxy().lock_info().get()))
+        with pytest.raises(locks.MisuseError, match=r"use locks\.lock"):
+            agent.proxy().lock(("b",)).get()
+        seen.append(pykka.ActorRegistry.get_by_class(locks.LockServer))
+        agent.proxy().end_transaction().get()
+
+    simulation.client(client)
+    simulation.run()
+    assert seen == ["have_all_locks", 1, []]
