@@ -1,0 +1,224 @@
+"""The queue of one lock in the original: groups of entries, the first of which has the lock.
+
+Readers who are neighbours are one group; each writer is one by itself, unless queues were merged. An entry is
+*direct* when its agent has asked for this very lock id, and otherwise a copy (*indirect*) of what it has or
+wants above or below.
+
+This is not a rule that looks at all requests, as ours is. Each lock id has a queue of its own, and what is done
+with one is repeated in those above and below, group by group. Where that is not the same, tables and rows
+disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from locks.model import AgentId, Mode
+
+__all__ = ["Entry", "Group", "Queue", "agents_in", "enter", "find", "inherited", "leave", "merge"]
+
+
+class Entry(NamedTuple):
+    """An agent in a queue.
+
+    Attributes:
+        agent: The agent.
+        version: That of the table when it came, or was last refreshed.
+        direct: Whether it has asked for this very lock id.
+    """
+
+    agent: AgentId
+    version: int
+    direct: bool = True
+
+
+class Group(NamedTuple):
+    """Entries that have the lock together, or wait for it together."""
+
+    mode: Mode
+    entries: tuple[Entry, ...]
+
+    def of(self, agent: AgentId) -> Entry | None:
+        """The entry of an agent."""
+        return next((entry for entry in self.entries if entry.agent == agent), None)
+
+    def serves(self, agent: AgentId, mode: Mode) -> bool:
+        """Whether an agent has here what it asks for: a write is good for a read, too."""
+        return (mode == "read" or self.mode == "write") and self.of(agent) is not None
+
+
+Queue = tuple[Group, ...]
+
+
+def agents_in(queue: Queue) -> list[AgentId]:
+    """All agents in a queue, each once, in their own order."""
+    return sorted({entry.agent for group in queue for entry in group.entries})
+
+
+def find(queue: Queue, agent: AgentId) -> tuple[Mode, Entry] | None:
+    """The first entry of an agent, with its mode."""
+    for group in queue:
+        entry = group.of(agent)
+        if entry is not None:
+            return group.mode, entry
+    return None
+
+
+def is_in(queue: Iterable[Group], agent: AgentId, mode: Mode) -> bool:
+    """Whether an agent has, or waits for, what it asks for."""
+    return any(group.serves(agent, mode) for group in queue)
+
+
+def inherited(queue: Queue) -> Queue:
+    """A queue as it is copied to another lock id."""
+    return tuple(
+        Group(mode, tuple(entry._replace(direct=False) for entry in entries))
+        for mode, entries in queue
+    )
+
+
+# --- Entering -----------------------------------------------------------------------------------
+
+
+def enter(queue: Queue, mode: Mode, new: Entry) -> Queue:
+    """Put an entry into a queue: last, or with its own or other readers.
+
+    It walks along the queue. What it does depends on what is left of the queue at each place.
+    """
+    passed: list[Group] = []
+    rest = queue
+    while True:
+        placed = _at_the_end(rest, mode, new)
+        if placed is None:
+            head, *tail = rest
+            placed = _at(head, tuple(tail), mode, new)
+        if placed is not None:
+            return (*passed, *placed)
+        if not _is_replaced(rest, mode, new):
+            passed.append(rest[0])
+        rest = rest[1:]
+
+
+def _at_the_end(rest: Queue, mode: Mode, new: Entry) -> Queue | None:
+    """What becomes of the end of a queue, if this is one at which the entry stops."""
+    alone = Group(mode, (new,))
+    if not rest:
+        return (alone,)
+    head = rest[0]
+    if len(rest) > 1:
+        return None
+    mine = head.of(new.agent) is not None
+    if head.mode == "read":
+        if mode == "read":
+            return rest if mine else (Group("read", (new, *head.entries)),)
+        if len(head.entries) == 1:  # the only reader gets to write
+            return (alone,) if mine else (head, alone)
+    elif mode == "write" and mine and len(head.entries) == 1 and new.direct:
+        return (alone,)
+    return None
+
+
+def _at(head: Group, tail: Queue, mode: Mode, new: Entry) -> Queue | None:
+    """What becomes of a queue if the entry stops at its first group."""
+    if not new.direct:
+        return (head, *tail) if head.serves(new.agent, mode) else None
+    if head.mode == "write" and len(head.entries) > 1:
+        return None  # several writers below: none of them has it alone
+    if not head.serves(new.agent, mode):
+        return None
+    # It is here already: made direct, and newer. One that writes goes on writing.
+    entries = tuple(new if entry.agent == new.agent else entry for entry in head.entries)
+    return (Group(head.mode, entries), *tail)
+
+
+def _is_replaced(rest: Queue, mode: Mode, new: Entry) -> bool:
+    """Whether all readers of the first group wait to write: then they no longer read."""
+    return (
+        new.direct
+        and mode == "write"
+        and rest[0].mode == "read"
+        and all(
+            entry.agent == new.agent or is_in(rest[1:], entry.agent, "write")
+            for entry in rest[0].entries
+        )
+    )
+
+
+# --- Leaving ------------------------------------------------------------------------------------
+
+
+def leave(queue: Queue, agent: AgentId) -> Queue:
+    """Take an agent out of a queue."""
+    left = [
+        Group(mode, tuple(entry for entry in entries if entry.agent != agent))
+        for mode, entries in queue
+    ]
+    return _upgraded(tuple(group for group in left if group.entries))
+
+
+def _upgraded(queue: Queue) -> Queue:
+    """Without those readers at the head who all wait to write."""
+    while len(queue) > 1 and queue[0].mode == "read":
+        if not all(is_in(queue[1:], entry.agent, "write") for entry in queue[0].entries):
+            break
+        queue = queue[1:]
+    return queue
+
+
+# --- Merging ------------------------------------------------------------------------------------
+
+
+def merge(queue: Queue, into: Queue) -> Queue:
+    """Copy the queue of a lock id below into that of one above."""
+    for group in inherited(queue):
+        into = _merged(group, into)
+    return into
+
+
+def _merged(group: Group, queue: Queue) -> Queue:
+    """Put a group where there are others: those of the same mode become one, whoever has what."""
+    passed: list[Group] = []
+    for place, head in enumerate(queue):
+        rest = queue[place + 1 :]
+        if head.mode == group.mode:
+            return (*passed, Group(head.mode, _newest(group.entries, head.entries)), *rest)
+        if group.mode == "read":
+            reads, writes = _without_writers(group.entries, head.entries)
+            passed.append(Group("write", writes))
+            if not reads:
+                return (*passed, *rest)
+            group = Group("read", reads)
+        else:
+            reads, writes = _without_writers(head.entries, group.entries)
+            group = Group("write", writes)
+            if not reads:
+                return (*passed, group, *rest)
+            passed.append(Group("read", reads))
+    return (*passed, group)
+
+
+def _newest(new: Iterable[Entry], entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Entries of one mode, of each agent the newer one."""
+    for entry in new:
+        known = next((each for each in entries if each.agent == entry.agent), None)
+        if known is None:
+            entries = (entry, *entries)
+        elif known.version < entry.version:
+            entries = tuple(entry if each is known else each for each in entries)
+    return entries
+
+
+def _without_writers(
+    reads: Iterable[Entry], writes: tuple[Entry, ...]
+) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Reads of agents that do not write, and the writes, of each agent with the newer version."""
+    others: tuple[Entry, ...] = ()
+    for read in reads:
+        if all(write.agent != read.agent for write in writes):
+            others = (read, *others)
+        else:
+            writes = tuple(
+                read if w.agent == read.agent and w.version < read.version else w for w in writes
+            )
+    return others, writes

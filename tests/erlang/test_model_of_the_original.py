@@ -1,0 +1,159 @@
+"""The model of the original (`locks.sim.original`) against the original itself.
+
+Its lock server is given random operations on trees of ids, and its whole table is compared with the model's
+after each, and all that it has told. Its agents are in rings of three and four, asked in each order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from typing import Any
+
+import pytest
+
+from locks.model import AgentId, LockId
+from locks.otp.terms import Atom, Pid
+from locks.sim.host import Violation
+from locks.sim.original import table as model
+from locks.sim.original.messages import Ask, End, Surrender
+from locks.sim.original.server import serve
+from tests.erlang.erlang import Erlang, ErlangClient
+from tests.original.rings import is_resolved
+
+LOCKS = Atom("locks_server_locks")
+SERVER = Atom("locks_server")
+
+
+class Both:
+    """The original's lock server and the model's, with the same agents."""
+
+    def __init__(self, erlang: Erlang, agents: int) -> None:
+        self.call = lambda module, function, *args: erlang.call("main", module, function, *args)
+        self.pids: list[Pid] = [
+            self.call("erlang", "spawn", Atom("timer"), Atom("sleep"), [Atom("infinity")])
+            for _ in range(agents)
+        ]
+        self.names = {pid: AgentId(n, "e", n) for n, pid in enumerate(self.pids, 1)}
+        # Its agents are ended in between, so it forgets all but its counter.
+        self.sync()
+        counter = self.call("ets", "lookup", Atom("locks_server_admin"), Atom("version"))
+        self.table = model.Table(version=counter[0][1] if counter else 1)  # its first one is 2
+        self.told: dict[AgentId, list[tuple[LockId, int]]] = {a: [] for a in self.names.values()}
+
+    def sync(self) -> None:
+        self.call("sys", "get_state", SERVER)
+
+    def do(self, pid: Pid, op: Ask | Surrender | End) -> None:
+        """The same at both; a crash that the model foresees is spared the original."""
+        self.table, told = serve("e", self.table, op)
+        for agent, info in told:
+            self.told[agent].append((info.row.lock_id, info.row.version))
+        message: tuple[Any, ...]
+        match op:
+            case Ask():
+                message = (Atom("lock"), list(op.lock_id), pid, pid, Atom(op.mode))
+            case Surrender():
+                message = (Atom("surrender"), list(op.lock_id), op.version, pid)
+            case End():
+                message = (Atom("remove_agent"), pid)
+        self.call("gen_server", "cast", SERVER, message)
+        self.sync()
+
+    def rows(self) -> tuple[model.Row, ...]:
+        """The original's table, as the model would have it."""
+        found = []
+        for _, lock_id, version, _, queue, watchers in self.call("ets", "tab2list", LOCKS):
+            groups = tuple(
+                model.Group(
+                    "write" if kind == Atom("w") else "read",
+                    tuple(
+                        model.Entry(self.names[agent], since, type_ == Atom("direct"))
+                        for _, agent, _, since, type_ in entries
+                    ),
+                )
+                for kind, entries in queue
+            )
+            assert not watchers
+            found.append(model.Row(tuple(lock_id), version, groups))
+        return tuple(found)
+
+    def heard(self, pid: Pid) -> list[tuple[LockId, int]]:
+        """What an agent was told of which row."""
+        (_, messages) = self.call("erlang", "process_info", pid, Atom("messages"))
+        return [(tuple(lock[1]), lock[2]) for _, lock, _, _ in messages]
+
+    def close(self) -> None:
+        for pid in self.pids:
+            self.call("erlang", "exit", pid, Atom("kill"))
+        self.sync()
+
+
+def random_op(rng: random.Random, both: Both, ids: list[LockId]) -> tuple[Pid, Any]:
+    """Something that an agent does."""
+    pid = rng.choice(both.pids)
+    agent = both.names[pid]
+    held = [(row.lock_id, row.version) for row in both.table.rows if model.find(row.queue, agent)]
+    kind = rng.random()
+    if kind < 0.2 and held:
+        lock_id, version = rng.choice(held)
+        return pid, Surrender(agent, lock_id, version - (rng.random() < 0.1))
+    if kind < 0.27:
+        return pid, End(agent)
+    return pid, Ask(agent, rng.choice(ids), rng.choice(("read", "write", "write")))
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_the_lock_table_on_trees(erlang: Erlang, batch: int) -> None:
+    """Random operations on ids of one to five elements leave the same table, and tell the same."""
+    operations = crashes = 0
+    for seed in range(batch * 10, batch * 10 + 10):
+        rng = random.Random(seed)
+        both = Both(erlang, rng.randint(2, 4))
+        parts = (1, 2) if rng.random() < 0.7 else (1,)
+        depth = rng.choice((1, 2, 2, 3, 3, 5))
+        ids = [i for n in range(depth) for i in itertools.product((1,), *[parts] * n)]
+        try:
+            for number in range(rng.randint(4, 20)):
+                pid, op = random_op(rng, both, ids)
+                try:
+                    both.do(pid, op)
+                except Violation:
+                    crashes += 1
+                    break
+                operations += 1
+                assert both.rows() == both.table.rows, (seed, number, op)
+            for pid in both.pids:
+                assert both.heard(pid) == both.told[both.names[pid]], (seed, pid)
+        finally:
+            both.close()
+    print(f"{operations} operations, {crashes} crashes foreseen")
+    assert operations > 50
+
+
+@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.explore)])
+def test_rings(erlang: Erlang, size: int, fresh: Any) -> None:
+    """Rings whose clients ask one after the other: the same orders stay stuck."""
+    for order in itertools.permutations(range(size)):
+        table = fresh()
+        clients = [ErlangClient(erlang, f"ring{fresh()[1]}") for _ in range(size)]
+        assert sorted(clients, key=lambda c: c.agent.number) == clients
+        for n, client in enumerate(clients):
+            client.lock((*table, n), "write", erlang.name)
+        calls = []
+        for n in order:
+            calls.append((n, clients[n].ask((*table, (n + 1) % size), "write", erlang.name)))
+            time.sleep(0.02)  # not a wait for a result: the next one asks when all has settled
+        limit = time.monotonic() + 0.4
+        done: set[int] = set()
+        while len(done) < size and time.monotonic() < limit:
+            for n, call in calls:
+                if call.is_done and n not in done:
+                    clients[n].end()
+                    done.add(n)
+            time.sleep(0.005)
+        assert (len(done) == size) == is_resolved(order), order
+        for n, client in enumerate(clients):
+            if n not in done:
+                client.die()
