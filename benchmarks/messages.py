@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 from benchmarks.plot import Line, plot
 from locks.sim.host import Violation
+from locks.sim.original import runs as original
+from locks.sim.original.world import World as OriginalWorld
 from locks.sim.plan import Plan, client_names, node_names
 from locks.sim.rules import RULES, Rule
 from locks.sim.schedule import calm, run
@@ -106,15 +108,21 @@ def handing_on(rule: Rule, waiters: int) -> tuple[int, int]:
     return counts[0], sum(counts)
 
 
-def stuck(rule: Rule, scripts: tuple[Script, ...]) -> int:
+def stuck(scripts: tuple[Script, ...]) -> int:
     """In how many of some random schedules a ring stays deadlocked, when all ask at once."""
     found = 0
     for seed in range(SCHEDULES):
         try:
-            run(start(Plan(scripts, rule=rule), held=True), random.Random(seed))
+            run(start(Plan(scripts), held=True), random.Random(seed))
         except Violation:
             found += 1
     return found
+
+
+def original_stuck(scripts: tuple[Script, ...]) -> int:
+    """The same in the model of the original."""
+    worlds = (original.held(OriginalWorld(scripts)) for _ in range(SCHEDULES))
+    return sum(original.outcome(w, seed).kind == "stuck" for seed, w in enumerate(worlds))
 
 
 # --- Tables -------------------------------------------------------------------------------------
@@ -196,8 +204,8 @@ def left_stuck(sizes: Iterable[int]) -> Iterator[Sequence[str]]:
     """Rings that stay deadlocked."""
     yield ("agents", "orders", "never", "sometimes", "always", "runs", "ours: runs")
     for size in sizes:
-        found = [stuck(RULES["original"], scripts) for scripts in rings(size)]
-        ours = sum(stuck(RULES["ours"], scripts) for scripts in rings(size))
+        found = [original_stuck(scripts) for scripts in rings(size)]
+        ours = sum(map(stuck, rings(size)))
         times = Counter("never" if n == 0 else "always" if n == SCHEDULES else "" for n in found)
         runs = len(found) * SCHEDULES
         yield (

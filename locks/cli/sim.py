@@ -16,7 +16,8 @@ from locks.core.messages import Surrender
 from locks.errors import InvalidOption
 from locks.model import REQUIREMENTS, Edge
 from locks.sim.arguments import at_least
-from locks.sim.rules import RULES
+from locks.sim.original.variants import ORIGINAL, VARIANTS
+from locks.sim.rules import OURS, RULES
 
 if TYPE_CHECKING:
     from locks.sim.case import Case
@@ -36,15 +37,17 @@ The first run that goes wrong is shrunk, told, and printed as a command that rep
   python -m locks sim run --runs 5000
   python -m locks sim run --agents 20 --locks 10 --nodes 3 --faults
   python -m locks sim run --nodes 3 --require majority --policy timed
-  python -m locks sim run --rule original --agents 4
+  python -m locks sim run --rule few --agents 4
 """
 
 STORY = """\
   python -m locks sim story --client "write a; write b" --client "write b; write a"
   python -m locks sim story --client "read a; write a" --client "read a; write a" --format waits
+  python -m locks sim story --model both --client "write a; write b" --client "write b; write a"
 
 Steps are "write a", "read a/1", "try write a", "ask write a on n1,n2 majority", "token a",
 "unlock a", "surrender a", "await" and "again"; what a client still has at its end is released.
+The original knows "write a", "read a", "ask write a", "await" and "again".
 """
 
 REPLAY = """\
@@ -65,6 +68,7 @@ A move that is not possible is left out. After the moves, all goes on until ever
 """
 
 FORMATS = ("text", "sequence", "waits")
+OF_THE_ORIGINAL = ("explore", "replay", "story")  # what can be done with its model
 
 
 def add_command(commands: Any) -> None:
@@ -94,16 +98,32 @@ def _add(
     parser.set_defaults(run=lambda options: _guarded(run, options))
     parser.add_argument(
         "--rule",
-        choices=list(RULES),
-        default="ours",
         metavar="RULE",
-        help=f"whose rules: {', '.join(RULES)} (default ours)",
+        help=f"which rules: {', '.join(RULES)} (default ours)"
+        + (f"; of the original: {', '.join(VARIANTS)}" if name in OF_THE_ORIGINAL else ""),
     )
+    if name in OF_THE_ORIGINAL:
+        both = ("both",) if name == "story" else ()
+        parser.add_argument(
+            "--model",
+            choices=("ours", "original", *both),
+            default="ours",
+            help="what is simulated: our machines, or a model of the original's",
+        )
     return parser
 
 
 def _guarded(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    model = getattr(options, "model", "ours")
     try:
+        if options.rule is None:
+            options.rule = (ORIGINAL if model == "original" else OURS).name
+        elif model == "both":
+            raise InvalidOption("--rule: both models go by their own rules", rule=options.rule)
+        elif model == "ours" and options.rule not in RULES:
+            raise InvalidOption(
+                f"rule {options.rule!r}: there is {', '.join(RULES)}", rule=options.rule
+            )
         return run(options)
     except InvalidOption as error:
         print(f"error: {error}", file=sys.stderr)
@@ -121,8 +141,12 @@ def _add_explore(subcommands: Any) -> None:
 
 
 def _explore(options: argparse.Namespace) -> int:
-    from locks.cli import sim_explore
+    from locks.cli import sim_explore, sim_original
 
+    if options.model == "original":
+        return sim_original.explore(options)
+    if options.find:
+        raise InvalidOption("--find is for --model original", find=options.find)
     return sim_explore.run_command(options, _show)
 
 
@@ -297,11 +321,21 @@ def _add_replay(subcommands: Any) -> None:
     parser = _add(subcommands, "replay", _replay, "replay one case, and tell what happens", REPLAY)
     add_case(parser)
     parser.add_argument("--schedule", default="", metavar="MOVES", help="what happens first")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="of the original: messages to lock servers take time, too",
+    )
 
 
 def _replay(options: argparse.Namespace) -> int:
+    from locks.cli import sim_original
     from locks.sim.case import replay
 
+    if options.model == "original":
+        return sim_original.replay(options)
+    if options.full:
+        raise InvalidOption("--full is for --model original: ours leaves nothing out here")
     case = case_from(options)
     found = replay(case, trace=True)
     _tell(case, found.world, options.format)
@@ -317,6 +351,21 @@ def _add_story(subcommands: Any) -> None:
 
 
 def _story(options: argparse.Namespace) -> int:
+    from locks.cli import sim_original
+
+    if options.model == "ours":
+        return _our_story(options)
+    if options.model == "original":
+        return sim_original.story(options)
+    print("The original:\n", flush=True)
+    options.rule = ORIGINAL.name
+    status = sim_original.story(options)
+    print("\nOurs:\n", flush=True)
+    options.rule = OURS.name
+    return max(status, _our_story(options))
+
+
+def _our_story(options: argparse.Namespace) -> int:
     from locks.sim import story
 
     case = case_from(options)

@@ -31,7 +31,10 @@ yields, nobody is stuck, nothing is left at the end, and every schedule comes to
   python -m locks sim explore --agents 4 --locks 4 --ring --held
   python -m locks sim explore --locks 1 --steps 1 --nodes 2 --require majority --crash n2
   python -m locks sim explore --client "write a; write b" --client "write b; try write a"
-  python -m locks sim explore --rule original --agents 4 --locks 4 --ring
+  python -m locks sim explore --rule few --agents 3 --locks 3 --ring
+  python -m locks sim explore --model original --agents 3 --locks 3 --ring --held
+
+Of the original, the first world that goes wrong is told, by a shortest schedule.
 """
 
 
@@ -202,6 +205,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--held", action="store_true", help="each client has its first lock already"
     )
     parser.add_argument("--ring", action="store_true", help="only where the clients form a ring")
+    parser.add_argument(
+        "--find", default="", metavar="KINDS", help="of the original: stuck, exclusion, crash"
+    )
     parser.add_argument("--full", action="store_true", help="leave out no order of events")
     parser.add_argument("--limit", **number, default=5_000_000, help="most states of a world")
     parser.add_argument("--jobs", **number, default=1, help="processes (default 1)")

@@ -29,7 +29,7 @@ from locks.sim.story import teller_for
 from locks.sim.trace import Post, agents_of, neighbours, nodes_of
 from locks.sim.words import listed
 
-__all__ = ["escape", "sequence_diagram", "wait_for_graph"]
+__all__ = ["escape", "folded", "sequence_diagram", "wait_for_graph"]
 
 WIDTH = 40  # of labels, about
 SAFE = frozenset(" .,-_/()'=+*!?:\n")
@@ -98,7 +98,7 @@ class _Sequence:
     def _arrow(self, arrow: str, mail: Mail) -> Iterator[str]:
         label = self.formatter.label(*mail)
         if label:
-            yield f"    {self.ids[mail[0]]}{arrow}{self.ids[mail[1]]}: {_folded(label)}"
+            yield f"    {self.ids[mail[0]]}{arrow}{self.ids[mail[1]]}: {folded(label)}"
 
     def _notes(self, event: Event) -> Iterator[str]:
         text, parties = self._remark(event)
@@ -159,7 +159,7 @@ class _Sequence:
         return f"{to_me} {wait} for me, I wait for {from_me}"
 
     def _note(self, text: str, *parties: Party) -> str:
-        return f"    Note over {','.join(self.ids[party] for party in parties)}: {_folded(text)}"
+        return f"    Note over {','.join(self.ids[party] for party in parties)}: {folded(text)}"
 
 
 # --- Wait-for graphs ----------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def _agent_id(agent: AgentId) -> str:
     return f"A{number}" + (f"_{generation + 1}" if generation else "")
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
     """A label in several lines, if it is long."""
     lines = [""]
     for part in re.split(r"(?<=[,;]) ", text):

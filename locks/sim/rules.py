@@ -17,7 +17,7 @@ Some of them do no harm in thousands of random worlds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from locks.core.agent.deadlocks import Resolver
@@ -27,12 +27,11 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.agent.reach import Reach
 from locks.core.agent.requests import LockRequest
 from locks.core.agent.wait_graph import Exploration, WaitGraph
-from locks.core.messages import AgentEffect, Knowledge, ToAgent, Undelivered
+from locks.core.messages import Knowledge, ToAgent, Undelivered
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier, _Edge
 from locks.core.server.tree import Entry, EntryOwner
-from locks.errors import LocksError
-from locks.model import AgentId, Edge, LockId, RequestRecord
+from locks.model import AgentId, Edge, RequestRecord
 
 __all__ = ["OURS", "RULES", "Rule"]
 
@@ -137,8 +136,7 @@ class _TellAllInformer(Notifier):
             self._closers[entry.owner] = None
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
-                for about in self._what_to_tell(entry):
-                    self._notify(other.owner, about, news)
+                self._notify(other.owner, entry, news)
         self._look_for_cycles(news)
         return news
 
@@ -149,126 +147,9 @@ class _TellAllInformer(Notifier):
                     self._notify(owner, other, news)
         self._closers.clear()
 
-    def _what_to_tell(self, entry: Entry) -> Iterable[Entry]:
-        """What those whom a change of `entry` concerns are told."""
-        return (entry,)
-
 
 class _TellAllServer(ServerMachine):
     notifier_class = _TellAllInformer
-
-
-# --- The original's way -------------------------------------------------------------------------
-
-
-class _OriginalGraph(WaitGraph):
-    """What is known, as the original looks at it: by lock id."""
-
-    def holders(self) -> list[AgentId]:
-        """The agents that hold something."""
-        return sorted({r.agent for r in self._records.values() if r.state == "granted"})
-
-    def queues(self) -> list[list[RequestRecord]]:
-        """The requests on each lock id that more than one agent wants."""
-        queues = [list(there.values()) for there in self._by_id.values()]
-        return [queue for queue in queues if len({record.agent for record in queue}) > 1]
-
-    def cycle(self) -> tuple[AgentId, Exploration] | None:
-        """A cycle in all that is known, with the agent that must yield."""
-        for agent in sorted(self._by_agent):
-            found = self.explore(agent)
-            if found.closing:
-                return agent, found
-        return None
-
-    def drop(self, node: str, lock_id: LockId | None = None) -> None:
-        """Forget what is known of a node, or of one lock id there."""
-        for record in list(self._records.values()):
-            if record.node == node and lock_id in (None, record.lock_id):
-                if record.state != "gone":
-                    self._take_out(record)
-                del self._records[record.key]
-
-
-class _OriginalResolver(Resolver):
-    """Knows all that it was ever told, also while its agent does not wait."""
-
-    graph_class = _OriginalGraph
-    _graph: _OriginalGraph
-
-    def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
-        super().__init__(me, out)
-        self._graph = _OriginalGraph()
-
-    def begin(self) -> None:
-        pass
-
-    def cease(self) -> None:
-        pass
-
-    def forget(self, nodes: Iterable[str]) -> None:
-        pass
-
-    def settle(self, acknowledged: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
-        graph = self._graph
-        if not self.unsettled or self.surrendering:
-            return
-        self.unsettled = False
-        found = graph.cycle()
-        if found is None:
-            self._tell_holders()
-            return
-        agent, cycle = found
-        edge = cycle.closing[0]
-        if agent == self._me:
-            self._yield(edge, cycle.cycle(edge), abort_on_deadlock and acknowledged(edge))
-        else:
-            graph.drop(edge.holder.node, edge.holder.lock_id)
-
-    def node_down(self, node: str, others: Iterable[str]) -> None:
-        super().node_down(node, others)
-        self._graph.drop(node)
-
-    def _tell_holders(self) -> None:
-        for holder in self._graph.holders():
-            if holder > self._me:
-                for queue in self._graph.queues():
-                    if all(record.agent != holder for record in queue):
-                        self._pass_on(holder, queue)
-
-
-class _OriginalAgent(AgentMachine):
-    """Passes on what it knows to larger agents that hold something, and to nobody else.
-
-    They are told of the lock ids that they have no request for. An agent that finds a cycle in
-    which another one must yield drops what it knows of the lock id to be given up, and tells nobody.
-
-    In a ring, what is known of a lock travels only from an agent to the one that it waits for, and
-    only while that one is larger. In three of the six orders of a ring of four, the largest never
-    gets to know the whole ring. In a fourth one, it depends on who is faster: when the second largest
-    knows the whole ring before it has passed on what it knew before, that is lost.
-    """
-
-    resolver_class = _OriginalResolver
-
-    def settle(self) -> list[AgentEffect]:
-        return [] if self._idle() else super().settle()
-
-    def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
-        effects = super().end(reason)
-        self._resolver = Resolver(self.id, self._out)  # one that knows nothing
-        return effects
-
-
-class _QueueInformer(_TellAllInformer):
-    """With each change, the whole queue is told to everyone in it."""
-
-    def _what_to_tell(self, entry: Entry) -> Iterable[Entry]:
-        return (entry, *self._table.related(entry.slot.lock_id))
-
-
-class _QueueServer(ServerMachine):
-    notifier_class = _QueueInformer
 
 
 # --- Wrong in one point: agents -----------------------------------------------------------------
@@ -483,12 +364,6 @@ RULES: dict[str, Rule] = {
             "an agent that has a lock on nodes enough goes on waiting for the others",
             _PatientAgent,
             right=True,
-        ),
-        Rule(
-            "original",
-            "the original's way: an agent passes on what it knows to larger holders alone",
-            _OriginalAgent,
-            _QueueServer,
         ),
         Rule("outdated", "an agent takes in outdated versions, too", _OutdatedAgent),
         Rule("all-yield", "smaller agents of a cycle yield, too", _AllYieldAgent),

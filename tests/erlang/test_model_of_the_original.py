@@ -18,9 +18,9 @@ from locks.otp.terms import Atom, Pid
 from locks.sim.host import Violation
 from locks.sim.original import table as model
 from locks.sim.original.messages import Ask, End, Surrender
+from locks.sim.original.runs import asked, is_resolved
 from locks.sim.original.server import serve
 from tests.erlang.erlang import Erlang, ErlangClient
-from tests.original.rings import is_resolved
 
 LOCKS = Atom("locks_server_locks")
 SERVER = Atom("locks_server")
@@ -153,7 +153,7 @@ def test_rings(erlang: Erlang, size: int, fresh: Any) -> None:
                     clients[n].end()
                     done.add(n)
             time.sleep(0.005)
-        assert (len(done) == size) == is_resolved(order), order
+        assert (len(done) == size) == is_resolved(asked([n + 1 for n in order])), order
         for n, client in enumerate(clients):
             if n not in done:
                 client.die()

@@ -204,9 +204,7 @@ def test_reports_of_earlier_transactions_count() -> None:
     assert less.ends == full.ends
 
 
-@pytest.mark.parametrize(
-    "name", ["few", "once", "all-yield", pytest.param("original", marks=pytest.mark.explore)]
-)
+@pytest.mark.parametrize("name", ["few", "once", "all-yield"])
 def test_wrong_rules_are_found_by_both(name: str) -> None:
     """Whatever goes wrong in rings of 3 with all orders of events goes wrong without them, too."""
     kind = Kind(agents=3, locks=3, ring=True, held=True)

@@ -12,9 +12,9 @@ import pytest
 
 from locks.errors import InvalidOption
 from locks.sim.host import Violation
+from locks.sim.original.runs import asked, is_resolved
 from locks.sim.original.variants import VARIANTS
 from locks.sim.original.world import World
-from tests.original.rings import is_resolved
 from tests.original.test_table import SEQUENCES, STUCK
 
 # Asking orders in which real agents come to an end, each 5 times of 5; they get stuck in all others, 0 of 5.
@@ -24,8 +24,9 @@ RESOLVED = {2: "12 21", 3: "123 213", 4: "1234 1324 2134 2314 3124 3214"}
 @pytest.mark.parametrize("size", RESOLVED)
 def test_rings_by_the_order_in_which_their_clients_ask(size: int) -> None:
     """Of rings of three 132, 231, 312 and 321 get stuck; of rings of four 18 of 24."""
-    found = [order for order in itertools.permutations(range(size)) if is_resolved(order)]
-    assert " ".join("".join(str(n + 1) for n in order) for order in found) == RESOLVED[size]
+    orders = itertools.permutations(range(1, size + 1))
+    found = ["".join(map(str, order)) for order in orders if is_resolved(asked(order))]
+    assert " ".join(found) == RESOLVED[size]
 
 
 def played(sequence: list[list[Any]]) -> World:

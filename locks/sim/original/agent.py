@@ -320,6 +320,8 @@ class Agent:
         """Somebody must yield; if it is another one, the queue is forgotten, and nobody told."""
         agent, key = finding.place
         sent: list[Sent] = []
+        if agent != self.me and self.variant.keeps:
+            return self._tell()
         others = {holder for holder, _ in self.holders}
         keys = [key]
         if agent == self.me and self.variant.gives == "all":
@@ -331,6 +333,8 @@ class Agent:
             self._forget(known)
             self.deadlocks |= {Place(agent, each)}
             if agent == self.me:
+                if self.variant.reopens:
+                    self._reopen(each[0])
                 sent += self._surrender(known, finding.circle)
                 told = others - set(agents_in(known.queue))
                 sent += [(o, Surrendered(agent, each, known.version)) for o in sorted(told)]
@@ -343,6 +347,12 @@ class Agent:
         self.holders -= {(agent, known.key) for agent in known.holders}
         if len(known.queue) > 1:
             self._uninteresting(known.key)
+
+    def _reopen(self, lock_id: LockId) -> None:
+        """It waits again for what it surrenders."""
+        again = tuple(request for request in self.served if request.lock_id == lock_id)
+        self.served = tuple(request for request in self.served if request not in again)
+        self.pending += again
 
     def _surrender(self, known: Known, found: Sequence[Place]) -> list[Sent]:
         (lock_id, node), version, queue = known

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["ORIGINAL", "VARIANTS", "Variant"]
+from locks.errors import InvalidOption
+
+__all__ = ["ORIGINAL", "VARIANTS", "Variant", "variant_of"]
 
 
 class Variant(NamedTuple):
@@ -28,6 +30,9 @@ class Variant(NamedTuple):
         acknowledges: How a surrender and news that cross it are told apart. By its version
             (`"version"`); or it is always carried out, and until an agent is told so, it takes in nothing
             else of that lock (`"heeded"`); or neither of both (`"ignored"`).
+        reopens: Whether what is surrendered is awaited again.
+        keeps: Whether an agent that sees that another one must yield forgets nothing, and tells what it
+            knows as if it had seen nothing.
     """
 
     name: str
@@ -36,6 +41,8 @@ class Variant(NamedTuple):
     yields: Literal["largest", "smallest"] = "largest"
     gives: Literal["last", "swap", "place", "all"] = "last"
     acknowledges: Literal["version", "heeded", "ignored"] = "version"
+    reopens: bool = False
+    keeps: bool = False
 
 
 ORIGINAL = Variant("original", "the Erlang application as it is")
@@ -48,6 +55,12 @@ VARIANTS: dict[str, Variant] = {
         Variant("place", "who surrenders stands behind the one it yields to", gives="place"),
         Variant("all", "who surrenders gives up all that it has", gives="all"),
         Variant("smallest", "the smallest agent of a circle yields", yields="smallest"),
+        Variant(
+            "mirror",
+            "the smallest agent of a circle yields, and agents tell only smaller ones",
+            tells="smaller",
+            yields="smallest",
+        ),
         Variant("smaller", "agents tell only smaller ones", tells="smaller"),
         Variant("everyone", "agents tell everybody whom they know of", tells="everyone"),
         Variant("forward", "agents tell those they wait for who waits for them", tells="forward"),
@@ -62,5 +75,28 @@ VARIANTS: dict[str, Variant] = {
             "surrenders name no version, and agents ignore the acknowledgement",
             acknowledges="ignored",
         ),
+        Variant("reopens", "who surrenders a lock waits for it again", reopens=True),
+        Variant("keeps", "who sees that another one must yield passes it on", keeps=True),
+        Variant("mended", "reopens and keeps at once", reopens=True, keeps=True),
     )
 }
+
+
+def variant_of(text: str) -> Variant:
+    """A variant from its name, or several at once: `mended+swap`.
+
+    Raises:
+        InvalidOption: One of them does not exist.
+    """
+    found = ORIGINAL._replace(name=text, about=text)
+    for name in text.split("+"):
+        if name not in VARIANTS:
+            raise InvalidOption(
+                f"rule {name!r}: of the original there is {', '.join(VARIANTS)}, or several of them, "
+                "such as mended+swap",
+                rule=text,
+            )
+        changes = VARIANTS[name]._asdict()
+        different = {k: v for k, v in changes.items() if v != getattr(ORIGINAL, k)}
+        found = found._replace(**{**different, "name": text, "about": VARIANTS[name].about})
+    return found

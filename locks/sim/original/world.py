@@ -4,9 +4,9 @@ It has the network, the scripts and the checks of `locks.sim`, and lock servers 
 `World.choices` says what can happen next, `World.do` makes it happen. All that changes is in `World.state`, which
 can be hashed, and set again.
 
-Unless a world is `full`, two things that hardly matter are not left open: a lock server takes in what is sent to
+Two things that seldom matter are left open only if one wants: by default a lock server takes in what is sent to
 it at once, and an agent looks right after its client has asked for something. (If it looks later, it may miss
-that its client waits: `full` worlds show that.) Nodes do not fail here.
+that its client waits.) Nodes do not fail here.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class World(ByHand):
         nodes: The nodes, each with a lock server.
         homes: Where the clients live, in turn; all on the first node by default.
         variant: The rules.
-        full: Leave open also what hardly matters.
+        delays: What is sent to lock servers takes its time, too.
+        late: Agents may look later than right after their clients' calls.
         trace: Keep an `Event` for each thing that happens in `events`.
         abort_on_deadlock: Agents abort rather than to surrender what their clients were told they have.
 
@@ -181,7 +182,8 @@ class World(ByHand):
         nodes: Sequence[str] = ("n1",),
         homes: Sequence[str] = (),
         variant: Variant = ORIGINAL,
-        full: bool = False,
+        delays: bool = False,
+        late: bool = False,
         trace: bool = False,
         abort_on_deadlock: bool = False,
     ) -> None:
@@ -191,7 +193,8 @@ class World(ByHand):
                 raise InvalidOption(f"client node {home!r}: clients of the original live on nodes")
         self.network = Network(nodes)
         self.variant = variant
-        self.full = full
+        self.delays = delays
+        self.late = late
         self.tables: dict[str, Table] = dict.fromkeys(nodes, EMPTY)
         self.unsettled: dict[int, None] = {}
         self.sent: Counter[str] = Counter()
@@ -211,7 +214,10 @@ class World(ByHand):
     def state(self) -> tuple[Any, ...]:
         """All that changes, but for what is counted."""
         links = self.network.links
-        queues = sorted((link, tuple(m for *_, m in queue)) for link, queue in links.items())
+        queues = sorted(
+            ((link, tuple(m for *_, m in queue)) for link, queue in links.items()),
+            key=lambda each: [(isinstance(party, str), party) for party in each[0]],
+        )
         return (
             tuple(self.tables.values()),
             tuple(client.state for client in self.clients),
@@ -302,7 +308,7 @@ class World(ByHand):
             wait = step.kind == "lock"
             self._send_all(agent.me, agent.ask(step.lock_id, step.mode, nodes, step.require, wait))
             look = Look(False, [])
-        if not self.full and agent.unseen:
+        if not self.late and agent.unseen:
             more = agent.look()
             look = Look(look.answered or more.answered, [*look.sent, *more.sent], more.found)
         self._after(choice, client, agent.me, step, look)
@@ -327,6 +333,8 @@ class World(ByHand):
         if look.answered:
             self._answered(client)
         self._note(Event(choice, me, step, None, (), found, look.answered, (), again))
+        if look.answered:
+            self._check_exclusion()
 
     def _gives_up(self, client: Client, surrenders: Iterable[Surrender]) -> None:
         """It does not count as told any more, though nobody tells the client."""
@@ -339,6 +347,9 @@ class World(ByHand):
         client.told = tuple(
             dict.fromkeys(Told(r.lock_id, r.mode, r.nodes, r.require) for r in client.agent.served)
         )
+
+    def _check_exclusion(self) -> None:
+        """No two clients were told that they have what excludes each other."""
         for one, other in combinations(self.clients, 2):
             for mine in one.told:
                 for theirs in other.told:
@@ -357,7 +368,7 @@ class World(ByHand):
         self.sent[type(message).__name__] += 1
         if self.events is not None:
             self._mail.append((sender, receiver, message))
-        if isinstance(receiver, str) and not self.full:
+        if isinstance(receiver, str) and not self.delays:
             self._serve(receiver, message)
         elif isinstance(receiver, str) or self._lives(receiver):
             self.network.send(sender, receiver, message)
