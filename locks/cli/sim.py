@@ -98,6 +98,7 @@ def _add(
     parser.set_defaults(run=lambda options: _guarded(run, options))
     parser.add_argument(
         "--rule",
+        choices=None if name in OF_THE_ORIGINAL else list(RULES),
         metavar="RULE",
         help=f"which rules: {', '.join(RULES)} (default ours)"
         + (f"; of the original: {', '.join(VARIANTS)}" if name in OF_THE_ORIGINAL else ""),

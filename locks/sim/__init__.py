@@ -28,6 +28,7 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
                   formatter    messages as sentences, and as labels
                   diagrams     a trace as a Mermaid sequence diagram; wait-for graphs
                   trace        who occurs in a trace, and when messages arrive
+    The original  original     a model of the Erlang application, in a world of its own
     Applications  application  functions of a program as clients, for `locks.testing`
 
 The command line is in `locks.cli`.

@@ -157,3 +157,24 @@ def test_rings(erlang: Erlang, size: int, fresh: Any) -> None:
         for n, client in enumerate(clients):
             if n not in done:
                 client.die()
+
+
+def test_what_was_surrendered_counts_as_held(erlang: Erlang, fresh: Any) -> None:
+    """Two clients are told that they have one lock; the model foresaw it."""
+    table = fresh()
+    one, two, three = (ErlangClient(erlang, f"served{fresh()[1]}") for _ in range(3))
+    a, b = (*table, "a"), (*table, "b")
+    two.lock(b, "write", erlang.name)
+    one.lock(a, "write", erlang.name)
+    asked = []
+    for client, lock_id in ((one, b), (three, b), (two, a)):
+        asked.append(client.ask(lock_id, "write", erlang.name))
+        time.sleep(0.02)  # the next one asks when all has settled
+    asked[0].get()
+    one.end()
+    for call in asked[1:]:
+        assert call.get()[0] == Atom("ok")
+    status = erlang.call("main", "locks", "transaction_status", two.agent)
+    assert status[0] == Atom("have_all_locks")
+    two.end()
+    three.end()

@@ -1,6 +1,6 @@
 """What happens in a world of the original, in order or as it was said, told in sentences and drawn.
 
-`act` lets clients take their steps in turn. `tell` turns the events of a world that was made with `trace=True`
+`finish` lets clients take their steps in turn. `tell` turns the events of a world that was made with `trace=True`
 into sentences: lines at the margin are what clients do, and those that are indented what follows. That a message
 arrives goes without saying, unless its receiver has done something since it was sent. `sequence` draws the same
 as a Mermaid diagram.
@@ -26,7 +26,7 @@ from locks.sim.original.world import Choice, Event, Mail, Wait, World
 from locks.sim.schedule import carry_on
 from locks.sim.words import capital, listed
 
-__all__ = ["act", "finish", "sequence", "tell", "waits"]
+__all__ = ["finish", "sequence", "tell", "waits"]
 
 MOST = 20_000
 
@@ -57,12 +57,6 @@ def finish(world: World, limit: int = MOST) -> list[Choice]:
 
     carry_on(world, choose, limit, schedule)
     return schedule
-
-
-def act(world: World) -> World:
-    """Let all clients go on in turn until they have finished; returns the world."""
-    finish(world)
-    return world
 
 
 # --- Telling ------------------------------------------------------------------------------------
