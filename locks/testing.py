@@ -17,12 +17,15 @@ machines and checks them.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import logging
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar
+
+from gevent import getcurrent
 
 from locks.core.messages import AnswerWait, Ended, ToAgent
 from locks.errors import InvalidOption, MisuseError
@@ -32,14 +35,17 @@ from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
 from locks.node.node import Node, NodeStatistics
 from locks.node.one_client import interrupt_others
+from locks.node.owner import Owner
 from locks.node.ports import Background, NodePort, PendingCall
 from locks.node.server import Server
 from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Killed, Waiter, client_key, current_client
+from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit_client
+from locks.runtime.bridge import Bridge
 from locks.runtime.inline import Journal, Turn
 from locks.sim.application import Application, Client, Violation
+from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
 
 __all__ = ["Client", "Simulation", "Violation", "seeds", "simulate"]
@@ -72,7 +78,8 @@ class Simulation:
         """Add a client, before the run or from within it.
 
         Args:
-            function: What it does. It may use all of `locks` as a greenlet would.
+            function: What it does. It may use all of `locks` as a greenlet would. An `async def` function runs as a
+                task, and may use `locks.aio`; all of these share one event loop.
             *args: What the function is called with.
             name: Its name in reports; made from the function's name by default.
 
@@ -87,6 +94,8 @@ class Simulation:
             )
         number = len(self._application.clients) + 1
         named = name or f"{getattr(function, '__name__', 'client')}-{number}"
+        if inspect.iscoroutinefunction(function):
+            return self._node.tasks.client(named, function, args)
         return self._application.client(named, function, args)
 
     def run(self, seed: int | None = None, *, deaths: int = 0, limit: int = 100_000) -> None:
@@ -121,13 +130,13 @@ class Simulation:
             raise
 
     def sleep(self, seconds: float = 0.0) -> None:
-        """Let a client sleep by the virtual clock: its `time.sleep`."""
+        """Let a client sleep by the virtual clock: its `time.sleep`. A coroutine uses `asyncio.sleep`."""
         if not is_seconds(seconds):
             raise InvalidOption(f"{shown(seconds)} is not a number of seconds >= 0")
         self._application.sleep(seconds)
 
     def kill(self, client: Client) -> None:
-        """Let a client die, as a greenlet that is killed: `GreenletExit` is raised where it is.
+        """Let a client die, as a greenlet that is killed: `GreenletExit` is raised where it is. A task is cancelled.
 
         Its transactions end with it. Whether it has died of that is in `client.killed`.
         """
@@ -269,16 +278,24 @@ class _Background:
 
 
 class _Waiter(Waiter):
-    """A wait of a simulated client, by the virtual clock."""
+    """A wait of a simulated client, by the virtual clock. A task waits in its event loop, which has that clock."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, tasks: Tasks) -> None:
         super().__init__()
         self._application = application
+        self._tasks = tasks
 
     def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
         application = self._application
         if timeout is not None and timeout <= 0:
             application.finish()
+        elif type(getcurrent()) is Bridge:
+            if not self._tasks.is_at_work:
+                raise MisuseError(
+                    "a simulation waits in its own event loop alone; give the coroutine function to "
+                    "simulation.client(), without asyncio.run"
+                )
+            return super().wait(timeout, idle=idle)
         elif not self._woken:
             self._parked = application.running
             try:
@@ -288,16 +305,18 @@ class _Waiter(Waiter):
         return self._woken
 
     def wake(self) -> None:
-        self._woken = True
-        if self._parked is not None:
+        if isinstance(self._parked, Client):
+            self._woken = True
             self._application.ready(self._parked)
+        else:
+            super().wake()
 
 
 class _Agent(Agent):
     """A transaction's agent whose messages and waits are simulated."""
 
     node: _Node
-    client: Client
+    client: Client | Owner
 
     def __init__(self, node: NodePort, agent: AgentId, client: AnyClient, **options: Any) -> None:
         super().__init__(node, agent, client, **options)
@@ -305,7 +324,9 @@ class _Agent(Agent):
         self.abandons = False  # a wait, just now
 
     def start_monitoring(self) -> None:
-        """The node says when a client has ended."""
+        """The node says when a client has ended; an owner says it itself."""
+        if isinstance(self.client, Owner):
+            super().start_monitoring()
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
         if event == self.machine.unlock:
@@ -332,9 +353,10 @@ class _Agent(Agent):
         super().has_ended(ended)
         interrupt_others(self)
         if link and ended.reason is not None:
-            self.node.executor.run_soon(
-                self.node.application.kill, self.client, Killed(ended.reason)
-            )
+            end: tuple[Any, ...] = (exit_client, self.client, ended.reason)
+            if isinstance(self.client, Client):
+                end = (self.node.application.kill, self.client, Killed(ended.reason))
+            self.node.executor.run_soon(*end)
 
     def _effect(self, host: Host, effect: Any) -> None:
         application = self.node.application
@@ -377,6 +399,7 @@ class _Surroundings(Surroundings):
     dispatch_class = _Dispatch
     has_services = False
     application: Application
+    tasks: Tasks
 
     def executor(self) -> Background:
         return _Background(self)
@@ -385,7 +408,7 @@ class _Surroundings(Surroundings):
         return _Turn(self, journal, background)
 
     def new_call(self) -> PendingCall:
-        return PendingCall(_Waiter(self.application))
+        return PendingCall(_Waiter(self.application, self.tasks))
 
     def now(self) -> int:
         return int(self.application.time * 1e9)
@@ -409,6 +432,7 @@ class _Node(Node):
         self.application = around.application = dispatch.application = Application(
             self.server.machine, partial(self.perform_here, self.server), self._client_ended
         )
+        self.tasks = around.tasks = Tasks(self.application)
 
     def spawn_agent(
         self,
@@ -419,13 +443,13 @@ class _Node(Node):
     ) -> Agent:
         self.application.pause()
         client = current_client() if client is None else client
-        if not isinstance(client, Client):
+        if not isinstance(client, (Client, Owner)):
             raise MisuseError(
                 f"{client!r} can't have a transaction in a simulation; let a function have it that "
                 "was given to simulation.client()",
                 client=repr(client),
             )
-        if client.dead:
+        if isinstance(client, Client) and client.dead:
             self.application.soon(self._client_ended, client)
         return super().spawn_agent(client, created, keep, **options)
 
@@ -443,6 +467,7 @@ class _Node(Node):
     def _client_ended(self, client: Client) -> None:
         for agent in list(self.clients.get(client_key(client), ())):
             agent.client_ended(Down(client, "killed" if client.killed else "normal"))
+        self.tasks.look()
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:

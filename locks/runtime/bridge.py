@@ -142,6 +142,11 @@ class Bridge(greenlet.greenlet):
             function = self.parent.switch(None)
 
 
+def _runs_event_loop(current: greenlet.greenlet) -> bool:
+    """Whether it is a thread's own greenlet, or that of a simulation's event loop; another one may block in itself."""
+    return current.parent is None or getattr(current, "is_event_loop", False)
+
+
 def is_in_event_loop() -> bool:
     """Whether the caller is a coroutine, or a callback, of asyncio's event loop: it must not block.
 
@@ -152,7 +157,7 @@ def is_in_event_loop() -> bool:
     return (
         events is not None
         and events._get_running_loop() is not None
-        and greenlet.getcurrent().parent is None
+        and _runs_event_loop(greenlet.getcurrent())
         and "ipykernel" not in sys.modules
         and not _is_imported_by_coroutine()
     )

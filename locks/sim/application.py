@@ -24,7 +24,7 @@ import heapq
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -73,6 +73,8 @@ class Client(greenlet):
         killed: Whether it was killed.
     """
 
+    is_helper: ClassVar[bool] = False  # whether it is none of the application's clients, but runs them
+
     def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         super().__init__()
         self.name = name
@@ -81,6 +83,7 @@ class Client(greenlet):
         self.pace = 1.0
         self.resumed = 0  # how often: what was to resume it before it was resumed is outdated
         self.fatal: BaseException | None = None
+        self.parked: greenlet | None = None  # where it waits: in itself, or in a greenlet that it runs
         self._function = function
         self._args = args
 
@@ -90,6 +93,14 @@ class Client(greenlet):
     def run(self) -> None:
         """Run the function; called by the first switch to this greenlet."""
         self.value = self._function(*self._args)
+
+    def go_on(self, fatal: BaseException | None) -> None:
+        """Let it go on where it waits, or have something raised there, until it waits again or ends."""
+        place = self if self.parked is None else self.parked
+        if fatal is not None:
+            place.throw(fatal)
+        else:
+            place.switch()
 
 
 class Application:
@@ -106,6 +117,7 @@ class Application:
         sent: Number of messages sent, by kind.
         trace: What the clients did, and what became of it, in lines.
         events: How much has happened.
+        closing: Whether the run is over, and whoever is still there has to leave.
     """
 
     def __init__(
@@ -131,7 +143,8 @@ class Application:
         self._rng = random.Random()
         self._prompt = False
         self._main: greenlet | None = None
-        self._closing = False
+        self.closing = False
+        self._helpers: list[Client] = []
         self._failure: Violation | None = None
 
     @property
@@ -143,13 +156,18 @@ class Application:
 
     def client(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Client:
         """Add a client, at any time."""
-        if self._closing:
+        if self.closing:
             raise MisuseError("the simulation has run; it can't have another client")
         client = Client(name, function, args)
         self.clients.append(client)
         if self._main is not None:
             self._start(client)
         return client
+
+    def help(self, client: Client) -> None:
+        """Let a greenlet go on like a client, which is none: nobody kills it, or waits for its end."""
+        self._helpers.append(client)
+        self._start(client)
 
     def run(self, rng: random.Random, deaths: int, limit: int) -> None:
         """Run until all clients have ended.
@@ -194,8 +212,8 @@ class Application:
 
     def _close(self) -> None:
         """Whoever is still there has to leave now, and can't wait any more."""
-        self._closing = True
-        for client in self.clients:
+        self.closing = True
+        for client in (*self.clients, *self._helpers):
             if not client.dead:
                 client.fatal = GreenletExit()
                 # What they say to that no longer matters: the run has failed before.
@@ -212,6 +230,14 @@ class Application:
 
     # --- What is going to happen
 
+    def draw(self, number: int) -> int:
+        """One of so many numbers, from 0 on."""
+        return self._rng.randrange(number)
+
+    def moment(self) -> float:
+        """How late something is, in seconds."""
+        return self._rng.expovariate(1 / STEP)
+
     def _at(self, due: float, rank: float, function: Callable[..., None], *args: Any) -> None:
         self._planned += 1
         heapq.heappush(self._agenda, (due, rank, self._planned, function, args))
@@ -223,7 +249,7 @@ class Application:
 
     def soon(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function that is no client's soon: one that is notified of something."""
-        if not self._closing:
+        if not self.closing:
             self._at(self.time, CLIENTS, self._call, function, args)
 
     @staticmethod
@@ -240,7 +266,7 @@ class Application:
     def _resume(self, client: Client, resumed: int) -> None:
         client.resumed = resumed + 1
         self._switch(client)
-        if client.dead:
+        if client.dead and not client.is_helper:
             self.note(client.name, "is dead" if client.killed else "is done")
             self._later(MESSAGE, self._ended, client)
 
@@ -249,10 +275,7 @@ class Application:
         fatal, client.fatal = client.fatal, None
         self.running = client
         try:
-            if fatal is not None:
-                client.throw(fatal)
-            else:
-                client.switch()
+            client.go_on(fatal)
         except BaseException as error:
             self.note(client.name, f"raises {type(error).__name__}")
             raise
@@ -266,8 +289,12 @@ class Application:
             MisuseError: Another thread or greenlet calls.
         """
         current = getcurrent()
-        if current is self.running:
-            return self.running
+        if self.running is not None:
+            within: greenlet | None = current
+            while within is not None:
+                if within is self.running:
+                    return self.running
+                within = within.parent
         if current is self._main or self._main is None:
             return None
         raise MisuseError(
@@ -277,8 +304,8 @@ class Application:
 
     def pause(self) -> None:
         """Let others go first, if a client calls."""
-        client = self.caller()
-        if client is not None and not self._closing:
+        client = None if self.closing else self.caller()
+        if client is not None:
             self.ready(client)
             self._park()
 
@@ -304,10 +331,16 @@ class Application:
         return client
 
     def _park(self) -> None:
-        if self._closing:
+        if self.closing:
             raise GreenletExit
         assert self._main is not None
-        self._main.switch()
+        assert self.running is not None
+        client = self.running
+        client.parked = getcurrent()
+        try:
+            self._main.switch()
+        finally:
+            client.parked = None
 
     def kill(self, client: Client, error: BaseException | None = None) -> None:
         """Have an exception raised in a client, where it is; `GreenletExit` by default.
@@ -365,7 +398,7 @@ class Application:
 
     def note(self, who: object, what: str) -> None:
         """Add a line to the trace, unless all is over."""
-        if not self._closing:
+        if not self.closing:
             self.trace.append(f"{self.time:.6f} s  {who} {what}")
 
     # --- Messages

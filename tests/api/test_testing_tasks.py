@@ -1,0 +1,705 @@
+"""`locks.testing`: `async def` clients, tasks of an event loop in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import greenlet
+import pytest
+
+import locks
+import locks.testing
+from locks import aio
+from locks.testing import Simulation, Violation, seeds, simulate
+
+ROOT = Path(__file__).parents[2]
+A, B = ("a",), ("b",)
+
+simulation = locks.testing.simulation  # the fixture
+
+
+class Bank:
+    """Accounts, and transfers of tasks and of threads."""
+
+    def __init__(self, simulation: Simulation, accounts: int = 3) -> None:
+        self.simulation = simulation
+        self.balances = dict.fromkeys(range(accounts), 100)
+        for n in range(accounts):
+            simulation.client(self.transfer, n, (n + 1) % accounts)
+        simulation.client(self.blocking_transfer, 0, 1)
+        simulation.client(self.blocking_transfer, 1, 0)
+
+    @property
+    def total(self) -> int:
+        return sum(self.balances.values())
+
+    async def transfer(self, source: int, target: int) -> None:
+        async def move(tx: aio.Transaction) -> None:
+            await tx.write_lock(("bank", source))
+            await tx.write_lock(("bank", target))
+            left = self.balances[source] - 1
+            await asyncio.sleep(0.01)
+            self.balances[source] = left
+            await asyncio.sleep(0)
+            self.balances[target] += 1
+
+        await aio.run_transaction(move)
+
+    def blocking_transfer(self, source: int, target: int) -> None:
+        def move(tx: locks.Transaction) -> None:
+            tx.write_lock(("bank", source))
+            tx.write_lock(("bank", target))
+            left = self.balances[source] - 1
+            self.simulation.sleep(0.01)
+            self.balances[source] = left
+            self.balances[target] += 1
+
+        locks.run_transaction(move)
+
+
+def trace_of(seed: int) -> list[str]:
+    """What has happened with a seed, to the microsecond."""
+    simulation = Simulation(seed)
+    bank = Bank(simulation)
+    simulation.client(group_of_tasks)
+    simulation.run(deaths=1)
+    return [*simulation.trace, *map(repr, simulation.deadlocks), str(bank.balances)]
+
+
+async def group_of_tasks() -> None:
+    """Several tasks that nobody has named, each a client."""
+
+    async def one(number: int) -> None:
+        async with aio.Lock(("bank", number)):
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(*(one(number) for number in range(3)))
+
+
+# --- Orders ---------------------------------------------------------------------------------------
+
+
+def test_same_seed_same_trace() -> None:
+    """A seed says everything, in each run and in each process, whatever the hashes of strings and ids of objects."""
+    traces = [trace_of(seed) for seed in range(10)]
+    keep = [object() for _ in range(1000)]  # others get other addresses
+    assert [trace_of(seed) for seed in range(10)] == traces
+    assert any("Task-" in line for line in traces[0])
+    assert len(set(map(str, traces))) == 10
+    del keep
+    program = "from tests.api.test_testing_tasks import trace_of; print(*trace_of(7), sep='\\n')"
+    for hashes in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines() == "\n".join(traces[7]).splitlines()
+
+
+def test_other_seeds_other_orders() -> None:
+    """At each await that waits, whoever can go on may do so first."""
+    found = set()
+
+    def scenario(simulation: Simulation) -> None:
+        steps: list[str] = []
+
+        async def step(name: str) -> None:
+            steps.append(name)
+            await asyncio.sleep(0)
+            steps.append(name)
+
+        simulation.client(step, "a")
+        simulation.client(step, "b")
+        simulation.run()
+        found.add("".join(steps))
+
+    simulate(scenario, seeds=200)
+    assert found == {"aabb", "abab", "abba", "baab", "baba", "bbaa"}
+
+
+def test_between_two_awaits_no_task_goes_first() -> None:
+    """What stands between two awaits is one step for tasks, also if it calls `locks`; for threads it is not."""
+    kinds = set()
+
+    def scenario(simulation: Simulation) -> None:
+        steps: list[str] = []
+
+        async def step(name: str) -> None:
+            lock = aio.Lock((name,))
+            await lock.acquire()
+            await asyncio.sleep(0)
+            steps.append(name)
+            lock.release()
+            steps.append(name)
+
+        def look() -> None:
+            for _ in range(10):
+                locks.holders(A)
+                steps.append("-")
+
+        simulation.client(step, "a")
+        simulation.client(step, "b")
+        simulation.client(look)
+        simulation.run()
+        seen = "".join(steps)
+        assert seen.replace("-", "") in ("aabb", "bbaa")
+        kinds.add("a-" in seen.replace("aa", "").replace("bb", ""))
+
+    simulate(scenario, seeds=50)
+    assert kinds == {True, False}
+
+
+def test_callbacks_keep_their_order(simulation: Simulation) -> None:
+    """Callbacks of the loop are called in the order in which they were given to it, as asyncio promises."""
+    called: list[int] = []
+
+    async def work() -> None:
+        for number in range(20):
+            asyncio.get_running_loop().call_soon(called.append, number)
+        await asyncio.sleep(1)
+
+    simulation.client(work)
+    simulation.run()
+    assert called == list(range(20))
+
+
+# --- What is right ----------------------------------------------------------------------------------
+
+
+@seeds(50)
+def test_transfers(simulation: Simulation) -> None:
+    """Tasks and threads take the same locks; under no schedule is money lost."""
+    bank = Bank(simulation)
+    simulation.run()
+    assert bank.total == 300
+
+
+def test_deadlocks_of_tasks() -> None:
+    """Tasks that lock in opposite order get into deadlocks, with threads, too; one of each yields."""
+    actions: list[str] = []
+    parties: set[str] = set()
+
+    def scenario(simulation: Simulation) -> None:
+        Bank(simulation)
+        simulation.run()
+        for report in simulation.deadlocks:
+            actions.append(report.action)
+            parties.update(edge.waiter.client for edge in report.cycle)
+
+    simulate(scenario, seeds=50)
+    assert len(actions) > 10
+    assert set(actions) == {"aborted"}
+    assert {name.startswith("task ") for name in parties} == {True, False}
+
+
+@seeds(30)
+def test_shapes(simulation: Simulation) -> None:
+    """`Lock`, `RLock`, `RWLock` and `Semaphore` let in who may be in at the same time, and nobody else."""
+    inside: dict[str, int] = {"lock": 0, "again": 0, "read": 0, "write": 0, "units": 0}
+    most = dict(inside)
+
+    async def within(kind: str) -> None:
+        inside[kind] += 1
+        most[kind] = max(most[kind], inside[kind])
+        assert not (inside["write"] and inside["read"])
+        await asyncio.sleep(0.1)
+        inside[kind] -= 1
+
+    async def work(number: int) -> None:
+        both = aio.RWLock(("rw",))
+        again = aio.RLock(("again",))
+        async with aio.Lock(A):
+            await within("lock")
+        async with again, again:
+            await within("again")
+        async with both.read_lock():
+            await within("read")
+        async with both.write_lock():
+            await within("write")
+        async with aio.Semaphore(("pool",), 2) as pool:
+            assert pool.unit() in (0, 1)
+            await within("units")
+
+    for number in range(4):
+        simulation.client(work, number)
+    simulation.run()
+    assert (most["lock"], most["again"], most["write"]) == (1, 1, 1)
+    assert most["units"] <= 2
+
+
+@seeds(20)
+def test_time_is_virtual(simulation: Simulation) -> None:
+    """Sleeping, time limits of `locks` and of asyncio go by the virtual clock; a wait that is given up is withdrawn."""
+    found: dict[str, float] = {}
+
+    async def hold() -> None:
+        async with aio.Lock(A):
+            await asyncio.sleep(7200)
+
+    async def give_up(name: str, wait: Callable[[], Awaitable[Any]]) -> None:
+        await asyncio.sleep(1)
+        with pytest.raises((locks.LockTimeout, asyncio.TimeoutError)):
+            await wait()
+        found[name] = asyncio.get_running_loop().time()
+
+    async def by_locks() -> None:
+        async with aio.transaction(timeout=3600) as tx:
+            await tx.write_lock(A)
+
+    async def by_asyncio() -> None:
+        async with aio.transaction() as tx:
+            await asyncio.wait_for(tx.write_lock(A), 1800)
+
+    async def last() -> None:
+        await asyncio.sleep(3700)
+        assert not locks.queue(A).waiting  # nobody waits any more
+        async with aio.Lock(A):
+            found["last"] = simulation.time
+
+    simulation.client(hold)
+    simulation.client(give_up, "locks", by_locks)
+    simulation.client(give_up, "asyncio", by_asyncio)
+    simulation.client(last)
+    simulation.run()
+    assert 3601 <= found["locks"] < 3602
+    assert 1801 <= found["asyncio"] < 1802
+    assert 7200 <= found["last"] < 7201
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups")
+@seeds(30)
+def test_task_group(simulation: Simulation) -> None:
+    """Tasks of a group lock in their parent's transaction; if one fails, the others are cancelled where they wait."""
+    cancelled: list[str] = []
+
+    async def parent() -> None:
+        async with aio.transaction() as tx:
+            async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined, unused-ignore]
+                for number in range(3):
+                    group.create_task(tx.write_lock(("part", number)))
+            for number in range(3):
+                tx.ensure_held(("part", number))
+            await asyncio.sleep(100)
+
+    async def wait() -> None:
+        try:
+            async with aio.Lock(("part", 1)):
+                raise AssertionError("it is held")
+        except asyncio.CancelledError:
+            cancelled.append("wait")
+            raise
+
+    async def fail() -> None:
+        await asyncio.sleep(10)
+        raise ZeroDivisionError
+
+    async def failing() -> None:
+        await asyncio.sleep(50)
+        try:
+            async with asyncio.TaskGroup() as group:  # type: ignore[attr-defined, unused-ignore]
+                group.create_task(wait())
+                group.create_task(fail())
+        except Exception as error:
+            cancelled.append(type(error).__name__)
+        assert not locks.queue(("part", 1)).waiting
+
+    async def limited() -> None:
+        await asyncio.sleep(50)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(7):  # type: ignore[attr-defined, unused-ignore]
+                await aio.Lock(("part", 2)).acquire()
+
+    for function in (parent, failing, limited):
+        simulation.client(function)
+    simulation.run()
+    assert cancelled == ["wait", "ExceptionGroup"]
+
+
+@seeds(20)
+def test_watch_and_call(simulation: Simulation) -> None:
+    """Watching, tokens, and all else that waits: as in a program."""
+
+    async def watch() -> list[int]:
+        seen = []
+        async with aio.watch(A) as views:
+            async for view in views:
+                seen.append(len(view.holders))
+                if view.holders:
+                    return seen
+        raise AssertionError("unreached")
+
+    async def hold() -> None:
+        await asyncio.sleep(1)
+        async with aio.transaction() as tx:
+            token = await tx.write_lock(A)
+            assert await tx.token(A) == token
+            (holder,) = await aio.call(locks.holders, A)
+            assert holder.client == "task hold-2"
+            assert not await tx.lost.wait(5)
+
+    watcher = simulation.client(watch)
+    simulation.client(hold)
+    simulation.run()
+    assert watcher.value == [0, 1]
+    assert watcher.name == "task watch-1"
+
+
+@seeds(20)
+def test_owners(simulation: Simulation) -> None:
+    """An `Owner` is one client, whoever acts for it, tasks and threads; it lets go when it is ended."""
+    session = locks.Owner("session")
+
+    async def begin() -> None:
+        assert await aio.Lock(A, owner=session).acquire()
+
+    def go_on() -> None:
+        simulation.sleep(10)
+        assert locks.Lock(A, owner=session).owned()
+        with session.acting(), locks.transaction() as tx:
+            tx.write_lock(B)
+        session.end()
+
+    async def next_one() -> float:
+        await asyncio.sleep(1)
+        async with aio.Lock(A):
+            return simulation.time
+
+    simulation.client(begin)
+    simulation.client(go_on)
+    waiting = simulation.client(next_one)
+    simulation.run()
+    assert 10 <= waiting.value < 11
+
+
+@seeds(20)
+def test_shared_primitives_of_asyncio(simulation: Simulation) -> None:
+    """Clients are tasks of one loop, so they can share queues, events and locks of asyncio."""
+    jobs: list[Any] = []
+    done: list[int] = []
+
+    async def make() -> None:
+        jobs.append(asyncio.Queue(1))
+        for number in range(4):
+            await jobs[0].put(number)
+
+    async def work() -> None:
+        while len(done) < 4:
+            await asyncio.sleep(0.1)
+            if jobs and not jobs[0].empty():
+                number = await jobs[0].get()
+                async with aio.Lock(("job", number)):
+                    done.append(number)
+
+    simulation.client(make)
+    simulation.client(work)
+    simulation.run()
+    assert done == [0, 1, 2, 3]
+
+
+# --- Deaths and ends --------------------------------------------------------------------------------
+
+
+@seeds(20)
+def test_kill(simulation: Simulation) -> None:
+    """A task that is killed is cancelled, where it waits or before it began; its locks become free."""
+    left: list[str] = []
+
+    async def hold() -> None:
+        try:
+            async with aio.transaction() as tx:
+                await tx.write_lock(A)
+                await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            await asyncio.sleep(5)
+            left.append("hold")
+            raise
+
+    async def heir() -> float:
+        await asyncio.sleep(10)
+        async with aio.Lock(A):
+            return simulation.time
+
+    async def kill() -> None:
+        await asyncio.sleep(100)
+        simulation.kill(holding)
+        simulation.kill(simulation.client(hold))
+
+    holding = simulation.client(hold)
+    next_one = simulation.client(heir)
+    simulation.client(kill)
+    simulation.run()
+    assert holding.killed
+    assert left[:1] == ["hold"]
+    assert 100 < next_one.value < 102
+
+
+@seeds(60)
+def test_deaths(simulation: Simulation) -> None:
+    """Whoever dies wherever: a transfer is done or not begun, as far as cancelling lets it."""
+    done: list[str] = []
+
+    async def work() -> None:
+        async with aio.transaction() as tx:
+            await tx.lock_all([A, B])
+            await asyncio.sleep(0.01)
+            done.append("work")
+
+    clients = [simulation.client(work) for _ in range(4)]
+    simulation.run(deaths=2)
+    assert len(done) >= 4 - sum(client.killed for client in clients)
+
+
+def test_what_is_left_is_cancelled(simulation: Simulation) -> None:
+    """When all clients are done, their background tasks are cancelled, as `asyncio.run` does; generators are closed."""
+    ended: list[str] = []
+
+    async def beat() -> None:
+        try:
+            while True:
+                async with aio.Lock(("beat",)):
+                    await asyncio.sleep(1)
+        finally:
+            async with aio.Lock(A):
+                ended.append("beat")
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            ended.append("numbers")
+
+    async def work() -> None:
+        beating = asyncio.get_running_loop().create_task(beat())
+        async for _ in numbers():
+            break
+        await asyncio.sleep(10)
+        assert not beating.done()
+
+    simulation.client(work)
+    simulation.run()
+    assert ended == ["numbers", "beat"] or ended == ["beat", "numbers"]
+    assert simulation.time < 20
+
+
+# --- What is wrong is found -------------------------------------------------------------------------
+
+
+def lost_update(simulation: Simulation, locked: bool) -> None:
+    """Two tasks read, wait for something, and write."""
+    stock = {"apples": 3}
+
+    async def sell() -> None:
+        if locked:
+            async with aio.Lock(("stock", "apples")):
+                await take()
+        else:
+            await take()
+
+    async def take() -> None:
+        left = stock["apples"]
+        await asyncio.sleep(0.01)
+        stock["apples"] = left - 1
+
+    simulation.client(sell)
+    simulation.client(sell)
+    simulation.run()
+    assert stock["apples"] == 1
+
+
+def test_lost_update_is_found() -> None:
+    """An await between reading and writing, without a lock: found, with its seed; with a lock it is right."""
+    with pytest.raises(AssertionError) as caught:
+        simulate(lambda simulation: lost_update(simulation, locked=False))
+    if sys.version_info >= (3, 11):
+        assert "in a simulation with seed=" in caught.value.__notes__[0]
+    simulate(lambda simulation: lost_update(simulation, locked=True))
+
+
+def test_failure_is_raised(simulation: Simulation) -> None:
+    """What a task raises comes out as it is; others are cancelled, and leave their blocks."""
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            async with aio.Lock(A):
+                await asyncio.sleep(100)
+        finally:
+            ended.append("wait")
+
+    async def also_wait() -> None:
+        async with aio.transaction() as tx:
+            await tx.write_lock(A)
+
+    async def fail() -> None:
+        await asyncio.sleep(10)
+        raise ZeroDivisionError("seventeen")
+
+    for function in (wait, also_wait, fail):
+        simulation.client(function)
+    with pytest.raises(ZeroDivisionError, match="seventeen"):
+        simulation.run()
+    assert ended == ["wait"]
+    assert any("task fail-3 raises ZeroDivisionError" in line for line in simulation.trace)
+
+
+def test_stuck_tasks_are_found(simulation: Simulation) -> None:
+    """Who waits for what never happens is named."""
+
+    async def wait() -> None:
+        async with aio.Lock(A):
+            await asyncio.Event().wait()
+
+    def also_wait() -> None:
+        with locks.Lock(A):
+            pass
+
+    simulation.client(wait, name="first")
+    simulation.client(also_wait, name="second")
+    with pytest.raises(Violation, match="stuck: "):
+        simulation.run(limit=1000)
+    assert simulation.time < 1000
+
+
+def test_no_end_is_found(simulation: Simulation) -> None:
+    """A task that goes round in circles is stopped."""
+
+    async def spin() -> None:
+        while True:
+            await asyncio.sleep(0)
+
+    simulation.client(spin)
+    with pytest.raises(Violation, match="no end after 50 events"):
+        simulation.run(limit=50)
+
+
+def test_ends_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    """However a run ends, Python warns of nothing: no task was destroyed, nothing never awaited or retrieved."""
+
+    def scenario(simulation: Simulation) -> None:
+        Bank(simulation)
+        simulation.client(group_of_tasks)
+
+        async def fail() -> None:
+            await asyncio.sleep(0.005)
+            raise ZeroDivisionError
+
+        simulation.client(fail)
+        with pytest.raises(ZeroDivisionError):
+            simulation.run(deaths=1)
+            raise ZeroDivisionError  # it was the one who died
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        simulate(scenario, seeds=100)
+        gc.collect()
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+# --- What can't be simulated ------------------------------------------------------------------------
+
+
+async def in_a_thread() -> None:
+    await asyncio.to_thread(print)
+
+
+async def over_a_socket() -> None:
+    await asyncio.open_connection("localhost", 1)
+
+
+async def in_a_process() -> None:
+    await asyncio.create_subprocess_exec("true")
+
+
+async def a_name() -> None:
+    await asyncio.get_running_loop().getaddrinfo("localhost", 1)
+
+
+@pytest.mark.parametrize("function", [in_a_thread, over_a_socket, in_a_process, a_name])
+@pytest.mark.filterwarnings("ignore:.*child watcher.*:RuntimeWarning")
+def test_outside_is_refused(
+    simulation: Simulation, function: Callable[[], Awaitable[None]]
+) -> None:
+    """Threads, sockets, processes: refused with what to do; the client goes on."""
+
+    async def client() -> None:
+        with pytest.raises(locks.MisuseError, match="a simulation can't wait for"):
+            await function()
+        async with aio.Lock(A):
+            pass
+
+    simulation.client(client)
+    simulation.run()
+
+
+@seeds(10)
+def test_blocking_calls_are_refused(simulation: Simulation) -> None:
+    """A call that may wait, in a coroutine without `await`: refused as in a program, before it has asked."""
+
+    async def client() -> None:
+        with pytest.raises(locks.BlocksEventLoop), locks.transaction() as tx:
+            tx.write_lock(A)
+        assert not (await aio.call(locks.queue, A)).waiting
+        with pytest.raises(locks.BlocksEventLoop):
+            locks.Lock(A).acquire()
+
+    simulation.client(client)
+    simulation.run()
+
+
+@seeds(10)
+def test_another_event_loop_is_refused(simulation: Simulation) -> None:
+    """A client that runs an event loop of its own would wait outside of the simulation."""
+
+    async def use() -> None:
+        async with aio.Lock(A):
+            pass
+
+    def runs_it() -> None:
+        simulation.sleep(1)
+        with pytest.raises(locks.MisuseError, match="give the coroutine function"):
+            asyncio.run(use())
+
+    async def hold() -> None:
+        async with aio.Lock(A):
+            await asyncio.sleep(10)
+
+    simulation.client(runs_it)
+    simulation.client(hold)
+    simulation.run()
+
+
+def test_within_an_event_loop_is_refused() -> None:
+    """`run` in a coroutine would run a loop within a loop; nothing of the outer loop is changed."""
+    simulation = Simulation()
+    simulation.client(in_a_thread)
+
+    async def main() -> None:
+        with pytest.raises(locks.MisuseError, match="in a plain function"):
+            simulation.run()
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+
+
+def test_loops_of_the_program_are_left_alone(simulation: Simulation) -> None:
+    """After a simulation asyncio is as it was: no loop runs, and a new one can."""
+    simulation.client(group_of_tasks)
+    simulation.run()
+    assert asyncio._get_running_loop() is None
+    assert isinstance(greenlet.getcurrent(), greenlet.greenlet)
+    asyncio.run(group_of_tasks())
