@@ -158,8 +158,11 @@ class Host:
                 self.client(self, effect)
 
     def has_all(self) -> None:
-        """The client was told that it has all that it asked for."""
-        infos = self.agent.lock_info()
+        """The client was told that it has all that it asked for.
+
+        Several tasks may wait with one agent, each for its own: what others wait for still is not meant.
+        """
+        infos = [each for each in self.agent.lock_info() if each.held or not self.agent.awaited]
         alive = self.agent.study.alive
         self.had = {}
         for info in infos:
