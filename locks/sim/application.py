@@ -73,7 +73,9 @@ class Client(greenlet):
         killed: Whether it was killed.
     """
 
-    is_helper: ClassVar[bool] = False  # whether it is none of the application's clients, but runs them
+    is_helper: ClassVar[bool] = (
+        False  # whether it is none of the application's clients, but runs them
+    )
 
     def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         super().__init__()
@@ -83,7 +85,9 @@ class Client(greenlet):
         self.pace = 1.0
         self.resumed = 0  # how often: what was to resume it before it was resumed is outdated
         self.fatal: BaseException | None = None
-        self.parked: greenlet | None = None  # where it waits: in itself, or in a greenlet that it runs
+        self.parked: greenlet | None = (
+            None  # where it waits: in itself, or in a greenlet that it runs
+        )
         self._function = function
         self._args = args
 

@@ -52,7 +52,9 @@ class EventLoop(asyncio.BaseEventLoop):
         self._application = application
         self._selector = self
         self._steps: list[asyncio.Handle] = []  # of tasks that can go on
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in their order, as sets of asyncio are not
+        self._tasks: dict[
+            asyncio.Task[Any], None
+        ] = {}  # in their order, as sets of asyncio are not
         self._begun = 0
         self._greenlet: Client | None = None
         self._idle = self._leaving = False
@@ -82,7 +84,7 @@ class EventLoop(asyncio.BaseEventLoop):
     async def _see_off(self, tasks: list[asyncio.Task[Any]]) -> None:
         """As `asyncio.run` does in the end."""
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        for task, outcome in zip(tasks, outcomes):
+        for task, outcome in zip(tasks, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self.call_exception_handler(
                     {
@@ -104,16 +106,16 @@ class EventLoop(asyncio.BaseEventLoop):
         """Now, in seconds of virtual time."""
         return self._application.time
 
-    def call_at(self, when: float, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:
+    def call_at(self, when: float, *args: Any, **options: Any) -> asyncio.TimerHandle:  # type: ignore[override]
         """Call something at a time, or a moment later."""
-        return super().call_at(when + self._application.moment(), *args, **kwargs)
+        return super().call_at(when + self._application.moment(), *args, **options)
 
-    def create_task(
-        self, coro: Any, *, name: str | None = None, **kwargs: Any
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, Any], *, name: str | None = None, **options: Any
     ) -> asyncio.Task[Any]:
         """Make a task. The names that are made up here are the same in each run."""
         self._begun += 1
-        task = super().create_task(coro, name=name or f"Task-{self._begun}", **kwargs)
+        task = super().create_task(coro, name=name or f"Task-{self._begun}", **options)
         if not task.done():
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)

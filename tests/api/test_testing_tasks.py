@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -97,16 +98,15 @@ def test_same_seed_same_trace() -> None:
     assert len(set(map(str, traces))) == 10
     del keep
     program = "from tests.api.test_testing_tasks import trace_of; print(*trace_of(7), sep='\\n')"
-    for hashes in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.splitlines() == "\n".join(traces[7]).splitlines()
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == "\n".join(traces[7]).splitlines()
 
 
 def test_other_seeds_other_orders() -> None:
@@ -205,7 +205,7 @@ def test_deadlocks_of_tasks() -> None:
     assert {name.startswith("task ") for name in parties} == {True, False}
 
 
-@seeds(30)
+@seeds(20)
 def test_shapes(simulation: Simulation) -> None:
     """`Lock`, `RLock`, `RWLock` and `Semaphore` let in who may be in at the same time, and nobody else."""
     inside: dict[str, int] = {"lock": 0, "again": 0, "read": 0, "write": 0, "units": 0}
@@ -240,7 +240,7 @@ def test_shapes(simulation: Simulation) -> None:
     assert most["units"] <= 2
 
 
-@seeds(20)
+@seeds(10)
 def test_time_is_virtual(simulation: Simulation) -> None:
     """Sleeping, time limits of `locks` and of asyncio go by the virtual clock; a wait that is given up is withdrawn."""
     found: dict[str, float] = {}
@@ -280,7 +280,7 @@ def test_time_is_virtual(simulation: Simulation) -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups")
-@seeds(30)
+@seeds(20)
 def test_task_group(simulation: Simulation) -> None:
     """Tasks of a group lock in their parent's transaction; if one fails, the others are cancelled where they wait."""
     cancelled: list[str] = []
@@ -328,7 +328,7 @@ def test_task_group(simulation: Simulation) -> None:
     assert cancelled == ["wait", "ExceptionGroup"]
 
 
-@seeds(20)
+@seeds(10)
 def test_watch_and_call(simulation: Simulation) -> None:
     """Watching, tokens, and all else that waits: as in a program."""
 
@@ -357,7 +357,7 @@ def test_watch_and_call(simulation: Simulation) -> None:
     assert watcher.name == "task watch-1"
 
 
-@seeds(20)
+@seeds(10)
 def test_owners(simulation: Simulation) -> None:
     """An `Owner` is one client, whoever acts for it, tasks and threads; it lets go when it is ended."""
     session = locks.Owner("session")
@@ -384,7 +384,7 @@ def test_owners(simulation: Simulation) -> None:
     assert 10 <= waiting.value < 11
 
 
-@seeds(20)
+@seeds(10)
 def test_shared_primitives_of_asyncio(simulation: Simulation) -> None:
     """Clients are tasks of one loop, so they can share queues, events and locks of asyncio."""
     jobs: list[Any] = []
@@ -412,7 +412,7 @@ def test_shared_primitives_of_asyncio(simulation: Simulation) -> None:
 # --- Deaths and ends --------------------------------------------------------------------------------
 
 
-@seeds(20)
+@seeds(10)
 def test_kill(simulation: Simulation) -> None:
     """A task that is killed is cancelled, where it waits or before it began; its locks become free."""
     left: list[str] = []
@@ -446,7 +446,7 @@ def test_kill(simulation: Simulation) -> None:
     assert 100 < next_one.value < 102
 
 
-@seeds(60)
+@seeds(40)
 def test_deaths(simulation: Simulation) -> None:
     """Whoever dies wherever: a transfer is done or not begun, as far as cancelling lets it."""
     done: list[str] = []
@@ -492,7 +492,7 @@ def test_what_is_left_is_cancelled(simulation: Simulation) -> None:
 
     simulation.client(work)
     simulation.run()
-    assert ended == ["numbers", "beat"] or ended == ["beat", "numbers"]
+    assert sorted(ended) == ["beat", "numbers"]
     assert simulation.time < 20
 
 
@@ -599,9 +599,8 @@ def test_ends_in_silence(caplog: pytest.LogCaptureFixture) -> None:
             raise ZeroDivisionError
 
         simulation.client(fail)
-        with pytest.raises(ZeroDivisionError):
+        with contextlib.suppress(ZeroDivisionError):  # unless it is the one who dies
             simulation.run(deaths=1)
-            raise ZeroDivisionError  # it was the one who died
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -614,18 +613,22 @@ def test_ends_in_silence(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def in_a_thread() -> None:
+    """A thread."""
     await asyncio.to_thread(print)
 
 
 async def over_a_socket() -> None:
+    """A connection."""
     await asyncio.open_connection("localhost", 1)
 
 
 async def in_a_process() -> None:
+    """A program."""
     await asyncio.create_subprocess_exec("true")
 
 
 async def a_name() -> None:
+    """A look-up."""
     await asyncio.get_running_loop().getaddrinfo("localhost", 1)
 
 
