@@ -47,7 +47,7 @@ from locks.lock_ids import shown
 from locks.model import AgentId
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
-from locks.node.history import Event, begin, is_outgrown, past, replay
+from locks.node.history import Event, History, begin, is_outgrown, past, replay
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
@@ -66,6 +66,7 @@ T = TypeVar("T")
 Actor = Server | Agent
 
 TURNS = 128  # between two looks at how long histories have grown
+AT_ONCE = 500  # events of histories that are over are freed in one turn
 PATIENCE = 4  # how often something is tried that fails, before it is given up
 
 
@@ -112,6 +113,9 @@ class Dispatch:
         self.touched: list[tuple[Actor, Event]] = []
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS
+        self._over: list[
+            History
+        ] = []  # freed little by little: to free a long one takes milliseconds
         self._noted = False  # whether there is something in one of the next two
         self._counted: list[Any] = []  # messages that are counted
         self._traced: list[tuple[Any, Any, Any]] = []
@@ -266,6 +270,10 @@ class Dispatch:
         self._turns -= 1
         if self._turns <= 0:
             self._shorten()
+        elif self._over:
+            del self._over[-1][-AT_ONCE:]
+            if not self._over[-1]:
+                self._over.pop()
 
     def _shorten(self) -> None:
         """Begin histories anew that have grown long; between two turns, now and then."""
@@ -273,7 +281,9 @@ class Dispatch:
         actors: list[Actor] = [self.server, *self.agents.values()]
         for actor in actors:
             if is_outgrown(actor.history, actor.machine, actor.long):
-                actor.history = begin(actor.machine)
+                over, actor.history = actor.history, begin(actor.machine)
+                if len(over) > AT_ONCE:
+                    self._over.append(over)
 
     def _note(self) -> None:
         """What is seldom to be noted when a turn is committed."""

@@ -22,6 +22,7 @@ from locks.node.agent import Agent
 from locks.node.clients import can_be_linked, this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Trace
+from locks.node.one_client import join_waits
 from locks.node.ports import OriginalGuard
 from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
@@ -192,6 +193,8 @@ class Node(metaclass=Shown):
             if self.clients.get(agent.client_key) is not own:
                 self._enlist(agent)
             agent.start_monitoring()
+            if isinstance(client, Ending) and any(each.machine.awaited for each in list(own)):
+                self.turn.run(join_waits, agent)
             self.counters.transactions += 1
             if self._registers:
                 register(agent)

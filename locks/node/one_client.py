@@ -13,8 +13,9 @@ from locks.core.agent.machine import AgentMachine
 from locks.errors import DeadlockAborted, WaitsForItself, anew
 from locks.model import RIVALS, AgentId, how_many_block, related, show
 from locks.node.ports import NodePort
+from locks.runtime import Ending
 
-__all__ = ["OwnAgent", "hold_up_others", "interrupt_others"]
+__all__ = ["OwnAgent", "hold_up_others", "interrupt_others", "join_waits"]
 
 
 class OwnAgent(Protocol):
@@ -22,6 +23,7 @@ class OwnAgent(Protocol):
 
     id: AgentId
     machine: AgentMachine
+    client: Any
 
     @property
     def client_key(self) -> Hashable:
@@ -49,14 +51,27 @@ def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None
     Raises:
         WaitsForItself: What it waits for is held by one of these.
     """
-    others = [each for each in _others(agent) if not each.machine.empty]
+    every = _others(agent)
+    others = [each for each in every if not each.machine.empty]
     _check_own(agent, others)
+    if isinstance(agent.client, Ending):
+        others = every  # by another thread it may get something in these before this wait is over
     if others and blocks:
         agent.event(agent.machine.hold_up, wait)
         lock_id = agent.machine.hold_up_id(wait)
         if lock_id is not None:
             for other in others:
                 other.event(other.machine.held_up, lock_id)
+
+
+def join_waits(agent: OwnAgent) -> None:
+    """An owner begins a transaction while it waits in others, by other threads: they hold this one up, too."""
+    for other in _others(agent):
+        for wait in other.machine.lasting:
+            other.event(other.machine.hold_up, wait)
+            lock_id = other.machine.hold_up_id(wait)
+            if lock_id is not None:
+                agent.event(agent.machine.held_up, lock_id)
 
 
 def interrupt_others(agent: OwnAgent) -> None:

@@ -96,6 +96,15 @@ class Client:
         for agent in reversed(self.agents):
             self.world.do(agent, agent.end())
 
+    def begin_again(self) -> None:
+        """All anew, with transactions that are younger than all others."""
+        self.aborts += 1
+        self.end()
+        self.agents.clear()
+        self.at = 0
+        for transaction in range(len(self.options)):
+            self.world.begin(self, transaction)
+
     def answered(self, agent: AgentMachine, answer: AnswerWait) -> None:
         assert self.blocked == (agent, answer.wait), "answered, and does not wait"
         self.blocked = None
@@ -150,13 +159,7 @@ class World:
     def begin_again(self) -> None:
         """Clients whose transactions were aborted leave all of them, and begin anew."""
         while self.aborted:
-            client = self.aborted.pop()
-            client.aborts += 1
-            client.end()
-            client.agents.clear()
-            client.at = 0
-            for transaction in range(len(client.options)):
-                self.begin(client, transaction)
+            self.aborted.pop().begin_again()
 
     # --- Messages
 
@@ -248,6 +251,10 @@ class World:
             entries = [e for o in owners for e in o.all() if e.slot.lock_id[0] == HELD_UP]
             assert {entry.owner.id: entry.granted for entry in entries} == expected
             assert len(entries) == len(expected)
+        self.check_cycles()
+
+    def check_cycles(self) -> None:
+        """With one node, no cycle is left."""
         if len(self.servers) == 1:
             edges = self.edges()
             stuck = [edge for edge in edges if lies_on_a_cycle(edge, edges)]

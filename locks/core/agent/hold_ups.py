@@ -18,6 +18,10 @@ Such a lock is never surrendered: if the agent that has it must yield, it aborts
 waits is answered with that, or it would go on in the belief that it has the other locks.
 
 To read: of two that are held up none waits for the other.
+
+An owner (`locks.Owner`) may wait in several of its transactions at once, by several threads, and get
+something in one while it waits in another. Of two in which it waits none is held up by the other: each depends on its
+own wait. It is when its wait is over, or as soon as it has asked for something, if the other wait lasts still.
 """
 
 from __future__ import annotations
@@ -44,19 +48,21 @@ class HoldUps:
         by_wait: The waits in which the client blocks, and can't go on elsewhere; with their ids.
     """
 
-    __slots__ = ("_agent", "_ledger", "_number", "_waits", "by_wait")
+    __slots__ = ("_agent", "_ledger", "_number", "_postponed", "_waits", "by_wait")
 
     def __init__(self, agent: AgentId, ledger: Ledger, waits: ClientWaits) -> None:
         self._agent = agent
         self._ledger = ledger
         self._waits = waits
         self._number = 0
+        self._postponed: dict[LockId, None] = {}  # other waits, which do not hold it up yet
         self.by_wait: dict[Hashable, LockId] = {}
 
     def begin(self, wait: Hashable) -> None:
         """The client blocks in this wait, unless it is answered; here it is not held up any more."""
         for lock_id in self._held_up_by():
             self._ledger.drop(lock_id)
+            self._postponed[lock_id] = None
         if wait in self._waits.unanswered and wait not in self.by_wait:
             self._number += 1
             lock_id = (HELD_UP, self._agent.node, self._agent.created, self._number)
@@ -65,7 +71,9 @@ class HoldUps:
 
     def join(self, lock_id: LockId) -> None:
         """The client blocks in another transaction of its own; it may have something in this one."""
-        if self._ledger.requests and lock_id not in self._ledger.hidden:
+        if self.by_wait or not self._ledger.requests:
+            self._postponed[lock_id] = None
+        elif lock_id not in self._ledger.hidden:
             self._ledger.hide(lock_id, "read")
 
     def tidy(self) -> None:
@@ -76,6 +84,10 @@ class HoldUps:
         for lock_id in self._held_up_by():
             if self._ledger.hidden[lock_id].held:
                 self._ledger.drop(lock_id)
+        if self._postponed and not self.by_wait and self._ledger.requests:
+            postponed, self._postponed = self._postponed, {}
+            for lock_id in postponed:  # of a wait that is over it is granted at once
+                self.join(lock_id)
 
     def _held_up_by(self) -> list[LockId]:
         """The ids that stand for waits in other transactions of the client."""
@@ -99,6 +111,11 @@ class OneOfSeveral:
     def awaited(self) -> bool:
         """Whether its client waits for locks."""
         return bool(self._waits.pending)
+
+    @property
+    def lasting(self) -> list[Hashable]:
+        """The waits for locks that are not answered."""
+        return list(self._waits.unanswered)
 
     def hold_up_id(self, wait: Hashable) -> LockId | None:
         """What stands for a wait in which the client blocks; nothing if it is over."""

@@ -475,8 +475,8 @@ class AgentMachine(OneOfSeveral, AmongNodes):
                 self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
-            if self._ledger.hidden:
-                self._my_hold_ups().tidy()
+            if self._hold_ups is not None:
+                self._hold_ups.tidy()
             self._ledger.tell_standing()
         return self._flush()
 
