@@ -86,6 +86,8 @@ class HoldUps:
                 self._ledger.drop(lock_id)
         if self._postponed and not self.by_wait and self._ledger.requests:
             postponed, self._postponed = self._postponed, {}
+            # It may have waited for nothing in between, and forgotten all: lock servers have to know that.
+            self._ledger.tell_standing()
             for lock_id in postponed:  # of a wait that is over it is granted at once
                 self.join(lock_id)
 
