@@ -15,7 +15,7 @@ from benchmarks.harness import MILLI, Figure, Report, Sample, interleave, repeat
 from benchmarks.transactions import ONE
 from locks import aio
 
-__all__ = ["FIGURES", "Held", "held_up", "waiting"]
+__all__ = ["FIGURES", "Held", "granted_at_once", "held_up", "waiting"]
 
 HOT = ("hot",)
 LONG = 0.005  # seconds that nothing in a loop may take
@@ -135,28 +135,40 @@ def many_tasks(report: Report) -> None:
 
 
 class Held:
-    """How long each step of a loop took, of processor time, while it is used as a context manager.
+    """How long each step of a loop took while it is used as a context manager, by the one thread that it is used in.
+
+    Python's garbage collector is counted by itself: it may come up in any step.
 
     Attributes:
         steps: How many there were.
-        long: Those that took longer than 5 ms, in seconds.
+        long: Those that took longer than 5 ms of processor time, in seconds.
         longest: Seconds.
+        by_the_clock: How many took longer than 5 ms by the clock. On a machine that does other things as well, these are mostly
+            steps in which this process did not run.
+        collections: How long each pass of the collector took over all objects (its last generation), in seconds.
     """
 
     def __init__(self) -> None:
-        self.steps = 0
+        self.steps = self.by_the_clock = 0
         self.long: list[float] = []
         self.longest = 0.0
+        self.collections: list[float] = []
+        self._collected = self._began = 0.0
 
     def __enter__(self) -> Held:
         self._run = run = Handle._run  # type: ignore[attr-defined]
+        self._thread = threading.get_ident()
+        gc.callbacks.append(self._collecting)
 
         def timed(handle: Handle) -> None:
+            self._collected = 0.0
+            clock = time.perf_counter()
             begun = time.thread_time()
             run(handle)
-            took = time.thread_time() - begun
+            took = time.thread_time() - begun - self._collected
             self.steps += 1
             self.longest = max(self.longest, took)
+            self.by_the_clock += time.perf_counter() - clock > LONG
             if took > LONG:
                 self.long.append(took)
 
@@ -165,6 +177,18 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         Handle._run = self._run  # type: ignore[attr-defined]
+        gc.callbacks.remove(self._collecting)
+
+    def _collecting(self, phase: str, info: dict[str, int]) -> None:
+        if threading.get_ident() != self._thread:
+            return
+        if phase == "start":
+            self._began = time.thread_time()
+            return
+        took = time.thread_time() - self._began
+        self._collected += took
+        if info["generation"] == 2:
+            self.collections.append(took)
 
 
 async def held_up(crowd: int, transactions: int) -> tuple[Held, Held]:
@@ -192,23 +216,49 @@ async def held_up(crowd: int, transactions: int) -> tuple[Held, Held]:
     return meanwhile, served
 
 
+async def granted_at_once(crowd: int) -> Held:
+    """A crowd of readers that get a lock at the same time, from a writer."""
+
+    async def read() -> None:
+        async with aio.transaction() as tx:
+            await tx.read_lock(HOT)
+
+    async with aio.transaction() as tx:
+        await tx.write_lock(HOT)
+        tasks = [asyncio.ensure_future(read()) for _ in range(crowd)]
+        while locks.statistics().table.waiting < crowd:
+            await asyncio.sleep(0.01)
+        held = Held()
+        held.__enter__()
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    held.__exit__()
+    return held
+
+
 def goes_on(report: Report) -> None:
     """What took longer than 5 ms in a loop."""
     crowd, number = (50, 200) if report.quick else (1000, 10_000)
     locks.start()
-    gc.disable()
     meanwhile, served = asyncio.run(held_up(crowd, number))
-    gc.enable()
+    at_once = asyncio.run(granted_at_once(crowd))
     for what, held in (
         (f"{number:,} transactions while {crowd:,} tasks wait", meanwhile),
         (f"{crowd:,} tasks wait, and get the lock in turn", served),
+        (f"{crowd:,} readers get a lock at once", at_once),
     ):
         report.add(
             f"{what}: steps of more than 5 ms",
             len(held.long),
             f"of {held.steps:,}",
-            note=f"longest {held.longest * MILLI:.1f} ms",
+            note=f"longest {held.longest * MILLI:.1f} ms; by the clock {held.by_the_clock}",
         )
+    report.add(
+        "garbage collections of all objects meanwhile, the longest",
+        max(served.collections, default=0.0) * MILLI,
+        "ms",
+        note=f"of {len(served.collections)}",
+    )
     locks.stop()
 
 

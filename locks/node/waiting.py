@@ -32,6 +32,7 @@ class Waiting(Door):
     node: NodePort
     machine: AgentMachine
     id: AgentId
+    client: Any
     client_key: Hashable
     _tries: PendingCall | None  # who waits for the answers of lock servers, and no longer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 
 import pytest
 
@@ -14,20 +13,17 @@ pytestmark = pytest.mark.explore
 
 
 def test_nothing_holds_the_loop_up() -> None:
-    """While 1,000 tasks wait and 10,000 transactions run, next to no step of the loop takes 5 ms of processor time.
+    """While 1,000 tasks wait and 10,000 transactions run, no step of the loop takes 5 ms of processor time, but for the collector.
 
-    A few do: now and then the lock server saves its table, all of those who wait in it.
+    One may, where another process takes the processor's caches.
     """
     locks.start()
-    gc.disable()
-    try:
-        meanwhile, served = asyncio.run(held_up(1000, 10_000))
-    finally:
-        gc.enable()
+    meanwhile, served = asyncio.run(held_up(1000, 10_000))
     print(
-        f"{meanwhile.steps} steps, {meanwhile.long} s; all: {served.steps} steps, {served.long} s"
+        f"{meanwhile.steps} steps, {meanwhile.long} s; all: {served.steps} steps, {served.long} s, longest "
+        f"{served.longest:.4f} s; by the clock {served.by_the_clock}; collections {served.collections} s"
     )
-    assert len(served.long) <= 5
+    assert len(served.long) <= 1
 
 
 def test_waiting_tasks_cost_memory_and_no_threads() -> None:

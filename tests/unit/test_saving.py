@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import locks
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     Inquire,
@@ -19,7 +22,9 @@ from locks.core.messages import (
 )
 from locks.core.server.machine import ServerMachine
 from locks.model import AgentId
+from locks.node import dispatch
 from locks.node.history import begin, is_outgrown, past, replay
+from locks.program import default_node
 
 NODE = "a@h"
 IDS = [("a",), ("a", "b"), ("a", "c"), ("a", "b", "d"), ("e",)]
@@ -128,3 +133,20 @@ def test_a_history_makes_its_machine_anew() -> None:
     assert [info.lock_id for info in agent.lock_info()] == IDS[:2]
     assert is_outgrown(made, agent, 1) is False
     assert is_outgrown(made * 8, agent, 1) is True
+
+
+def test_a_long_history_that_is_over_is_freed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn frees more than a few hundred events: to free 10,000 takes longer than a turn may."""
+    monkeypatch.setattr(dispatch, "AT_ONCE", 10)
+    node = default_node()
+    over = node._dispatch._over
+    lengths: list[int] = []
+    for number in range(1000):
+        with locks.transaction() as tx:
+            tx.write_lock(("a", number % 7))
+        lengths.append(sum(map(len, over)))
+    freed = [before - after for before, after in pairwise(lengths)]
+    assert max(lengths) > 100
+    assert max(freed) <= 10 * 10  # a transaction takes fewer turns than ten
+    assert 0 in lengths[lengths.index(max(lengths)) :]
+    assert not locks.holders(("a",))
