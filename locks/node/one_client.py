@@ -54,14 +54,15 @@ def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None
     every = _others(agent)
     others = [each for each in every if not each.machine.empty]
     _check_own(agent, others)
-    if isinstance(agent.client, Ending):
+    beside = isinstance(agent.client, Ending)
+    if beside:
         others = every  # by another thread it may get something in these before this wait is over
     if others and blocks:
         agent.event(agent.machine.hold_up, wait)
         lock_id = agent.machine.hold_up_id(wait)
         if lock_id is not None:
             for other in others:
-                other.event(other.machine.held_up, lock_id)
+                other.event(other.machine.held_up, lock_id, beside)
 
 
 def join_waits(agent: OwnAgent) -> None:
@@ -71,7 +72,7 @@ def join_waits(agent: OwnAgent) -> None:
             other.event(other.machine.hold_up, wait)
             lock_id = other.machine.hold_up_id(wait)
             if lock_id is not None:
-                agent.event(agent.machine.held_up, lock_id)
+                agent.event(agent.machine.held_up, lock_id, True)
 
 
 def interrupt_others(agent: OwnAgent) -> None:

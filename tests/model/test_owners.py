@@ -99,7 +99,7 @@ class Owner(Client):
             lock_id = agent.hold_up_id(wait)
             for other in others:
                 if lock_id is not None:
-                    self.world.perform(other, other.held_up(lock_id))
+                    self.world.perform(other, other.held_up(lock_id, beside=True))
 
     def time_out(self) -> None:
         """One of its waits is given up."""
@@ -327,13 +327,13 @@ def test_random_worlds(nodes: int) -> None:
 # --- Rules that are wrong -------------------------------------------------------------------------
 
 
-def _always(self: HoldUps, lock_id: LockId) -> None:
+def _always(self: HoldUps, lock_id: LockId, beside: bool = False) -> None:
     """A transaction in which the owner waits is held up by its other waits, too."""
     if self._ledger.requests and lock_id not in self._ledger.hidden:
         self._ledger.hide(lock_id, "read")
 
 
-def _never_again(self: HoldUps, lock_id: LockId) -> None:
+def _never_again(self: HoldUps, lock_id: LockId, beside: bool = False) -> None:
     """When its wait is over, it is not held up by one that lasts."""
     if not self.by_wait:
         _always(self, lock_id)

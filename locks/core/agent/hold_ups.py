@@ -69,11 +69,16 @@ class HoldUps:
             self.by_wait[wait] = lock_id
             self._ledger.hide(lock_id, "write")
 
-    def join(self, lock_id: LockId) -> None:
-        """The client blocks in another transaction of its own; it may have something in this one."""
-        if self.by_wait or not self._ledger.requests:
+    def join(self, lock_id: LockId, beside: bool = False) -> None:
+        """The client blocks in another transaction of its own; it may have something in this one.
+
+        Args:
+            lock_id: What stands for that wait.
+            beside: Whether it is an owner, that may do something in this one meanwhile, or waits in it.
+        """
+        if beside and (self.by_wait or not self._ledger.requests):
             self._postponed[lock_id] = None
-        elif lock_id not in self._ledger.hidden:
+        elif self._ledger.requests and lock_id not in self._ledger.hidden:
             self._ledger.hide(lock_id, "read")
 
     def tidy(self) -> None:
@@ -131,10 +136,10 @@ class OneOfSeveral:
         self._my_hold_ups().begin(wait)
         return self._conclude()
 
-    def held_up(self, lock_id: LockId) -> list[AgentEffect]:
-        """The client blocks in a wait of another transaction of its own; the id stands for that."""
+    def held_up(self, lock_id: LockId, beside: bool = False) -> list[AgentEffect]:
+        """The client blocks in a wait of another transaction of its own; the id stands for that. See `HoldUps.join`."""
         if self.ended is None:
-            self._my_hold_ups().join(lock_id)
+            self._my_hold_ups().join(lock_id, beside)
         return self._conclude()
 
     def interrupt(self, error: Exception) -> list[AgentEffect]:
