@@ -62,8 +62,7 @@ class Node(metaclass=Shown):
 
     Args:
         name: Its name, `name@host`.
-        trace: Called with sender, receiver and message for each message between actors, in their
-            order, after the turn in which it was sent.
+        trace: Called with sender, receiver and message of each message between actors, in order, after its turn.
         options: How it takes part in a cluster; `None` if it stays alone.
         surroundings: What it stands on.
         register_agents: Whether its agents are in Pykka's registry; the lock server is in any case.
@@ -130,9 +129,8 @@ class Node(metaclass=Shown):
         self.tell_agents = self._dispatch.tell_agents
         self.turn = around.turn(self._dispatch, self.executor)
         self.server = self._dispatch.server = Server(self, around.first_version())
-        # The transactions of each client, and those of `locks.Lock`s.
-        self.clients: dict[Hashable, dict[Agent, None]] = {}
-        self.holders: ByClient[Agent] = ByClient()
+        self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
+        self.holders: ByClient[Agent] = ByClient()  # those of `locks.Lock`s
         self._services: dict[tuple[str, str], Any] = {}
         self._serial = itertools.count(1)
         if options is not None:
@@ -165,8 +163,7 @@ class Node(metaclass=Shown):
 
         Args:
             client: Whose it is; the caller by default.
-            created: The time of creation, in nanoseconds since 1970, that the agent's reference
-                says; now by default.
+            created: When, in nanoseconds since 1970, as its reference says; now by default.
             keep: Called with the agent; from then on it is the caller who ends it if anything fails.
             **options: See `locks.spawn_agent`.
         """

@@ -39,7 +39,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool:
             if "nodes" in arguments:
                 arguments["nodes"].stop()
             for actor in pykka.ActorRegistry.get_all():
-                if actor.actor_class is not locks.LockServer:  # a node that several tests use goes on
+                if (
+                    actor.actor_class is not locks.LockServer
+                ):  # a node that several tests use goes on
                     actor.stop(block=False)
             hub = get_hub_if_exists()  # a GeventActor of the test lives there
             if hub is not None:
