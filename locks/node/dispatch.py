@@ -113,9 +113,8 @@ class Dispatch:
         self.touched: list[tuple[Actor, Event]] = []
         self._outbox: deque[tuple[Actor, Any]] = deque()
         self._turns = TURNS
-        self._over: list[
-            History
-        ] = []  # freed little by little: to free a long one takes milliseconds
+        # What is over is freed little by little: to free a long history takes milliseconds.
+        self._over: list[History] = []
         self._noted = False  # whether there is something in one of the next two
         self._counted: list[Any] = []  # messages that are counted
         self._traced: list[tuple[Any, Any, Any]] = []

@@ -190,7 +190,8 @@ class Node(metaclass=Shown):
             if self.clients.get(agent.client_key) is not own:
                 self._enlist(agent)
             agent.start_monitoring()
-            if isinstance(client, Ending) and any(each.machine.awaited for each in list(own)):
+            beside = list(own) if isinstance(client, Ending) and len(own) > 1 else ()
+            if any(each.machine.awaited for each in beside):  # by other threads of an owner
                 self.turn.run(join_waits, agent)
             self.counters.transactions += 1
             if self._registers:

@@ -73,9 +73,7 @@ class Client(greenlet):
         killed: Whether it was killed.
     """
 
-    is_helper: ClassVar[bool] = (
-        False  # whether it is none of the application's clients, but runs them
-    )
+    is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
 
     def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
         super().__init__()
@@ -86,7 +84,7 @@ class Client(greenlet):
         self.resumed = 0  # how often: what was to resume it before it was resumed is outdated
         self.fatal: BaseException | None = None
         self.parked: greenlet | None = (
-            None  # where it waits: in itself, or in a greenlet that it runs
+            None  # itself, or a greenlet that it runs, while it waits there
         )
         self._function = function
         self._args = args

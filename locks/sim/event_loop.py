@@ -15,6 +15,7 @@ killed and reported like any other. A loop ends with the last of these, as with 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -52,9 +53,7 @@ class EventLoop(asyncio.BaseEventLoop):
         self._application = application
         self._selector = self
         self._steps: list[asyncio.Handle] = []  # of tasks that can go on
-        self._tasks: dict[
-            asyncio.Task[Any], None
-        ] = {}  # in their order, as sets of asyncio are not
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order, which asyncio's sets are not
         self._begun = 0
         self._greenlet: Client | None = None
         self._idle = self._leaving = False
@@ -67,10 +66,8 @@ class EventLoop(asyncio.BaseEventLoop):
         assert isinstance(current, Client)
         self._greenlet = current
         try:
-            try:
+            with contextlib.suppress(GreenletExit):  # the application ends
                 self.run_forever()
-            except GreenletExit:
-                """The application ends."""
             self._leaving = True
             left = list(self._tasks)
             for task in left:
