@@ -132,31 +132,40 @@ def test_the_lock_table_on_trees(erlang: Erlang, batch: int) -> None:
     assert operations > 50
 
 
-@pytest.mark.parametrize("size", [2, 3, pytest.param(4, marks=pytest.mark.explore)])
-def test_rings(erlang: Erlang, size: int, fresh: Any) -> None:
-    """Rings whose clients ask one after the other: the same orders stay stuck."""
-    for order in itertools.permutations(range(size)):
+RINGS = ("12", "123", "132")
+LARGER = ("1234", "1243", "1324", "1342", "1423", "1432")
+
+
+@pytest.mark.parametrize(
+    "circle", [*RINGS, *(pytest.param(circle, marks=pytest.mark.explore) for circle in LARGER)]
+)
+def test_rings(erlang: Erlang, circle: str, fresh: Any) -> None:
+    """Rings whose clients ask one after the other, in all orders: the same ones stay stuck."""
+    size, ages = len(circle), [int(age) for age in circle]
+    for order in itertools.permutations(range(1, size + 1)):
         table = fresh()
-        clients = [ErlangClient(erlang, f"ring{fresh()[1]}") for _ in range(size)]
+        clients = [ErlangClient(erlang, f"ring{fresh()[1]}") for _ in ages]
         assert sorted(clients, key=lambda c: c.agent.number) == clients
-        for n, client in enumerate(clients):
-            client.lock((*table, n), "write", erlang.name)
+        place = {age: n for n, age in enumerate(ages)}
+        for age in ages:
+            clients[age - 1].lock((*table, place[age]), "write", erlang.name)
         calls = []
-        for n in order:
-            calls.append((n, clients[n].ask((*table, (n + 1) % size), "write", erlang.name)))
+        for age in order:
+            wanted = (*table, (place[age] + 1) % size)
+            calls.append((age, clients[age - 1].ask(wanted, "write", erlang.name)))
             time.sleep(0.02)  # not a wait for a result: the next one asks when all has settled
-        limit = time.monotonic() + 0.4
+        resolved = is_resolved(asked(order, circle=ages))
+        limit = time.monotonic() + (10 if resolved else 0.3)
         done: set[int] = set()
         while len(done) < size and time.monotonic() < limit:
-            for n, call in calls:
-                if call.is_done and n not in done:
-                    clients[n].end()
-                    done.add(n)
+            for age, call in calls:
+                if call.is_done and age not in done:
+                    clients[age - 1].end()
+                    done.add(age)
             time.sleep(0.005)
-        assert (len(done) == size) == is_resolved(asked([n + 1 for n in order])), order
-        for n, client in enumerate(clients):
-            if n not in done:
-                client.die()
+        assert (len(done) == size) == resolved, order
+        for age in set(ages) - done:
+            clients[age - 1].die()
 
 
 def test_what_was_surrendered_counts_as_held(erlang: Erlang, fresh: Any) -> None:

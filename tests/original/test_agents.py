@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +18,28 @@ from locks.sim.original.variants import VARIANTS
 from locks.sim.original.world import World
 from tests.original.test_table import SEQUENCES, STUCK
 
-# Asking orders in which real agents come to an end, each 5 times of 5; they get stuck in all others, 0 of 5.
-RESOLVED = {2: "12 21", 3: "123 213", 4: "1234 1324 2134 2314 3124 3214"}
+RECORDED = dict(
+    line.split(":")
+    for line in Path(__file__).with_name("rings.txt").read_text().splitlines()
+    if not line.startswith("#")
+)
 
 
-@pytest.mark.parametrize("size", RESOLVED)
-def test_rings_by_the_order_in_which_their_clients_ask(size: int) -> None:
-    """Of rings of three 132, 231, 312 and 321 get stuck; of rings of four 18 of 24."""
-    orders = itertools.permutations(range(1, size + 1))
-    found = ["".join(map(str, order)) for order in orders if is_resolved(asked(order))]
-    assert " ".join(found) == RESOLVED[size]
+@pytest.mark.parametrize("circle", RECORDED)
+def test_rings_by_the_order_in_which_their_clients_ask(circle: str) -> None:
+    """All rings of three and four, asked in all orders: the same come to an end as with real agents."""
+    ages = tuple(map(int, circle))
+    orders = itertools.permutations(sorted(ages))
+    found = ["".join(map(str, o)) for o in orders if is_resolved(asked(o, circle=ages))]
+    assert found == RECORDED[circle].split()
+
+
+def test_how_many_rings_get_stuck() -> None:
+    """4 of 12 of three, 90 of 144 of four; of two none."""
+    assert len(RECORDED) == 2 + 6
+    resolved = [sum(len(v.split()) for k, v in RECORDED.items() if len(k) == n) for n in (3, 4)]
+    assert resolved == [8, 54]
+    assert is_resolved(asked((1, 2))) and is_resolved(asked((2, 1)))  # noqa: PT018
 
 
 def played(sequence: list[list[Any]]) -> World:
