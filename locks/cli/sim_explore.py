@@ -209,7 +209,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--find", default="", metavar="KINDS", help="of the original: stuck, exclusion, crash"
     )
     parser.add_argument("--full", action="store_true", help="leave out no order of events")
-    parser.add_argument("--limit", **number, default=5_000_000, help="most states of a world")
+    parser.add_argument(
+        "--limit",
+        **number,
+        default=5_000_000,
+        help="most states of a world; of the original's 500,000 at most",
+    )
     parser.add_argument("--jobs", **number, default=1, help="processes (default 1)")
     parser.add_argument("-v", "--verbose", action="store_true", help="a line for each world")
 

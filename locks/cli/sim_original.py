@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["explore", "replay", "story"]
 
 NOT_MODELLED = ("unlinked", "crash", "restart", "cuts", "spokes", "extras")
-MOST = 500_000  # states of a world, unless --limit says otherwise
+MOST = 500_000  # states of a world: they are larger than ours
 ABORTS = "abort_on_deadlock"
 
 
@@ -77,8 +77,8 @@ def replay(options: argparse.Namespace) -> int:
     from locks.sim.host import Violation
 
     world = _told(options)
-    left_out = 0
-    for text in options.schedule.split():
+    left_out, moves = 0, options.schedule.split()
+    for text in moves:
         choice = possible(cast(Any, world), parse_move(text))
         if choice is None:
             left_out += 1
@@ -88,7 +88,7 @@ def replay(options: argparse.Namespace) -> int:
         except Violation as violation:
             return _tell(world, options.format, violation)
     if left_out:
-        print(f"{left_out} moves were not possible", file=sys.stderr)
+        print(f"{left_out} of {len(moves)} moves were not possible", file=sys.stderr)
     return _finish(world, options.format)
 
 
@@ -127,6 +127,7 @@ def _tell(world: World, form: str, violation: AssertionError | None = None) -> i
 def explore(options: argparse.Namespace) -> int:
     """Look for a shortest schedule that goes wrong, in one world after the other; print it."""
     from locks.sim.case import listed, move_of
+    from locks.sim.host import Violation
     from locks.sim.original.explore import KINDS, shortest_failure
     from locks.sim.script import write_script
     from locks.sim.search import TooManyStates
@@ -155,8 +156,6 @@ def explore(options: argparse.Namespace) -> int:
     moves = [*before, *found.schedule]
     told = _world(options, scripts, nodes, homes, trace=True)
     print(f"after {states:,} states, a schedule of {len(found.schedule)} events:\n")
-    from locks.sim.host import Violation
-
     try:
         for move in moves:
             told.do(move)

@@ -148,9 +148,9 @@ class Agent:
         self, lock_id: LockId, mode: Mode, nodes: tuple[str, ...], require: Require, wait: bool
     ) -> list[Sent]:
         """The client asks for a lock, and perhaps waits until it has all."""
+        repeated = self._repeated(lock_id, mode, nodes, require)
         self.awaited = self.awaited or wait
         self.unseen = True
-        repeated = self._repeated(lock_id, mode, nodes, require)
         if repeated is not None:
             return repeated
         self.pending += (Request(lock_id, mode, nodes, require, self.claim),)
@@ -219,7 +219,7 @@ class Agent:
             self.deadlocks |= {Place(note.agent, key)}
         elif note is not None:
             self.unanswered = tuple(each for each in self.unanswered if each != key)
-        if key in self.unanswered and self.variant.acknowledges == "heeded":
+        if key in self.unanswered:
             return
         before = self._knows(key)
         if before is not None and before.version >= row.version:
@@ -364,7 +364,8 @@ class Agent:
                 waiting = [g for g in queue[1:] if there & {e.agent for e in g.entries}]
                 group = (waiting or queue[1:])[0]
             behind = group.entries[0].agent
-        self.unanswered += (known.key,)
+        if self.variant.acknowledges == "heeded" and known.key not in self.unanswered:
+            self.unanswered += (known.key,)
         return [(node, Surrender(self.me, lock_id, version, behind))]
 
     def _tell(self) -> list[Sent]:
