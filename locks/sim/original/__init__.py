@@ -12,6 +12,9 @@ wrong.
     variants  `VARIANTS`: other rules that its README weighs
     agent     an agent
     world     lock servers, clients and messages on their way
+    explore   a shortest schedule that goes wrong
+    runs      rings in each order of asking, random schedules
+    story     what happens, told and drawn
 """
 
 __all__: list[str] = []

@@ -2,7 +2,8 @@
 
 `ORIGINAL` is what the Erlang application does. Each variant differs from it in one point. The README of the
 original, in the words of Thomas Arts, who checked the algorithm in 1999, says of several of them that they are
-unsafe, or need more messages; `locks.sim.original.costs` measures both.
+unsafe, or need more messages; `python -m benchmarks.original` measures both. Three more are ours: `reopens`, `keeps`
+and `mended`, which is both, take away what goes wrong with plain locks.
 """
 
 from __future__ import annotations
