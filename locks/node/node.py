@@ -190,8 +190,7 @@ class Node(metaclass=Shown):
             if self.clients.get(agent.client_key) is not own:
                 self._enlist(agent)
             agent.start_monitoring()
-            beside = list(own) if isinstance(client, Ending) and len(own) > 1 else ()
-            if any(each.machine.awaited for each in beside):  # by other threads of an owner
+            if isinstance(client, Ending) and client.waiting:  # by other threads
                 self.turn.run(join_waits, agent)
             self.counters.transactions += 1
             if self._registers:

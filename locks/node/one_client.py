@@ -57,6 +57,9 @@ def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None
     beside = isinstance(agent.client, Ending)
     if beside:
         others = every  # by another thread it may get something in these before this wait is over
+    if beside and blocks:
+        _waiting(agent.client)
+        agent.client.waiting[agent] = None
     if others and blocks:
         agent.event(agent.machine.hold_up, wait)
         lock_id = agent.machine.hold_up_id(wait)
@@ -67,8 +70,8 @@ def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None
 
 def join_waits(agent: OwnAgent) -> None:
     """An owner begins a transaction while it waits in others, by other threads: they hold this one up, too."""
-    for other in _others(agent):
-        for wait in other.machine.lasting:
+    for other in _waiting(agent.client):
+        for wait in other.machine.lasting if other.node is agent.node else ():
             other.event(other.machine.hold_up, wait)
             lock_id = other.machine.hold_up_id(wait)
             if lock_id is not None:
@@ -86,6 +89,14 @@ def interrupt_others(agent: OwnAgent) -> None:
                     f"own was aborted: that wait was given up.\n{aborted}"
                 )
                 other.event(other.machine.interrupt, anew(aborted, text))
+
+
+def _waiting(owner: Ending) -> list[OwnAgent]:
+    """The agents with which an owner waits; those whose waits are over are forgotten."""
+    for each in list(owner.waiting):
+        if not each.machine.awaited:
+            owner.waiting.pop(each, None)
+    return list(owner.waiting)
 
 
 def _others(agent: A) -> list[A]:

@@ -240,12 +240,14 @@ class Ending:
 
     Attributes:
         watch: its monitors.
+        waiting: what it waits with, by several threads; some of it may be over.
     """
 
-    __slots__ = ("__weakref__", "watch")
+    __slots__ = ("__weakref__", "waiting", "watch")
 
     def __init__(self) -> None:
         self.watch = DeathWatch()
+        self.waiting: dict[Any, None] = {}
 
     def end(self, reason: object = "normal") -> None:
         """It has ended: its monitors are told. Only the first call counts."""
