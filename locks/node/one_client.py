@@ -15,7 +15,7 @@ from locks.model import RIVALS, AgentId, how_many_block, related, show
 from locks.node.ports import NodePort
 from locks.runtime import Ending
 
-__all__ = ["OwnAgent", "hold_up_others", "interrupt_others", "join_waits"]
+__all__ = ["OwnAgent", "hold_up_others", "interrupt_others", "join_waits", "note_wait"]
 
 
 class OwnAgent(Protocol):
@@ -57,15 +57,19 @@ def hold_up_others(agent: OwnAgent, wait: Hashable, blocks: bool = True) -> None
     beside = isinstance(agent.client, Ending)
     if beside:
         others = every  # by another thread it may get something in these before this wait is over
-    if beside and blocks:
-        _waiting(agent.client)
-        agent.client.waiting[agent] = None
     if others and blocks:
         agent.event(agent.machine.hold_up, wait)
         lock_id = agent.machine.hold_up_id(wait)
         if lock_id is not None:
             for other in others:
                 other.event(other.machine.held_up, lock_id, beside)
+
+
+def note_wait(agent: OwnAgent) -> None:
+    """A client is about to wait with an agent. If it is an owner, it may begin transactions meanwhile."""
+    if isinstance(agent.client, Ending):
+        _waiting(agent.client)
+        agent.client.waiting[agent] = None
 
 
 def join_waits(agent: OwnAgent) -> None:

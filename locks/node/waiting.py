@@ -14,7 +14,7 @@ from locks.core.agent.machine import AgentMachine, Object
 from locks.errors import CannotServe
 from locks.model import AgentId, LockResult, check_timeout
 from locks.node.door import Door
-from locks.node.one_client import hold_up_others
+from locks.node.one_client import hold_up_others, note_wait
 from locks.node.ports import Answering, NodePort, PendingCall
 from locks.node.refusals import check_may_wait, explained, timed_out
 from locks.runtime.native import insist
@@ -77,6 +77,7 @@ class Waiting(Door):
         call.begun = True
         self.turn.run(self.event, event, *args)
         if call.result is None:
+            note_wait(self)
             if len(self.node.clients.get(self.client_key, ())) > 1:
                 self.turn.run(hold_up_others, self, call, timeout != 0)
             if timeout == 0:
