@@ -16,6 +16,7 @@ import pytest
 
 import locks
 import locks_leader
+from locks.runtime import current_client
 from tests.helpers import eventually
 
 TEXT = (Path(__file__).parents[2] / "docs" / "upstream_map.md").read_text("utf-8")
@@ -383,16 +384,18 @@ def server_locks() -> None:
     assert isinstance(mine, locks.Agent)
 
     def want() -> None:
+        who.append(current_client())  # where threads are patched, it is their greenlet
         wanted = server.lock(A)
         waits.set()
         assert wanted.get(timeout=60).status == "have_all_locks"
-        assert server.clients(A).get() == [threading.current_thread()]
+        assert server.clients(A).get() == who
 
+    who: list[Any] = []
     waits = threading.Event()
     rival = threading.Thread(target=want)
     rival.start()
     waits.wait(60)
-    assert server.clients(A).get() == [me, rival]
+    assert server.clients(A).get() == [me, *who]
     assert server.remove_agent().get() is True
     rival.join(60)
     eventually(lambda: server.agents(A).get() == [])  # with its client
