@@ -18,7 +18,6 @@ from locks.lock_ids import shown
 from locks.model import (
     AgentId,
     Deadlock,
-    LockId,
     LockInfo,
     LockResult,
     Mode,
@@ -198,18 +197,14 @@ class LockServer(TurnActor):
 
         They can be monitored and told: `locks.Agent`s of this node, `RemoteRef`s of others.
         """
-        return [ref for _, ref in self._agents(check_lock_id(lock_id))]
+        node = self._actor_ref.node
+        ids = dict.fromkeys(each.agent for each in node.view(check_lock_id(lock_id)).requests)
+        found = (node.agent_ref(each) for each in ids)
+        return [ref for ref in found if ref is not None]  # else it has ended just now
 
     def clients(self, lock_id: Sequence[Any]) -> list[Any]:
         """The clients of these agents; of an agent on another node that is the agent, which ends with its client."""
-        found = self._agents(check_lock_id(lock_id))
-        return [getattr(ref, "client", ref) for _, ref in found]
-
-    def _agents(self, lock_id: LockId) -> list[tuple[AgentId, Any]]:
-        node = self._actor_ref.node
-        ids = dict.fromkeys(each.agent for each in node.view(lock_id).requests)
-        found = ((agent, node.agent_ref(agent)) for agent in ids)
-        return [(agent, ref) for agent, ref in found if ref is not None]
+        return [getattr(ref, "client", ref) for ref in self.agents(lock_id)]
 
 
 def _id_of(agent: Any) -> AgentId:

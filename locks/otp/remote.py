@@ -111,7 +111,6 @@ class RemoteRef(OwnReference):
 
         Raises:
             EncodeError: Erlang has no term for something in it.
-            MisuseError: It wants an attribute: of an actor of another node, methods can be called.
         """
         if isinstance(envelope.message, _ActorStop):
             self.kill("shutdown")

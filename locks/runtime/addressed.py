@@ -73,13 +73,9 @@ class TurnActor(pykka.Actor):
 
     Args:
         ref: Its reference.
-
-    Attributes:
-        begun_by: How one begins.
-        operations: The names of the operations.
     """
 
-    _begun_by: ClassVar[str]
+    _begun_by: ClassVar[str]  # how one begins
     _operations: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(cls) -> None:
@@ -129,7 +125,8 @@ class TurnActor(pykka.Actor):
         if isinstance(message, ProxySetAttr):
             raise MisuseError(f"{name} of {self._actor_ref} can't be set: its operations change it")
         if isinstance(message, ProxyGetAttr):
-            if name.startswith("_") or name in self._operations or not hasattr(self, name):
+            is_property = isinstance(getattr(type(self), name, None), property)
+            if name.startswith("_") or not (is_property or name in vars(self)):
                 raise MisuseError(f"{self._actor_ref} has no attribute {name!r:.100}")
             return getattr(self, name)
         if name != "stop" and name not in self._operations:
