@@ -38,6 +38,7 @@ from locks.api import (
 from locks.errors import (
     AgentEnded,
     BlocksEventLoop,
+    BrokenBarrier,
     CannotServe,
     ConflictingRequest,
     DeadlockAborted,
@@ -82,6 +83,7 @@ from locks.otp.terms import Atom
 from locks.primitives import Lock, RWLock
 from locks.program import start, stop
 from locks.runtime import Down, GeventActor, Monitor, kill, monitor
+from locks.shapes.barrier import Barrier
 from locks.shapes.decorator import locked
 from locks.shapes.reentrant import RLock
 from locks.shapes.semaphore import Semaphore, units
@@ -99,7 +101,9 @@ __all__ = [
     "AgentEnded",
     "AgentId",
     "Atom",
+    "Barrier",
     "BlocksEventLoop",
+    "BrokenBarrier",
     "CannotServe",
     "ConflictingRequest",
     "Contender",

@@ -32,6 +32,7 @@ else:
 __all__ = [
     "AgentEnded",
     "BlocksEventLoop",
+    "BrokenBarrier",
     "CannotServe",
     "ConflictingRequest",
     "DeadlockAborted",
@@ -273,6 +274,19 @@ class LockLost(OperatingError):
         self, message: str, *, lock_ids: Sequence[LockId] = (), nodes: Sequence[str] = ()
     ) -> None:
         super().__init__(message, lock_ids=tuple(lock_ids), nodes=tuple(nodes))
+
+
+class BrokenBarrier(OperatingError):
+    """A party has waited at a barrier, and it can't be known whether the others have passed with it.
+
+    Attributes:
+        lock_id: Which barrier.
+    """
+
+    lock_id: LockId
+
+    def __init__(self, message: str, *, lock_id: LockId) -> None:
+        super().__init__(message, lock_id=lock_id)
 
 
 class DeadlockAborted(LocksError):

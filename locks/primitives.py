@@ -45,7 +45,7 @@ from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.shown import Shown
 from locks.wire.sendable import check_sendable
 
-__all__ = ["ASK", "Lock", "RWLock", "checked_wait"]
+__all__ = ["ASK", "Lock", "RWLock", "await_servers", "checked_wait"]
 
 ASK = 5  # seconds that another node is asked for
 
@@ -250,6 +250,20 @@ def checked_wait(blocking: bool, timeout: float | None, default: float | None) -
         )
     check_timeout(timeout)
     return timeout if blocking else 0
+
+
+def await_servers(node: Node, wanted: Scope, timeout: float | None) -> None:
+    """Wait a moment for servers that may be about to come: a program that has just begun may lack some of them.
+
+    Args:
+        node: The program's node.
+        wanted: The servers.
+        timeout: Seconds that the caller has.
+    """
+    if node.cluster is not None and not node.alive.issuperset(wanted.nodes):
+        wait = ASK if timeout is None else min(timeout, ASK)
+        found = node.cluster.distribution.options.discovery is not None
+        node.cluster.arrivals.await_servers(wanted, wait, found=found)
 
 
 class RWLock:

@@ -13,13 +13,14 @@ Theory of operation: the calls of `locks` run as they are, in a `Bridge`, a gree
 would block, the task awaits a future, and goes on in the bridge when lock servers, or other clients, have set it.
 """
 
-from locks.aio.primitives import Lock, RLock, RWLock, Semaphore
+from locks.aio.primitives import Barrier, Lock, RLock, RWLock, Semaphore
 from locks.aio.starting import start
 from locks.aio.tasks import call
 from locks.aio.transactions import Lost, Transaction, run_transaction, transaction
 from locks.aio.watching import Views, watch
 
 __all__ = [
+    "Barrier",
     "Lock",
     "Lost",
     "RLock",

@@ -1,4 +1,4 @@
-"""`Lock`, `RLock`, `RWLock` and `Semaphore` for coroutines, used like those of `asyncio`."""
+"""`Lock`, `RLock`, `RWLock`, `Semaphore` and `Barrier` for coroutines, used like those of `asyncio`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from locks import primitives as blocking
 from locks.aio.leaving import AsyncBlock
 from locks.aio.options import LockOptions
 from locks.aio.tasks import at_once, call
-from locks.model import LockId, Mode
+from locks.model import Contender, LockId, Mode
 from locks.node.owner import Owner
 from locks.node.scope import Nodes
+from locks.shapes.barrier import Barrier as BlockingBarrier
 from locks.shapes.reentrant import RLock as BlockingRLock
 from locks.shapes.semaphore import Semaphore as BlockingSemaphore
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-__all__ = ["Lock", "RLock", "RWLock", "Semaphore"]
+__all__ = ["Barrier", "Lock", "RLock", "RWLock", "Semaphore"]
 
 
 class Lock(AsyncBlock):
@@ -148,3 +149,51 @@ class Semaphore(Lock):
     def unit(self) -> int:
         """Which unit the caller has, from 0 to the number of units - 1."""
         return at_once(self._blocking.unit)
+
+
+class Barrier:
+    """Where so many parties wait for each other, used like an `asyncio.Barrier`; see `locks.Barrier`.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements.
+        parties: How many have to come.
+        nodes: As for `locks.Barrier`.
+        timeout: Likewise.
+        label: Likewise.
+        owner: Likewise.
+    """
+
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        parties: int,
+        *,
+        nodes: Nodes | None = None,
+        timeout: float | None = None,
+        label: str | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        self._blocking = BlockingBarrier(
+            lock_id, parties, nodes=nodes, timeout=timeout, label=label, owner=owner
+        )
+
+    def __repr__(self) -> str:
+        return f"<aio.Barrier {self._blocking!r}>"
+
+    @property
+    def lock_id(self) -> LockId:
+        """Under which id `locks.queue` and `locks.watch` show what is asked for at the barrier."""
+        return self._blocking.lock_id
+
+    @property
+    def parties(self) -> int:
+        """How many have to come."""
+        return self._blocking.parties
+
+    async def wait(self, timeout: float | None = None) -> int:
+        """Wait until all parties have come; returns the number of arrival; see `locks.Barrier.wait`."""
+        return await call(self._blocking.wait, timeout)
+
+    async def waiting(self) -> tuple[Contender, ...]:
+        """Who waits there now; see `locks.Barrier.waiting`."""
+        return await call(self._blocking.waiting)

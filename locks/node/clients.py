@@ -30,6 +30,7 @@ __all__ = [
     "checked_label",
     "inbox_of",
     "is_patched_thread",
+    "label_of",
     "labelled",
     "name_of",
     "this_program",
@@ -64,6 +65,12 @@ def checked_label(label: Any) -> str:
             label=shown(label),
         )
     return text
+
+
+def label_of(client: Client) -> str:
+    """The name of a client as a label, which has no characters that can't be shown in a line."""
+    name = "".join(each if each.isprintable() else "?" for each in name_of(client))
+    return name[:LONGEST_LABEL] or "?"
 
 
 def labelled(client: Client, label: str | None, program: str, is_caller: bool) -> str:

@@ -2,5 +2,6 @@
 
 * `reentrant.py`: `RLock`.
 * `semaphore.py`: `Semaphore`.
+* `barrier.py`: `Barrier`, made of transactions of its own.
 * `decorator.py`: `locked`, for functions and coroutine functions.
 """

@@ -15,7 +15,7 @@ from locks.model import LockId, check_lock_id, show, units_of
 from locks.node.owner import Owner
 from locks.node.refusals import not_held
 from locks.node.scope import Nodes
-from locks.primitives import ASK, Lock
+from locks.primitives import Lock, await_servers
 from locks.program import default_node
 from locks.runtime.leaving import Hold
 
@@ -90,12 +90,7 @@ class Semaphore(Lock):
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
         node = default_node()
-        wanted = self.where(node)
-        if node.cluster is not None and not node.alive.issuperset(wanted.nodes):
-            # A program that has just begun may be connected with a majority of its servers alone.
-            wait = ASK if timeout is None else min(timeout, ASK)
-            found = node.cluster.distribution.options.discovery is not None
-            node.cluster.arrivals.await_servers(wanted, wait, found=found)
+        await_servers(node, self.where(node), timeout)  # a majority may be there alone
         return super()._acquire(timeout, blocking, hold, quiet)
 
     def locked(self) -> bool:

@@ -80,6 +80,7 @@ LIBRARY = [
             "locks.transactions",
             "locks.primitives",
             "locks.shapes",
+            "locks.shapes.barrier",
             "locks.shapes.reentrant",
             "locks.shapes.semaphore",
         ),

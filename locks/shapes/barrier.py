@@ -1,0 +1,386 @@
+"""`Barrier`: so many parties wait for each other, and go on together.
+
+What a party does is said in `locks.core.barrier`, step by step; here each step is carried out. A party is a wait:
+it has an owner of its own, tied to the client that waits, so nothing of its locks is mixed up with those that the client
+has, and it dies with it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from locks.api import unwatch_on, watch_on
+from locks.core import barrier as protocol
+from locks.core.barrier import (
+    Await,
+    AwaitCall,
+    Begin,
+    Broken,
+    Disagree,
+    End,
+    Enter,
+    Leave,
+    Look,
+    Open,
+    Outcome,
+    Passed,
+    Stand,
+    Step,
+    TimedOut,
+)
+from locks.errors import (
+    BrokenBarrier,
+    ConflictingRequest,
+    InvalidOption,
+    LocksError,
+    LockTimeout,
+    MisuseError,
+    assert_never,
+)
+from locks.lock_ids import shown
+from locks.model import Contender, LockId, Notification, View, check_lock_id, check_timeout, show
+from locks.node.agent import Agent
+from locks.node.clients import checked_label, label_of
+from locks.node.node import Node
+from locks.node.owner import Owner, checked_owner
+from locks.node.ports import Scope
+from locks.node.scope import Nodes, checked_where, where
+from locks.primitives import ASK, await_servers
+from locks.program import default_node
+from locks.runtime import Client, Waiter, current_client
+from locks.runtime.native import insist
+from locks.runtime.shown import Shown
+from locks.wire.sendable import check_sendable
+
+__all__ = ["MOST_PARTIES", "Barrier"]
+
+MOST_PARTIES = 1_000  # each of them looks at all
+
+
+class Barrier(metaclass=Shown):
+    """Where so many parties wait for each other, used like a `threading.Barrier`; over all who share lock servers.
+
+    It can be used again: who comes when all have come, or comes once more, waits in the next round. Unlike a
+    `threading.Barrier`, it is not broken for the others when one of them dies or gives up: that one is not counted any more.
+
+    Nobody knows who is still to come. So a party that holds a lock which a later one needs in order to come is no deadlock that
+    could be found: give `timeout`, or hold no locks when you wait.
+
+    Args:
+        lock_id: A non-empty tuple or list of key elements. All `Barrier`s of the same id are the same barrier. A lock on this id, or
+            above it, has nothing to do with it.
+        parties: How many have to come, at most 1,000. All who wait must name the same number.
+        nodes: Names of nodes, or `locks.HERE`; by default those that `locks.start` was given as `servers`, or the own
+            one. The first of them by name has the barrier.
+        timeout: Seconds that a wait may take if it is not said there; `None` waits for ever.
+        label: What a party is called where others see it; by default the name of its thread, greenlet or actor.
+        owner: With whom a party ends; by default with the owner that the caller acts for, or else the caller.
+
+    Attributes:
+        lock_id: Under which id `locks.queue` and `locks.watch` show what is asked for at the barrier.
+        parties: The same.
+        timeout: The same.
+
+    Raises:
+        InvalidOption: `parties` is not such a number, or another option is wrong.
+    """
+
+    _for_users = frozenset(("wait", "waiting"))
+
+    def __init__(
+        self,
+        lock_id: Sequence[Any],
+        parties: int,
+        *,
+        nodes: Nodes | None = None,
+        timeout: float | None = None,
+        label: str | None = None,
+        owner: Owner | None = None,
+    ) -> None:
+        self._name = check_lock_id(lock_id)
+        if (
+            isinstance(parties, bool)
+            or not isinstance(parties, int)
+            or not 1 <= parties <= MOST_PARTIES
+        ):
+            raise InvalidOption(
+                f"parties={shown(parties)} is not a number of parties; use an int from 1 to {MOST_PARTIES:,}",
+                value=shown(parties),
+            )
+        self.lock_id = check_lock_id(protocol.root_of(self._name))
+        self.parties = int(parties)
+        checked_where(nodes, None)
+        self._nodes = nodes
+        check_timeout(timeout)
+        self.timeout = timeout
+        self._label = None if label is None else checked_label(label)
+        self._owner = checked_owner(owner)
+
+    def __repr__(self) -> str:
+        return f"<Barrier {show(self._name)} of {self.parties}>"
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until all parties have come.
+
+        Args:
+            timeout: Seconds to wait for the others at most; by default as long as the barrier was made with.
+
+        Returns:
+            The number of arrival, from 0 to `parties` - 1: each of those who pass together has another one.
+
+        Raises:
+            LockTimeout: Not all of them came in time. The caller is not counted, the others wait on; `holders`
+                has those who were there.
+            BrokenBarrier: The lock server was lost, or did not answer: it is not known whether the others have passed.
+            ConflictingRequest: Others wait there for another number of parties.
+            CannotServe: The lock server can't be reached; the caller was not counted.
+        """
+        check_timeout(timeout)
+        limit = self.timeout if timeout is None else timeout
+        node = default_node()
+        client = current_client() if self._owner is None else self._owner
+        party = _Party(self.lock_id, node, self._server(node, limit), limit)
+        try:
+            outcome = party.attend(self.parties, client, self._label)
+        except MisuseError:
+            raise
+        except LocksError as error:
+            if not party.has_arrived:
+                raise
+            raise self._broken(str(error)) from error
+        finally:
+            party.end()
+        if isinstance(outcome, Passed):
+            return outcome.number
+        if isinstance(outcome, TimedOut):
+            there = protocol.who_waits(self.lock_id, outcome.seen)
+            raise LockTimeout(
+                f"not all {self.parties} parties came to barrier {show(self._name)} within {limit} s"
+                + ("; there were: " if there else "")
+                + ", ".join([each.client for each in there]),
+                lock_ids=(self._name,),
+                holders=there,
+                timeout=limit,
+            )
+        if isinstance(outcome, Broken):
+            raise self._broken("its lock server does not answer, or somebody hangs who looks at it")
+        if isinstance(outcome, Disagree):
+            raise ConflictingRequest(
+                f"barrier {show(self._name)} has {outcome.parties} parties for those who wait there, and {self.parties} "
+                "for the caller; all must name the same number",
+                lock_id=self._name,
+            )
+        return assert_never(outcome)
+
+    def waiting(self) -> tuple[Contender, ...]:
+        """Who waits there now, in the order of their numbers, as the lock server says.
+
+        Raises:
+            NodeNotRunning: It can't be reached.
+            LockTimeout: It does not answer within five seconds.
+        """
+        node = default_node()
+        seen = node.view(self.lock_id, self._server(node, 0), ASK)
+        return protocol.who_waits(self.lock_id, seen.requests)
+
+    def _server(self, node: Node, timeout: float | None) -> str:
+        """The node that has the barrier; it may be about to come."""
+        if node.is_clustered:
+            check_sendable(self.lock_id)
+        server = min(where(node, self._nodes, None).nodes)
+        await_servers(node, Scope((server,), "all"), timeout)
+        return server
+
+    def _broken(self, why: str) -> BrokenBarrier:
+        return BrokenBarrier(
+            f"barrier {show(self._name)} is broken for this party, and it is not known whether the others have passed: {why}",
+            lock_id=self._name,
+        )
+
+
+class _Party:
+    """One wait at a barrier: carries out what `locks.core.barrier` says.
+
+    Args:
+        root: The barrier's id.
+        node: The program's node.
+        server: The node that has the barrier.
+        timeout: Seconds to wait for others.
+
+    Attributes:
+        has_arrived: Whether others may count on it.
+    """
+
+    def __init__(self, root: LockId, node: Node, server: str, timeout: float | None) -> None:
+        self._root = root
+        self._node = node
+        self._at = Scope((server,), "all")
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._bell = _Bell()
+        self._owners: list[Owner] = []
+        self._agents: list[Agent] = []  # of all its transactions
+        self._mutex: Agent | None = None
+        self._standing: Agent | None = None
+        self._end_watch: partial[None] | None = None
+        self._called = False
+        self._label: str | None = None
+        self.has_arrived = False
+
+    def attend(self, parties: int, client: Client, label: str | None) -> Outcome:
+        """Wait with the others; `end` is to follow."""
+        self._label = label
+        # Two, for what one client wants with several transactions is looked at together.
+        for _ in range(2):
+            self._owners.append(Owner(label or label_of(client), tied_to=client))
+        steps = protocol.attend(self._root, parties)
+        answer: Any = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as done:
+                return done.value  # type: ignore[no-any-return]
+            answer = self._carry_out(step)
+
+    def end(self) -> None:
+        """Let go of everything; it is done in any case."""
+        self._end_transactions()
+        self._watch_no_longer()
+        for owner in self._owners:
+            insist(owner.end)
+
+    def _end_transactions(self) -> None:
+        for agent in self._agents:
+            agent.let_go()
+        self._mutex = self._standing = None
+
+    def _carry_out(self, step: Step) -> Any:
+        if isinstance(step, Enter):
+            return self._enter()
+        if isinstance(step, Leave):
+            return self._leave()
+        if isinstance(step, Look):
+            return self._node.view(self._root, self._at.nodes[0], ASK).requests
+        if isinstance(step, Begin):
+            self._standing = self._spawn(self._owners[1], notify=self._told)
+            return self._standing.id
+        if isinstance(step, Stand):
+            return self._stand(step)
+        if isinstance(step, Await):
+            return self._await(step)
+        if isinstance(step, AwaitCall):
+            return self._await_call(step.call)
+        if isinstance(step, Open):
+            return self._stands().unlock(step.turnstile)
+        if isinstance(step, End):
+            self._watch_no_longer()
+            return self._end_transactions()
+        return assert_never(step)
+
+    def _spawn(self, owner: Owner, **options: Any) -> Agent:
+        return self._node.spawn_agent(
+            owner, keep=self._agents.append, abort_on_deadlock=True, label=self._label, **options
+        )
+
+    def _stands(self) -> Agent:
+        assert self._standing is not None
+        return self._standing
+
+    def _left(self, least: float = 0.0) -> float | None:
+        """Seconds that are left, but at least so many."""
+        if self._deadline is None:
+            return None
+        return max(self._deadline - time.monotonic(), least)
+
+    def _enter(self) -> bool:
+        mutex = self._mutex = self._spawn(self._owners[0])
+        try:
+            mutex.lock_all((((*self._root, "mutex"), "write", *self._at),), self._left(ASK))
+        except LockTimeout:
+            self._leave()
+            return False
+        return True
+
+    def _leave(self) -> None:
+        mutex, self._mutex = self._mutex, None
+        if mutex is not None:
+            mutex.let_go()
+
+    def _stand(self, step: Stand) -> None:
+        self.has_arrived = True
+        self._stands().ask_for([(lock_id, mode, *self._at) for lock_id, mode in step.wanted])
+        assert self._mutex is not None
+        self._mutex.ensure_held(None)  # what was asked for went the same way as the mutex came
+
+    def _await(self, step: Await) -> dict[LockId, int]:
+        if step.patience == "moment":
+            limit: float | None = ASK
+        else:
+            limit = 0.0 if step.patience == "none" else self._left()
+        while True:
+            granted = {
+                info.lock_id: info.versions[0]
+                for info in self._stands().lock_info()
+                if info.granted and info.lock_id in step.wanted
+            }
+            if granted or not self._bell.wait(limit):
+                return granted
+
+    def _await_call(self, call: LockId) -> bool:
+        self._called = False
+        node, nodes = self._node, self._at.nodes
+        self._end_watch = partial(unwatch_on, node, call, nodes, self._seen)
+        watch_on(node, call, nodes, self._seen)
+        try:
+            while not self._called:
+                self._stands().lock_info()  # unless the transaction has ended
+                if not self._bell.wait(self._left()):
+                    return False
+            return True
+        finally:
+            self._watch_no_longer()
+
+    def _watch_no_longer(self) -> None:
+        end_watch, self._end_watch = self._end_watch, None
+        if end_watch is not None:
+            self._node.executor.run_soon(end_watch)
+
+    def _seen(self, view: View) -> None:
+        """The host is called, or not; by the node's executor."""
+        if view.requests:
+            self._called = True
+            self._bell.ring()
+
+    def _told(self, news: Notification) -> None:
+        """Something became of what was asked for; by the node's executor."""
+        if news.kind == "ended":  # perhaps with the client, who will do nothing any more
+            self._watch_no_longer()
+        self._bell.ring()
+
+
+class _Bell:
+    """Wakes one who looks again then."""
+
+    def __init__(self) -> None:
+        self._rings = self._heard = 0
+        self._waiter: Waiter | None = None
+
+    def ring(self) -> None:
+        """There is something to look at; by the node's executor."""
+        self._rings += 1
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.wake()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it rings, unless it has since the last time; whether it did."""
+        waiter = self._waiter = Waiter()
+        try:
+            if self._rings == self._heard:
+                waiter.wait(timeout)
+        finally:
+            self._waiter = None
+        heard, self._heard = self._heard, self._rings
+        return heard != self._heard
