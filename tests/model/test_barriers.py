@@ -1,12 +1,13 @@
 """What parties do at a barrier, in small worlds: every order of messages, with deaths and time-outs at every point.
 
-The parties are the real ones (`locks.core.barrier`), at a naive lock table with the one rule of the real one. Each
-sends its messages in their order; which of them arrives next is open. What the lock server answers is taken in at once: an answer
-that is late is as good as a next message that is late.
+The parties are the real ones (`locks.core.barrier`), at a naive lock table with the rule of the real one. Each
+sends its messages in their order; which party's arrives next is open. What the lock server answers is taken in at once: an
+answer that is late is as good as a next message that is late.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -33,8 +34,9 @@ from locks.core.barrier import (
     TimedOut,
 )
 from locks.core.server.table import LockTable
-from locks.model import AgentId, Contender, LockId
+from locks.model import AgentId, Contender, LockId, Mode
 
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 ROOT = protocol.root_of(("b",))
 MUTEX = (*ROOT, "mutex")
 Message = tuple[Any, ...]
@@ -42,13 +44,19 @@ Attend = Callable[[LockId, int], protocol.Party]
 
 
 class Request(NamedTuple):
-    """One request in the table: whose it is, and whether it is of the transaction that stands, or has the mutex."""
+    """One request in the table."""
 
     party: int
     agent: AgentId
     lock_id: LockId
-    mode: str
-    granted: bool
+    mode: Mode
+    granted: bool = False
+
+
+class Granted(NamedTuple):
+    """What a party was granted, with the versions of the grants."""
+
+    grants: tuple[tuple[LockId, int], ...]
 
 
 class Party(NamedTuple):
@@ -57,36 +65,51 @@ class Party(NamedTuple):
     Attributes:
         parties: How many it says that have to come.
         visits: How often it will come after this time.
-        history: What it was told, in this visit: by that it is where it is.
+        history: What it was told in this visit: by that it is where it is.
+        waits: Whether it has asked for what it waits for.
         agents: How many transactions it has begun.
-        round: In which round it stands, if it was told a number, or is the host.
+        mutex: That by which it enters the mutex.
+        standing: That with which it waits.
+        round: In which round that is.
         sent: What did not arrive yet.
-        grants: What it was granted, with versions.
+        grants: What it was granted.
         called: Whether it was told that it is called.
         state: `"here"`, `"dead"` (not noticed yet), or `"gone"`.
     """
 
     parties: int
-    visits: int
+    visits: int = 0
     history: tuple[Any, ...] = ()
+    waits: bool = False
     agents: int = 0
-    round: Round | None = None
+    mutex: AgentId | None = None
+    standing: AgentId | None = None
+    round: LockId | None = None
     sent: tuple[Message, ...] = ()
-    grants: tuple[tuple[LockId, int], ...] = ()
+    grants: Granted = Granted(())
     called: bool = False
     state: str = "here"
 
 
 class World(NamedTuple):
-    """All parties, the lock table, and what has come of visits."""
+    """All parties, the lock table, and what came of it.
+
+    Attributes:
+        deaths: How many may die.
+        delays: How many times the time of one may be over.
+        hung: Whether the mutex may not be had in time.
+        results: The round, the party, its visit, and the outcome.
+        full: Rounds of which the host saw all, with these.
+    """
 
     parties: tuple[Party, ...]
+    deaths: int = 0
+    delays: int = 0
+    hung: bool = False
     table: tuple[Request, ...] = ()
     watches: tuple[tuple[int, LockId], ...] = ()
-    version: int = 0
-    deaths: int = 0
-    delays: int = 0  # how many times a time may be over
-    results: tuple[tuple[Round | None, int, Outcome | str], ...] = ()
+    results: frozenset[tuple[LockId | None, int, int, Outcome | str]] = frozenset()
+    full: frozenset[tuple[LockId, frozenset[int]]] = frozenset()
 
 
 class Violation(AssertionError):
@@ -98,30 +121,33 @@ class Explorer:
 
     Args:
         attend: What parties do; wrong ones are to be caught.
+
+    Attributes:
+        ends: What came of it: the kinds of outcomes, and how often.
     """
 
     def __init__(self, attend: Attend = protocol.attend) -> None:
         @cache
-        def after(parties: int, history: tuple[Any, ...]) -> Step | Outcome:
+        def step_after(parties: int, history: tuple[Any, ...]) -> Step | Outcome:
             steps = attend(ROOT, parties)
             try:
                 step = next(steps)
-                for answer in history:
-                    step = steps.send(dict(answer) if type(answer) is tuple and answer and type(answer[0]) is tuple and not isinstance(answer[0], Contender) else answer)
+                for told in history:
+                    answer = dict(told.grants) if isinstance(told, Granted) else told
+                    step = steps.send(answer)
             except StopIteration as done:
                 outcome: Outcome = done.value
                 return outcome
             return step
 
-        self._after = after
-        self.outcomes: Counter[str] = Counter()
+        self._step_after = step_after
+        self.ends: Counter[str] = Counter()
 
     def explore(self, world: World) -> int:
         """Look at every state; return how many there are."""
         for number in range(len(world.parties)):
             world = self._go_on(world, number)
-        world = _canonical(world)
-        seen, left = {world}, [world]
+        seen, left = {_canonical(world)}, [_canonical(world)]
         while left:
             world = left.pop()
             moves = list(self._moves(world))
@@ -134,70 +160,106 @@ class Explorer:
                     left.append(then)
         return len(seen)
 
-    # --- Moves: whether it must happen at some time, and what comes of it
+    def _step(self, party: Party) -> Step | Outcome:
+        return self._step_after(party.parties, party.history)
 
     def _moves(self, world: World) -> Iterator[tuple[bool, World]]:
+        """What can happen, and whether it must at some time."""
         for number, party in enumerate(world.parties):
+            if party.sent and _changes_nothing(world, party):  # then it may as well be the next
+                yield True, self._arrive(world, number)
+                return
+        for number, party in enumerate(world.parties):
+            if party.sent:
+                yield True, self._arrive(world, number)
             if party.state == "here":
-                if party.sent:
-                    yield True, self._arrive(world, number)
-                if world.deaths and not isinstance(self._step(party), Outcome):
-                    yield False, _with(
-                        world._replace(deaths=world.deaths - 1), number, sent=(), state="dead"
-                    )
-                if world.delays and (answer := self._late(party)) is not None:
-                    late = world._replace(delays=world.delays - 1)
-                    yield self._step(party) == _MOMENT, self._tell(late, number, answer)
+                yield from self._misfortunes(world, number)
             elif party.state == "dead":
                 mine = {each.agent for each in world.table if each.party == number}
                 for agent in mine:  # in any order
                     yield True, self._remove(world, agent)
                 if not mine:
-                    result = (party.round, number, "died")
-                    done = world._replace(results=(*world.results, result))
-                    yield True, _with(done, number, state="gone", round=None)
+                    result = (party.round, number, party.visits, "died")
+                    done = world._replace(results=world.results | {result})
+                    yield True, _with(done, number, state="gone")
 
-    def _step(self, party: Party) -> Step | Outcome:
-        return self._after(party.parties, party.history)
-
-    def _late(self, party: Party) -> Any:
+    def _misfortunes(self, world: World, number: int) -> Iterator[tuple[bool, World]]:
+        party = world.parties[number]
         step = self._step(party)
-        if isinstance(step, AwaitCall):
-            return False
-        return () if isinstance(step, Await) else None
+        if world.deaths:
+            yield (
+                False,
+                _with(world._replace(deaths=world.deaths - 1), number, sent=(), state="dead"),
+            )
+        moment = isinstance(step, Await) and step.patience == "moment"
+        if moment or (world.delays and isinstance(step, Await | AwaitCall)):
+            late = world if moment else world._replace(delays=world.delays - 1)
+            answer = False if isinstance(step, AwaitCall) else Granted(())
+            yield moment, self._tell(late, number, answer)
+        if world.hung and isinstance(step, Enter):
+            gone = [("remove", party.mutex)]
+            late = _with(world._replace(hung=False), number, sent=(*party.sent, *gone))
+            yield False, self._tell(late, number, False)
+
+    def _check_end(self, world: World) -> None:
+        """Nothing more happens by itself: is all as it must be?"""
+        waiting = [party for party in world.parties if party.state == "here"]
+        for party in waiting:
+            if isinstance(self._step(party), Enter | Look):
+                raise Violation(f"somebody waits for the mutex for ever: {world}")
+        if waiting and len(waiting) >= waiting[0].parties:
+            raise Violation(f"all are there, and nobody passes: {world}")
+        passed: dict[LockId | None, dict[int, int]] = {}
+        lost: dict[LockId | None, set[int]] = {}
+        for of, number, _, outcome in world.results:
+            self.ends[outcome if isinstance(outcome, str) else type(outcome).__name__] += 1
+            if isinstance(outcome, Passed):
+                passed.setdefault(of, {})[number] = outcome.number
+            elif not isinstance(outcome, TimedOut):
+                lost.setdefault(of, set()).add(number)
+        full = dict(world.full)
+        for of, numbers in passed.items():
+            assert of is not None
+            if of not in full:
+                raise Violation(f"somebody has passed, and all were never there: {world}")
+            if numbers.keys() | lost.get(of, set()) & full[of] != full[of]:
+                raise Violation(f"some have passed, and not all who were there: {world}")
+            if len(set(numbers.values())) < len(numbers):
+                raise Violation(f"two have the same number: {world}")
+
+    # --- The lock server
 
     def _arrive(self, world: World, number: int) -> World:
         party = world.parties[number]
         (what, *args), rest = party.sent[0], party.sent[1:]
         world = _with(world, number, sent=rest)
         if what == "request":
-            return self._request(world, Request(number, *args, granted=False))
+            world = self._grant(world._replace(table=(*world.table, Request(number, *args))))
+            return self._call(world)
         if what == "remove":
             return self._remove(world, *args)
         if what == "release":
-            agent, lock_id = args
-            kept = tuple(e for e in world.table if (e.agent, e.lock_id) != (agent, lock_id))
-            return self._grant(world._replace(table=kept))
+            kept = [each for each in world.table if (each.agent, each.lock_id) != tuple(args)]
+            return self._grant(world._replace(table=tuple(kept)))
         if what == "watch":
-            world = world._replace(watches=(*world.watches, (number, args[0])))
-            return self._tell_watchers(world, args[0])
+            return self._call(world._replace(watches=(*world.watches, (number, args[0]))))
         assert what == "look"
-        return self._tell(world, number, tuple(map(_contender, world.table)))
-
-    # --- The lock table
-
-    def _request(self, world: World, request: Request) -> World:
-        world = self._grant(world._replace(table=(*world.table, request)))
-        return self._tell_watchers(world, request.lock_id)
+        seen = tuple(map(_contender, world.table))
+        there = protocol.present_round(ROOT, seen)
+        has_mutex = any(each.agent == party.mutex and each.granted for each in world.table)
+        if there is not None and there.host == party.standing and has_mutex and there.is_full(seen):
+            who = frozenset(each.party for each in world.table if "turnstile" in each.lock_id)
+            world = world._replace(full=world.full | {(there.host_lock, who)})
+        return self._tell(world, number, seen)
 
     def _remove(self, world: World, agent: AgentId) -> World:
         kept = tuple(each for each in world.table if each.agent != agent)
         return self._grant(world._replace(table=kept))
 
     def _grant(self, world: World) -> World:
-        """Grant what can be; then tell all of them at once."""
-        told: dict[int, list[LockId]] = {}
+        """Grant what can be, and tell all of them."""
         table = list(world.table)
+        granted = []
         for index, each in enumerate(table):
             if not each.granted and not any(
                 _conflict(each, other)
@@ -205,92 +267,395 @@ class Explorer:
                 if other.granted or at < index
             ):
                 table[index] = each._replace(granted=True)
-                told.setdefault(each.party, []).append(each.lock_id)
+                granted.append(each)
         world = world._replace(table=tuple(table))
-        for number, granted in told.items():
-            for lock_id in granted:
-                world = world._replace(version=world.version + 1)
-                if lock_id != MUTEX:
-                    known = (*world.parties[number].grants, (lock_id, world.version))
-                    world = _with(world, number, grants=known)
-        for number, granted in told.items():
-            if world.parties[number].state == "here":
-                step = self._step(world.parties[number])
-                if MUTEX in granted:
-                    assert isinstance(step, Enter)
-                    world = self._tell(world, number, True)
-                elif isinstance(step, Await):
-                    world = self._go_on(world, number)
+        newest = max((v for party in world.parties for _, v in party.grants.grants), default=0)
+        for version, each in enumerate(granted, newest + 1):
+            party = world.parties[each.party]
+            if each.agent == party.standing:
+                known = Granted((*party.grants.grants, (each.lock_id, version)))
+                world = _with(world, each.party, grants=known)
+        for each in granted:
+            party = world.parties[each.party]
+            if party.state == "here":
+                if each.agent == party.mutex and isinstance(self._step(party), Enter):
+                    world = self._tell(world, each.party, True)
+                else:
+                    world = self._go_on(world, each.party)
         return world
 
-    def _tell_watchers(self, world: World, lock_id: LockId) -> World:
-        if any(each.lock_id == lock_id for each in world.table):
-            for number, watched in world.watches:
-                if watched == lock_id:
-                    world = _with(world, number, called=True)
-                    world = self._go_on(world, number)
+    def _call(self, world: World) -> World:
+        """Tell the hosts that are called."""
+        for number, watched in world.watches:
+            if any(each.lock_id == watched for each in world.table):
+                world = self._go_on(_with(world, number, called=True), number)
         return world
 
     # --- A party
 
     def _tell(self, world: World, number: int, answer: Any) -> World:
-        party = world.parties[number]
-        world = _with(world, number, history=(*party.history, answer))
-        return self._go_on(world, number)
+        history = (*world.parties[number].history, answer)
+        return self._go_on(_with(world, number, history=history, waits=False), number)
 
     def _go_on(self, world: World, number: int) -> World:
         """A party goes on as far as it can without being told anything."""
         while True:
             party = world.parties[number]
-            if party.state != "here":
-                return world
-            agent = AgentId(party.agents, str(number), 0)
-            mutex = AgentId(party.agents, str(number), 1)
             step = self._step(party)
-            answer: Any = None
-            send: list[Message] = []
-            more: dict[str, Any] = {}
-            if isinstance(step, Enter):
-                if ("request", mutex, MUTEX, "write") not in party.sent:
-                    asked = any(e.agent == mutex for e in world.table)
-                    if not asked:
-                        return _with(world, number, sent=(*party.sent, ("request", mutex, MUTEX, "write")))
+            if party.state != "here" or (party.waits and isinstance(step, Enter | Look)):
                 return world
+            if isinstance(step, Outcome):
+                return self._over(world, number, step)
+            new = AgentId(party.agents + 1, str(number), 0)
+            if isinstance(step, Enter):
+                return _send(
+                    world,
+                    number,
+                    ("request", new, MUTEX, "write"),
+                    waits=True,
+                    mutex=new,
+                    agents=party.agents + 1,
+                )
             if isinstance(step, Look):
-                return _with(world, number, sent=(*party.sent, ("look",)))
+                return _send(world, number, ("look",), waits=True)
+            answer: Any = None
             if isinstance(step, Await):
-                found = tuple(each for each in party.grants if each[0] in step.wanted)
-                if not found and step.patience != "none":
+                answer = Granted(tuple(g for g in party.grants.grants if g[0] in step.wanted))
+                if not answer.grants and step.patience != "none":
                     return world
-                answer = found
             elif isinstance(step, AwaitCall):
-                if not party.called:
-                    if (number, step.call) in world.watches or ("watch", step.call) in party.sent:
-                        return world
-                    return _with(world, number, sent=(*party.sent, ("watch", step.call)))
                 answer = True
+                if not party.called:
+                    if party.waits:
+                        return world
+                    return _send(world, number, ("watch", step.call), waits=True)
             elif isinstance(step, Begin):
-                answer = agent
+                answer = new
+                world = _with(world, number, standing=new, agents=party.agents + 1)
             elif isinstance(step, Stand):
-                send = [("request", agent, *each) for each in step.wanted]
-                more = {"round": _round_of(step, party.parties)}
+                asked = [("request", party.standing, *each) for each in step.wanted]
+                stands = any("turnstile" in lock_id for lock_id, _ in step.wanted)
+                of = next(lock_id for lock_id, _ in step.wanted if lock_id[-1] == "host")
+                world = _send(world, number, *asked, round=of if stands else None)
             elif isinstance(step, Leave):
-                send = [("remove", mutex)]
+                world = _send(world, number, ("remove", party.mutex))
             elif isinstance(step, Open):
-                send = [("release", agent, step.turnstile)]
-            elif isinstance(step, End):
-                send = [("remove", agent), ("remove", mutex)]
-                more = {"round": None, "grants": (), "called": False, "agents": party.agents + 1}
-            else:  # it is over
-                self.outcomes[type(step).__name__] += 1
-                world = world._replace(results=(*world.results, (party.round, number, step)))
-                ended = party._replace(
-                    round=None, grants=(), called=False, history=(), agents=party.agents + 1,
-                    sent=(*party.sent, ("remove", agent), ("remove", mutex)),
-                )  # fmt: skip
-                if not party.visits or isinstance(step, TimedOut):
-                    return _put(world, number, ended._replace(state="done"))
-                world = _put(world, number, ended._replace(visits=party.visits - 1))
+                world = _send(world, number, ("release", party.standing, step.turnstile))
+            else:
+                assert isinstance(step, End)  # and it begins anew
+                world = _with(self._end(world, number), number, history=(), waits=False)
                 continue
-            history = (*party.history, answer)
-            world = _with(world, number, history=history, sent=(*party.sent, *send), **more)
+            history = (*world.parties[number].history, answer)
+            world = _with(world, number, history=history, waits=False)
+
+    def _over(self, world: World, number: int, outcome: Outcome) -> World:
+        party = world.parties[number]
+        told = TimedOut() if isinstance(outcome, TimedOut) else outcome
+        result = (party.round, number, party.visits, told)
+        world = self._end(world._replace(results=world.results | {result}), number)
+        if not party.visits or not isinstance(outcome, Passed):
+            return _with(world, number, state="gone", history=())
+        world = _with(world, number, history=(), waits=False, visits=party.visits - 1)
+        return self._go_on(world, number)
+
+    def _end(self, world: World, number: int) -> World:
+        party = world.parties[number]
+        ends = [("remove", agent) for agent in (party.standing, party.mutex) if agent is not None]
+        watches = tuple(each for each in world.watches if each[0] != number)
+        return _send(
+            world._replace(watches=watches),
+            number,
+            *ends,
+            standing=None,
+            mutex=None,
+            round=None,
+            grants=Granted(()),
+            called=False,
+        )
+
+
+def _changes_nothing(world: World, party: Party) -> bool:
+    """Whether nobody can tell when the next message of a party arrives."""
+    what, agent, *_ = *party.sent[0], None
+    if what == "remove":
+        return all(each.agent != agent for each in world.table)
+    is_host = (
+        party.round is not None
+        and party.standing is not None
+        and party.round[-4:-1] == party.standing
+    )
+    return (
+        what == "request" and is_host and agent == party.standing
+    )  # in the mutex, with ids that nobody knows
+
+
+def _with(world: World, number: int, **changes: Any) -> World:
+    parties = list(world.parties)
+    parties[number] = parties[number]._replace(**changes)
+    return world._replace(parties=tuple(parties))
+
+
+def _send(world: World, number: int, *messages: Message, **changes: Any) -> World:
+    return _with(world, number, sent=(*world.parties[number].sent, *messages), **changes)
+
+
+def _conflict(one: Request, other: Request) -> bool:
+    a, b = one.lock_id, other.lock_id
+    related = a[: len(b)] == b[: len(a)]
+    return one.agent != other.agent and related and "write" in (one.mode, other.mode)
+
+
+def _contender(each: Request) -> Contender:
+    return Contender(each.agent, "", each.lock_id, each.mode, each.granted, 0)
+
+
+def _canonical(world: World) -> World:
+    """The same world with the smallest versions."""
+    versions = {v for party in world.parties for _, v in party.grants.grants}
+    for party in world.parties:
+        for told in party.history:
+            if isinstance(told, Granted):
+                versions |= {version for _, version in told.grants}
+    rank = {version: number for number, version in enumerate(sorted(versions), 1)}
+    if all(version == number for version, number in rank.items()):
+        return world
+
+    def ranked(granted: Granted) -> Granted:
+        return Granted(tuple((lock_id, rank[version]) for lock_id, version in granted.grants))
+
+    parties = [
+        party._replace(
+            grants=ranked(party.grants),
+            history=tuple(ranked(t) if isinstance(t, Granted) else t for t in party.history),
+        )
+        for party in world.parties
+    ]
+    return world._replace(parties=tuple(parties))
+
+
+def world(parties: int, visits: list[int], **options: Any) -> World:
+    """A world of parties, each with how often it comes."""
+    return World(tuple(Party(parties, number - 1) for number in visits), **options)
+
+
+SMALL: dict[str, tuple[World, set[str]]] = {
+    "two": (world(2, [1, 1]), {"Passed"}),
+    "two, and one dies": (world(2, [1, 1], deaths=1), {"Passed", "died"}),
+    "two, and one is late": (world(2, [1, 1], delays=1), {"Passed", "TimedOut"}),
+    "two, and both are late": (world(2, [1, 1], delays=2), {"Passed", "TimedOut"}),
+    "two, and the mutex is not to be had": (
+        world(2, [1, 1], delays=1, hung=True),
+        {"Passed", "TimedOut", "Broken"},
+    ),
+    "two come twice": (world(2, [2, 2]), {"Passed"}),
+    "two come twice, and one dies": (world(2, [2, 2], deaths=1), {"Passed", "died"}),
+    "one too many": (world(2, [1, 1, 1]), {"Passed"}),
+    "three": (world(3, [1, 1, 1]), {"Passed"}),
+}
+LARGE = {
+    "three, and one dies": (world(3, [1, 1, 1], deaths=1), {"Passed", "died"}),
+    "three, and one is late": (world(3, [1, 1, 1], delays=1), {"Passed", "TimedOut"}),
+    "one too many, and one dies": (world(2, [1, 1, 1], deaths=1), {"Passed", "died"}),
+    "one too many, and one is late": (world(2, [1, 1, 1], delays=1), {"Passed", "TimedOut"}),
+}
+HUGE = {
+    "three, of whom one dies and one is late": (
+        world(3, [1, 1, 1], deaths=1, delays=1),
+        {"Passed", "died", "TimedOut"},
+    ),
+    "three come twice": (world(3, [2, 2, 2]), {"Passed"}),
+    "one too many, all of whom come twice": (world(2, [2, 2, 2]), {"Passed"}),
+    "four of three, and one dies": (world(3, [1, 1, 1, 1], deaths=1), {"Passed", "died"}),
+}
+
+
+def try_it(first: World, ends: set[str]) -> None:
+    """Explore a world, and see what can come of it."""
+    explorer = Explorer()
+    states = explorer.explore(first)
+    print(f"{states:,} states; {dict(explorer.ends)}")
+    assert explorer.ends.keys() == ends
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_worlds(name: str) -> None:
+    """All who must be there pass, or none of them; nobody is left behind, and nobody who gave up is counted."""
+    try_it(*SMALL[name])
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("name", LARGE)
+def test_larger_worlds(name: str) -> None:
+    """The same, with more parties, and with some who come too late."""
+    try_it(*LARGE[name])
+
+
+@pytest.mark.explore
+@pytest.mark.skipif(not EXPLORE, reason="takes minutes; LOCKS_EXPLORE=1")
+@pytest.mark.parametrize("name", HUGE)
+def test_huge_worlds(name: str) -> None:
+    """The same, with more of it at once."""
+    try_it(*HUGE[name])
+
+
+# --- Wrong rules ------------------------------------------------------------------------------------
+
+
+def changed(change: Callable[[Step, Any], Step | Outcome]) -> Attend:
+    """Parties that do something else: what a step becomes, given what was told last."""
+
+    def attend(root: LockId, parties: int) -> protocol.Party:
+        steps = protocol.attend(root, parties)
+        told = None
+        while True:
+            try:
+                step = change(steps.send(told), told)
+            except StopIteration as done:
+                outcome: Outcome = done.value
+                return outcome
+            if isinstance(step, Outcome):
+                return step
+            told = yield step
+
+    return attend
+
+
+def turnstile_first(step: Step, told: Any) -> Step | Outcome:
+    """Asks for the host lock after the turnstile."""
+    return Stand(step.wanted[::-1]) if isinstance(step, Stand) and len(step.wanted) > 1 else step
+
+
+def gives_up_outside(step: Step, told: Any) -> Step | Outcome:
+    """Goes when its time is over, and does not enter the mutex for that."""
+    return TimedOut() if isinstance(step, Enter) and told == {} else step
+
+
+def does_not_call(step: Step, told: Any) -> Step | Outcome:
+    """Comes too late, and does not call."""
+    if isinstance(step, Stand) and not any("turnstile" in lock_id for lock_id, _ in step.wanted):
+        return Stand(step.wanted[:1])
+    return step
+
+
+WRONG = {
+    turnstile_first: world(2, [1, 1], delays=1),
+    gives_up_outside: world(2, [1, 1], delays=1),
+    does_not_call: world(2, [1, 1, 1], delays=1),
+}
+
+
+@pytest.mark.parametrize("rule", WRONG, ids=lambda rule: rule.__name__)
+def test_a_wrong_rule_is_caught(rule: Callable[[Step, Any], Step | Outcome]) -> None:
+    """What each of these rules is for: without it, somebody passes alone, or waits for ever."""
+    with pytest.raises(Violation) as caught:
+        Explorer(changed(rule)).explore(WRONG[rule])
+    print(str(caught.value)[:200])
+
+
+def test_a_host_that_does_not_look_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is called, and opens without a look: the one who has called may have gone."""
+
+    def host(own: Round) -> protocol.Part:
+        yield Stand(((own.host_lock, "write"), (own.turnstile, "write")))
+        yield Leave()
+        if not (yield AwaitCall(own.call)):
+            return TimedOut((yield Look()))
+        yield Open(own.turnstile)
+        yield Look()
+        return Passed(0)
+
+    monkeypatch.setattr(protocol, "_host", host)
+    with pytest.raises(Violation, match="never there"):
+        Explorer().explore(world(2, [1, 1], delays=1))
+
+
+# --- What they rely on ------------------------------------------------------------------------------
+
+
+def test_grants_tell_whether_the_host_has_opened() -> None:
+    """In the real lock table: of an end of the host's, the host lock is granted first; of an opening, the turnstile."""
+    agents = [AgentId(n, "a", n) for n in range(4)]
+    of = Round(ROOT, 4, agents[0])
+
+    def begin() -> LockTable:
+        table = LockTable()
+        for lock_id in (of.host_lock, of.turnstile):
+            assert table.request(agents[0], "host", lock_id, "write")[0].granted
+        for number in (1, 2, 3):
+            for lock_id in (of.host_lock, of.turn(number)):
+                assert not table.request(agents[number], "party", lock_id, "read")[0].granted
+        return table
+
+    def passed(table: LockTable) -> set[bool]:
+        return {
+            protocol.has_passed(
+                {
+                    entry.slot.lock_id: entry.since
+                    for entry in table.owners[agents[number]].all()
+                    if entry.granted
+                },
+                of.turn(number),
+                of.host_lock,
+            )
+            for number in (1, 2, 3)
+        }
+
+    table = begin()
+    assert passed(table) == {False}
+    changed_entries = table.remove(agents[0])
+    assert len(changed_entries) == 2 + 6  # in one step
+    assert passed(table) == {False}
+    table = begin()
+    assert len(table.release(agents[0], of.turnstile)) == 1 + 3
+    assert passed(table) == {True}
+    table.remove(agents[0])
+    assert passed(table) == {True}
+    table = begin()
+    table.release(agents[3], of.turn(3))
+    table.remove(agents[0])  # and who asks when it is gone
+    assert table.request(agents[3], "party", of.turn(3), "read")[0].granted
+    assert passed(table) == {False}
+
+
+def test_who_waits_and_who_disagrees() -> None:
+    """The parties of the present round in the order of their numbers; another number of parties is refused."""
+    of = Round(ROOT, 4, AgentId(1, "a", 1))
+
+    def request(number: int, lock_id: LockId, mode: Mode, granted: bool = False) -> Contender:
+        return Contender(AgentId(number, "a", number), f"party {number}", lock_id, mode, granted, 0)
+
+    host = (request(1, of.host_lock, "write", True), request(1, of.turnstile, "write", True))
+    seen = (*host, request(4, of.turn(3), "read"), request(3, of.turn(1), "read"))
+    assert [each.client for each in protocol.who_waits(ROOT, seen)] == [
+        "party 1",
+        "party 3",
+        "party 4",
+    ]
+    assert not of.is_full(seen)
+    assert of.is_full((*seen, request(5, of.turn(2), "read")))
+    assert protocol.who_waits(ROOT, seen[2:]) == ()
+    steps = protocol.attend(ROOT, 3)
+    assert next(steps) == Enter()
+    assert steps.send(True) == Look()
+    with pytest.raises(StopIteration) as done:
+        steps.send(seen)
+    assert done.value.value == protocol.Disagree(4)
+
+
+def test_a_host_that_was_cut_off_does_not_know_what_became_of_its_opening() -> None:
+    """It has released the turnstile, and then the lock server knows nothing of it: that may never have arrived."""
+    me = AgentId(1, "a", 1)
+    of = Round(ROOT, 2, me)
+
+    def request(agent: AgentId, lock_id: LockId, mode: Mode) -> Contender:
+        return Contender(agent, "", lock_id, mode, mode == "write", 0)
+
+    host = request(me, of.host_lock, "write")
+    full = (host, request(me, of.turnstile, "write"), request(me, of.turn(1), "read"))
+    for seen, outcome in (((), Broken()), (full, Broken()), ((host,), Passed(0))):
+        steps = protocol.attend(ROOT, 2)
+        told: list[Any] = [None, True, (), me, None, None, True, True, full, None, seen]
+        with pytest.raises(StopIteration) as done:
+            for answer in told:
+                steps.send(answer)
+        assert done.value.value == outcome
