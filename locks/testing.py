@@ -44,6 +44,7 @@ from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit_client
 from locks.runtime.bridge import Bridge
 from locks.runtime.inline import Journal, Turn
+from locks.runtime.monitor import tell_end
 from locks.sim.application import Application, Client, Violation
 from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
@@ -465,8 +466,10 @@ class _Node(Node):
         return super().statistics()
 
     def _client_ended(self, client: Client) -> None:
+        reason = "killed" if client.killed else "normal"
         for agent in list(self.clients.get(client_key(client), ())):
-            agent.client_ended(Down(client, "killed" if client.killed else "normal"))
+            agent.client_ended(Down(client, reason))
+        tell_end(client, reason)  # to owners that are tied to it
         self.tasks.look()
 
 

@@ -69,6 +69,7 @@ __all__ = [
     "acting",
     "current_client",
     "monitor",
+    "tell_end",
 ]
 
 logger = logging.getLogger("locks")
@@ -364,6 +365,13 @@ def _watch_of_raw_greenlet(subject: greenlet.greenlet) -> DeathWatch | None:
 @whole
 def _raw_greenlet_ended(ref: weakref.ref[greenlet.greenlet]) -> None:
     _raw_watches.pop(ref).fire(ref, "normal")
+
+
+def tell_end(subject: greenlet.greenlet, reason: object) -> None:
+    """A raw greenlet has ended, says who has run it: nobody has to wait until it is collected."""
+    watch: DeathWatch | None = subject.__dict__.get(_WATCH)
+    if watch is not None:
+        watch.fire(subject, reason)
 
 
 def _watch_of_foreign_actor(subject: pykka.ActorRef[Any]) -> DeathWatch | None:

@@ -219,7 +219,7 @@ class _Party:
         self._node = node
         self._at = Scope((server,), "all")
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._bell = _Bell()
+        self._bell = _Bell(node)
         self._owners: list[Owner] = []
         self._agents: list[Agent] = []  # of all its transactions
         self._mutex: Agent | None = None
@@ -363,7 +363,8 @@ class _Party:
 class _Bell:
     """Wakes one who looks again then."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: Node) -> None:
+        self._node = node
         self._rings = self._heard = 0
         self._waiter: Waiter | None = None
 
@@ -376,7 +377,7 @@ class _Bell:
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until it rings, unless it has since the last time; whether it did."""
-        waiter = self._waiter = Waiter()
+        waiter = self._waiter = self._node.new_call().waiter
         try:
             if self._rings == self._heard:
                 waiter.wait(timeout)

@@ -654,8 +654,8 @@ def test_a_host_that_was_cut_off_does_not_know_what_became_of_its_opening() -> N
     full = (host, request(me, of.turnstile, "write"), request(me, of.turn(1), "read"))
     for seen, outcome in (((), Broken()), (full, Broken()), ((host,), Passed(0))):
         steps = protocol.attend(ROOT, 2)
-        told: list[Any] = [None, True, (), me, None, None, True, True, full, None, seen]
+        for told in (None, True, (), me, None, None, True, True, full, None):
+            steps.send(told)
         with pytest.raises(StopIteration) as done:
-            for answer in told:
-                steps.send(answer)
+            steps.send(seen)
         assert done.value.value == outcome
