@@ -142,7 +142,7 @@ class Barrier(metaclass=Shown):
         limit = self.timeout if timeout is None else timeout
         node = default_node()
         client = current_client() if self._owner is None else self._owner
-        party = _Party(self.lock_id, node, self._server(node, limit), limit)
+        party = _Party(self.lock_id, node, self._server(node), limit)
         try:
             outcome = party.attend(self.parties, client, self._label)
         except MisuseError:
@@ -183,15 +183,15 @@ class Barrier(metaclass=Shown):
             LockTimeout: It does not answer within five seconds.
         """
         node = default_node()
-        seen = node.view(self.lock_id, self._server(node, 0), ASK)
+        seen = node.view(self.lock_id, self._server(node), ASK)
         return protocol.who_waits(self.lock_id, seen.requests)
 
-    def _server(self, node: Node, timeout: float | None) -> str:
+    def _server(self, node: Node) -> str:
         """The node that has the barrier; it may be about to come."""
         if node.is_clustered:
             check_sendable(self.lock_id)
         server = min(where(node, self._nodes, None).nodes)
-        await_servers(node, Scope((server,), "all"), timeout)
+        await_servers(node, Scope((server,), "all"), None)
         return server
 
     def _broken(self, why: str) -> BrokenBarrier:
