@@ -298,9 +298,10 @@ def _host(own: Round) -> Part:
     if not own.is_full((yield Look())):
         return None
     yield Open(own.turnstile)
-    seen = yield Look()  # it has arrived, and was not taken for the host's end
-    opened = own.has_host(seen) and present_round(own.root, seen) != own
-    return Passed(0) if opened else Broken()
+    while True:
+        seen = yield Look()
+        if present_round(own.root, seen) != own:  # else that is under way still
+            return Passed(0) if own.has_host(seen) else Broken()
 
 
 def _member(there: Round, seen: tuple[Contender, ...]) -> Part:
