@@ -119,6 +119,21 @@ async def _group() -> None:
         await asyncio.gather(tx.write_lock(A), tx.read_lock(B))
 
 
+async def _barrier(comes_first: bool = False) -> None:
+    barrier = aio.Barrier(A, 2)
+    other = asyncio.create_task(barrier.wait())
+    try:
+        while comes_first and not await barrier.waiting():
+            await asyncio.sleep(0)
+        assert await barrier.wait() == int(comes_first)
+    finally:
+        other.cancel()
+
+
+async def _barrier_last() -> None:
+    await _barrier(comes_first=True)
+
+
 WORK = [
     *(
         _one_lock,
@@ -133,7 +148,7 @@ WORK = [
         _lost,
         _questions,
     ),
-    *(_watch, _election, _run_election, _group),
+    *(_watch, _election, _run_election, _group, _barrier, _barrier_last),
 ]
 
 
