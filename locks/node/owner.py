@@ -86,9 +86,10 @@ class Owner(Ending, Block):
             reason: Why, for those who use its transactions still.
         """
         super().end(reason)
-        tie, self._tie = self._tie, None
+        tie = self._tie
         if tie is not None:
             tie.cancel()
+            self._tie = None  # then: what is interrupted here is done again
 
     def _tied_has_ended(self, _: object) -> None:
         self.end("what it was tied to has ended")

@@ -1,8 +1,8 @@
 """`Barrier`: so many parties wait for each other, and go on together.
 
 What a party does is said in `locks.core.barrier`, step by step; here each step is carried out. A party is a wait:
-it has an owner of its own, tied to the client that waits, so nothing of its locks is mixed up with those that the client
-has, and it dies with it.
+it has an owner of its own, which ends with the client that waits, and nothing of its locks is mixed up with those that the client
+has.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from locks.errors import (
     LocksError,
     LockTimeout,
     MisuseError,
+    ReentrantCall,
     assert_never,
 )
 from locks.lock_ids import shown
@@ -50,7 +51,8 @@ from locks.node.ports import Scope
 from locks.node.scope import Nodes, checked_where, where
 from locks.primitives import ASK, await_servers
 from locks.program import default_node
-from locks.runtime import Client, Waiter, current_client
+from locks.runtime import Client, Down, Monitor, Waiter, current_client
+from locks.runtime.leaving import Block, entering
 from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 from locks.wire.sendable import check_sendable
@@ -144,15 +146,14 @@ class Barrier(metaclass=Shown):
         client = current_client() if self._owner is None else self._owner
         party = _Party(self.lock_id, node, self._server(node), limit)
         try:
-            outcome = party.attend(self.parties, client, self._label)
+            with party:
+                outcome = party.attend(self.parties, client, self._label)
         except MisuseError:
             raise
         except LocksError as error:
             if not party.has_arrived:
                 raise
             raise self._broken(str(error)) from error
-        finally:
-            party.end()
         if isinstance(outcome, Passed):
             return outcome.number
         if isinstance(outcome, TimedOut):
@@ -201,8 +202,8 @@ class Barrier(metaclass=Shown):
         )
 
 
-class _Party:
-    """One wait at a barrier: carries out what `locks.core.barrier` says.
+class _Party(Block):
+    """One wait at a barrier: carries out what `locks.core.barrier` says, within a block that lets go of everything.
 
     Args:
         root: The barrier's id.
@@ -221,6 +222,7 @@ class _Party:
         self._deadline = None if timeout is None else time.monotonic() + timeout
         self._bell = _Bell(node)
         self._owners: list[Owner] = []
+        self._tie = Monitor(self._client_ended, surely=True)
         self._agents: list[Agent] = []  # of all its transactions
         self._mutex: Agent | None = None
         self._standing: Agent | None = None
@@ -230,11 +232,12 @@ class _Party:
         self.has_arrived = False
 
     def attend(self, parties: int, client: Client, label: str | None) -> Outcome:
-        """Wait with the others; `end` is to follow."""
+        """Wait with the others; within the block."""
         self._label = label
         # Two, for what one client wants with several transactions is looked at together.
         for _ in range(2):
-            self._owners.append(Owner(label or label_of(client), tied_to=client))
+            self._owners.append(Owner(label or label_of(client)))
+        self._tie.begin(client)
         steps = protocol.attend(self._root, parties)
         answer: Any = None
         while True:
@@ -244,12 +247,29 @@ class _Party:
                 return done.value  # type: ignore[no-any-return]
             answer = self._carry_out(step)
 
-    def end(self) -> None:
-        """Let go of everything; it is done in any case."""
-        self._end_transactions()
-        self._watch_no_longer()
+    def __enter__(self) -> _Party:
+        entering(self).take(self)
+        return self
+
+    def _leave(self, held: _Party | None, error: BaseException | None) -> None:
+        """The block is left; see `Block`."""
+        ends = [agent.let_go for agent in self._agents]
+        failed: BaseException | None = None
+        for end in (*ends, self._watch_no_longer, self._tie.cancel):
+            try:
+                insist(end)
+            except BaseException as raised:  # the others are to be done all the same
+                failed = raised
+        if failed is not None:
+            raise failed
+
+    def _client_ended(self, _: Down) -> None:
         for owner in self._owners:
-            insist(owner.end)
+            owner.end("its client has ended")
+
+    def _let_go(self, held: _Party) -> None:
+        """The block was left, and this was not noted; see `Block`."""
+        held._leave(held, None)
 
     def _end_transactions(self) -> None:
         for agent in self._agents:
@@ -258,9 +278,9 @@ class _Party:
 
     def _carry_out(self, step: Step) -> Any:
         if isinstance(step, Enter):
-            return self._enter()
+            return self._enter_mutex()
         if isinstance(step, Leave):
-            return self._leave()
+            return self._leave_mutex()
         if isinstance(step, Look):
             return self._node.view(self._root, self._at.nodes[0], ASK).requests
         if isinstance(step, Begin):
@@ -294,16 +314,16 @@ class _Party:
             return None
         return max(self._deadline - time.monotonic(), least)
 
-    def _enter(self) -> bool:
+    def _enter_mutex(self) -> bool:
         mutex = self._mutex = self._spawn(self._owners[0])
         try:
             mutex.lock_all((((*self._root, "mutex"), "write", *self._at),), self._left(ASK))
         except LockTimeout:
-            self._leave()
+            self._leave_mutex()
             return False
         return True
 
-    def _leave(self) -> None:
+    def _leave_mutex(self) -> None:
         mutex, self._mutex = self._mutex, None
         if mutex is not None:
             mutex.let_go()
@@ -343,9 +363,13 @@ class _Party:
             self._watch_no_longer()
 
     def _watch_no_longer(self) -> None:
-        end_watch, self._end_watch = self._end_watch, None
+        end_watch = self._end_watch
         if end_watch is not None:
-            self._node.executor.run_soon(end_watch)
+            try:
+                end_watch()  # twice is as good as once
+            except (ReentrantCall, RecursionError):  # in a finaliser, in the middle of something
+                self._node.executor.run_soon(end_watch)
+            self._end_watch = None
 
     def _seen(self, view: View) -> None:
         """The host is called, or not; by the node's executor."""

@@ -462,6 +462,14 @@ CASES: dict[str, Case] = {
         NOTHING,
         finish=_let_rlock_go,
     ),
+    "Barrier.wait alone": Case(_nothing, lambda s: locks.Barrier(A, 1).wait(), NOTHING, NOTHING),
+    "Barrier.wait that times out": Case(
+        _nothing,
+        lambda s: locks.Barrier(A, 2).wait(0),
+        NOTHING,
+        NOTHING,
+        expected=locks.LockTimeout,
+    ),
     "watch": Case(lambda s: s.begin("a"), _watch, mine("a"), mine("a"), finish=_unwatch),
     "unwatch": Case(
         lambda s: (s.begin("a"), _watch(s)), _unwatch, mine("a"), mine("a"), finish=_unwatch
