@@ -369,6 +369,8 @@ class _Party(Block):
                 end_watch()  # twice is as good as once
             except (ReentrantCall, RecursionError):  # in a finaliser, in the middle of something
                 self._node.executor.run_soon(end_watch)
+            except RuntimeError:  # the node was stopped
+                pass
             self._end_watch = None
 
     def _seen(self, view: View) -> None:

@@ -218,6 +218,25 @@ def test_labels_and_timeouts_of_a_barrier() -> None:
         locks.Barrier(START, 2, timeout=0.01).wait()
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_node_is_stopped(number: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Who waits is told so; the next use of locks begins with a new node."""
+    barrier = locks.Barrier(START, 3)
+    told: list[Any] = []
+    threads = []
+    for n in range(number):
+        threads.append(threading.Thread(target=lambda: told.append(outcome(barrier.wait))))
+        threads[-1].start()
+        until_there(barrier, n + 1)
+    locks.stop()
+    for thread in threads:
+        thread.join()
+    assert [type(each) for each in told] == [locks.BrokenBarrier] * number
+    assert "stopped" in str(told[0])
+    assert barrier.waiting() == ()
+    assert caplog.text == ""
+
+
 def test_a_greenlet_that_is_killed_is_not_counted() -> None:
     """It leaves nothing behind; the next one has its place."""
     barrier = locks.Barrier(START, 3)
