@@ -16,6 +16,7 @@ import locks_leader
 OWNERSHIP = "group_for groups hold join joined owned owns run statistics stop"
 SHOWN: dict[type, str] = {
     locks.Agent: "client deadlocks id is_alive lock_info lost on_lost status stop",
+    locks.Barrier: "wait waiting",
     locks.Lock: "acquire locked owned release token",
     locks.Monitor: "cancel",
     locks.Node: "address agents await_nodes connect disconnect link monitor_nodes nodes register remote runs_original "
