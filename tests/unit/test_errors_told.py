@@ -33,6 +33,7 @@ EXAMPLES: list[LocksError] = [
     locks.WaitsForItself("itself", lock_id=ID, holder=OTHER),
     locks.ReentrantCall("within"),
     locks.BlocksEventLoop("in a coroutine"),
+    locks.BrokenBarrier("broken", lock_id=ID),
     locks.NotHeld("not held", lock_id=ID),
     locks.OperatingError("down"),
     locks.NodeNotRunning("down", nodes=["b@x"]),
