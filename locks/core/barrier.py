@@ -50,7 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from locks.words import AgentId, Contender, LockId, Mode
 
@@ -192,6 +192,9 @@ class Stand:
     wanted: tuple[tuple[LockId, Mode], ...]
 
 
+Patience = Literal["deadline", "moment", "none"]
+
+
 @dataclass(frozen=True)
 class Await:
     """Wait until one of some locks is granted. Told: those that are, with the versions of the grants.
@@ -202,7 +205,7 @@ class Await:
     """
 
     wanted: tuple[LockId, ...]
-    patience: str = "deadline"
+    patience: Patience = "deadline"
 
 
 @dataclass(frozen=True)
@@ -320,7 +323,7 @@ def _member(there: Round, seen: tuple[Contender, ...]) -> Part:
         return None if (yield Await((host_lock,))) else TimedOut((yield Look()))
     turn = there.turn(free[0])
     both = (turn, host_lock)
-    patience = "deadline"
+    patience: Patience = "deadline"
     while True:
         grants = yield Await(both, patience)
         if not grants:  # the time is over

@@ -274,6 +274,7 @@ class _Party(Block):
     def _end_transactions(self) -> None:
         for agent in self._agents:
             agent.let_go()
+        self._agents.clear()
         self._mutex = self._standing = None
 
     def _carry_out(self, step: Step) -> Any:

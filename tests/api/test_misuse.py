@@ -600,6 +600,7 @@ HIERARCHY = {
     locks.LockTimeout: locks.OperatingError,
     locks.AgentEnded: locks.OperatingError,
     locks.LockLost: locks.OperatingError,
+    locks.BrokenBarrier: locks.OperatingError,
     locks.RemoteError: locks.OperatingError,
     locks.DeadlockAborted: locks.LocksError,
 }
