@@ -109,9 +109,7 @@ def test_the_first_one_gives_up(run: Run) -> None:
     barrier = locks.Barrier(START, 3)
     one, two, three = (run.client() for _ in range(3))
     first = one.do(outcome, barrier.wait, 0.2)
-    until_there(barrier, 1)
     waits = [two.do(barrier.wait)]
-    until_there(barrier, 2)
     assert isinstance(first.get(), locks.LockTimeout)
     until_there(barrier, 1)
     waits.append(three.do(barrier.wait))
