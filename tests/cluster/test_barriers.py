@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -159,6 +160,29 @@ def test_the_server_is_lost() -> None:
             assert program.said().startswith("BrokenBarrier barrier start is broken")
             program.tell(0.1)
             assert program.said().startswith("CannotServe")
+
+
+@pytest.mark.explore
+def test_a_host_that_hangs() -> None:
+    """The last one comes, and goes when its time is over and a moment more; the host, awake again, waits for another one."""
+    with World() as world, contextlib.ExitStack() as stack:
+        servers = Servers(world, ["a@127.0.0.1"], net_ticktime=60)
+        programs = []
+        for name in ("host", "other", "third"):
+            process = servers.program(PARTY.format(parties=2, more="", name=name))
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+            programs.append(Program(process))
+        host, other, third = programs
+        host.tell(LIMIT)
+        other.until_there("host")
+        host.process.send_signal(signal.SIGSTOP)
+        other.tell(0.1)
+        assert other.said().startswith("LockTimeout not all 2 parties came")
+        other.until_there("host")
+        host.process.send_signal(signal.SIGCONT)
+        third.tell(LIMIT)
+        assert sorted([host.said(), third.said()]) == ["0", "1"]
 
 
 LOOK = """
