@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from gevent import monkey
@@ -22,10 +23,14 @@ settings.register_profile(
 )
 settings.load_profile("explore" if os.environ.get("LOCKS_EXPLORE") == "1" else "ci")
 
-# A shell starts what runs in the background with Ctrl-C ignored, and programs that tests start would
-# inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell starts what runs in the background with Ctrl-C and Ctrl-\ ignored, and `nohup` with SIGHUP. Programs
+# that tests start would inherit that. (The first process goes on ignoring SIGHUP, as was asked for.)
+DEFAULTS: dict[str, Any] = {"SIGINT": signal.default_int_handler, "SIGQUIT": signal.SIG_DFL}
+if "PYTEST_XDIST_WORKER" in os.environ:
+    DEFAULTS["SIGHUP"] = signal.SIG_DFL
+for name, default in DEFAULTS.items():
+    if signal.getsignal(number := signal.Signals[name]) is signal.SIG_IGN:
+        signal.signal(number, default)
 
 # Fixtures that keep processes, or what these have printed, for many tests: such tests run one after the
 # other, in one worker.

@@ -216,6 +216,8 @@ class Agent(Holding, metaclass=Shown):
         if self._monitor is not None:
             self._monitor.cancel()
             self._monitor = None  # or the two would keep each other in memory
+        if isinstance(self.client, Ending):
+            self.client.waiting.pop(self, None)
         if self._lost is not None and ended.reason is not None:
             self._lost.open()
         watch = self.ended()
