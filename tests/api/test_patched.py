@@ -28,7 +28,14 @@ FILES = sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched
 THREADS = "not greenlets and not gevent_actors"
 # It has a process of its own, which is not patched.
 SAME = {"test_cli.py"}
-LONG = {"test_original_faults.py", "test_rings.py", "test_testing.py"}  # they count, and simulate
+LONG = {  # they count, simulate, or interrupt at many places
+    "test_election_interrupted.py",
+    "test_original_faults.py",
+    "test_ownership_interrupted.py",
+    "test_rings.py",
+    "test_testing.py",
+    "test_testing_tasks.py",
+}
 
 
 def run_patched(name: str, *arguments: str) -> None:

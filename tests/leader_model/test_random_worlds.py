@@ -36,7 +36,7 @@ def test_random_worlds(policy: PolicyName, grain: Grain) -> None:
     others, followers ask to be told again, and the leader is called, at any moment; callers give
     up, and what they say can't always be sent.
     """
-    failure = run_seeds(range(BASE, BASE + 60 * MORE), policy=policy, grain=grain)
+    failure = run_seeds(range(BASE, BASE + 40 * MORE), policy=policy, grain=grain)
     assert failure is None, f"policy={policy!r}, grain={grain!r}: {failure}"
 
 

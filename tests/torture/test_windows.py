@@ -28,8 +28,8 @@ def judge(kind: str, number: int, forms: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_acquire_leaves_nothing(kind: str) -> None:
-    """Of 500 of each form of block."""
-    judge(kind, 500, CLOSED)
+    """Of 200 of each form of block."""
+    judge(kind, 200, CLOSED)
 
 
 @pytest.mark.explore
