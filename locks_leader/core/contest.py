@@ -1,18 +1,20 @@
 """The contest plane: how one candidate stands in the contest for the election's lock.
 
 The lock is needed on all nodes that count and are up. Each round has an agent of its own, which asks for
-it on one of them first, the *gate*: the first by name. Only who has the lock there asks for it on
+it on one of them first, the *gate*: the first by name, as a rule. Only who has the lock there asks for it on
 the others. So candidates that see the same nodes wait in one queue, and there is no deadlock to be
 resolved; where they do not, after a split or a start, the agents resolve it as always. (The original asks
 everywhere at once: with n candidates n² requests, all of them in deadlocks with each other.)
+
+**A leader goes first to a node that is new**, or somebody who waits for its lock elsewhere would stand there ahead of it: a
+deadlock, in which the leader may be the one that yields. So nobody asks on a further node before it has the lock on all
+that it has asked. And a newcomer begins where others were before, and may lead (`elders`), not on its own node.
 
 By which grants the agent has the lock is known here, and the fencing token that lock servers have
 confirmed for these very grants: whoever gets the lock next on one of these nodes has a larger one.
 """
 
 from __future__ import annotations
-
-from collections.abc import Set
 
 from locks_leader.core.events import (
     AskToken,
@@ -47,6 +49,7 @@ class Contest:
     Attributes:
         round: The number of the last round; an answer that names another one is stale.
         contending: Whether it takes part now.
+        elders: Nodes on one of which the next round begins, if they are up.
         standing: How it stands.
         token: The fencing token, if it is established.
     """
@@ -55,12 +58,14 @@ class Contest:
         "_alive",
         "_asked",
         "_asked_for",
+        "_due",
         "_out",
         "_passed",
         "_pending",
         "_policy",
         "_refused",
         "contending",
+        "elders",
         "round",
         "standing",
         "token",
@@ -71,9 +76,11 @@ class Contest:
         self._out = out
         self._alive = policy.asked(alive)
         self._asked: set[str] = set()  # where this round has asked for it
+        self._due: set[str] = set()  # where it is to ask when it has the lock where it has asked
         self._passed = False
         self.round = 0
         self.contending = False
+        self.elders: frozenset[str] = frozenset()
         self.standing = NOWHERE
         self._asked_for: Grants | None = None  # the token was asked for these grants
         self.token: int | None = None
@@ -86,7 +93,9 @@ class Contest:
         self.round += 1
         self._pending = 0
         self._passed = False
-        self._asked = {min(self._alive)}
+        self._due.clear()
+        self._asked = {min(self.elders & self._alive or self._alive)}
+        self.elders = frozenset()
         self._out.append(BeginContest(self.round, frozenset(self._asked)))
 
     @property
@@ -115,8 +124,9 @@ class Contest:
         before, self._alive = self._alive, self._policy.asked(alive)
         grants, held = self.standing
         self.standing = ContestStanding(frozenset(g for g in grants if g[0] in self._alive), held)
-        if self.contending and self._passed:
-            self._include(self._alive - before)  # whoever was asked before is asked again
+        if self._passed:
+            self._due |= self._alive - before  # whoever was asked before is asked again
+            self._include_due()
         return self.contending and not self._passed and not self._asked & self._alive
 
     def told(self, round: int, standing: ContestStanding) -> bool:
@@ -128,7 +138,8 @@ class Contest:
             self._refused = False
             if standing.held and not self._passed:
                 self._passed = True
-                self._include(self._alive - self._asked)
+                self._due = {*self._alive - self._asked}
+            self._include_due()
         return gave_way
 
     def told_token(self, round: int, token: int | None) -> None:
@@ -158,7 +169,10 @@ class Contest:
         nodes = nodes_of(grants)
         return grants if held and self._alive <= nodes and self._policy.enough(nodes) else None
 
-    def _include(self, nodes: Set[str]) -> None:
-        if nodes:
-            self._asked |= nodes
-            self._out.append(IncludeNodes(self.round, frozenset(nodes)))
+    def _include_due(self) -> None:
+        if self.contending and self._passed and self.standing.held:
+            nodes = frozenset(self._due & self._alive)
+            self._due.clear()
+            if nodes:
+                self._asked |= nodes
+                self._out.append(IncludeNodes(self.round, nodes))

@@ -116,7 +116,13 @@ class SurrenderLeadership(NamedTuple):
 
 
 class Started(NamedTuple):
-    """It takes part from now on."""
+    """It takes part from now on.
+
+    Attributes:
+        elders: Nodes with instances one of which may lead already.
+    """
+
+    elders: frozenset[str] = frozenset()
 
 
 class MemberJoined(NamedTuple):

@@ -152,7 +152,7 @@ class InstanceCore:
             case Resync():
                 return machine.resync(event.member)
             case Started():
-                return machine.start()
+                return machine.start(event.elders)
             case _:
                 return assert_never(event)
 

@@ -11,9 +11,8 @@ leader; `TRANSITIONS` has all that can become of it.
 An instance that has won the contest, on nodes that are enough for the policy, takes the merge lock on
 these nodes and lets their lock servers confirm a fencing token of the contest's lock, at the same time.
 With both it is elected: the token is its *term*, the nodes are its *ground*, and it announces itself to
-the instances on its ground. One that comes later is led after the leader has taken the lock there as well, and
-the merge lock once more. A leader that loses the lock on any node of its ground, other than with the node,
-steps down and tells those whom it led.
+the instances on its ground. One that comes later is led after the leader has taken the lock there as well, and the merge
+lock once more. A leader that loses the lock on a node of its ground, not with the node, steps down and says so.
 
 **Terms make announcements safe.** The lock server of each node of the ground has confirmed the term, so the next
 one that gets the lock there has a larger term. So an instance follows a leader with a larger term than it has
@@ -145,8 +144,9 @@ class Machine:
 
     # --- The membership, and nodes -----------------------------------------------------------------
 
-    def start(self) -> list[Effect]:
-        """Begin: a candidate contends as soon as its policy lets it."""
+    def start(self, elders: frozenset[str]) -> list[Effect]:
+        """Begin: a candidate contends as soon as its policy lets it; see `Started`."""
+        self._contest.elders = elders
         return self._conclude()
 
     def joined(self, member: Member, node: str, kind: Kind) -> list[Effect]:

@@ -2,8 +2,8 @@
 
 The agents of its transactions (`locks_leader.shell.transactions`) and one that only watches nodes tell it what
 happens, process groups tell who takes part, monitors who is gone, clients and other instances send terms.
-All of that comes into the actor's inbox, becomes an event of the core, and is taken at once. What the
-core wants done is done at once. The actor waits only in callbacks; locks it never waits for.
+All of that comes into the actor's inbox, becomes an event of the core, and is taken and carried out at once. The actor
+waits only in callbacks; locks it never waits for.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Instance(GeventActor):
         groups.join(self._groups[self.machine.kind], self.actor_ref, node=self.node)
         if self.machine.policy.has_bystanders:
             self._hearing = Hearing(self.node, self.actor_ref, self.transactions.merge_id)
-            self._takes_part = not self._hearing.bystanders.unheard
+            self._takes_part = not self._hearing.waits
             self._feed(Noticed())  # for the machine knows all nodes that are up
         for kind, monitor in watched:
             self._joined(kind, monitor.members)
@@ -215,7 +215,7 @@ class Instance(GeventActor):
         if kind is tuple and message and isinstance(message[0], Atom):
             return self._term(message)
         if kind is Heard:
-            self._heard(message.node)
+            self._heard(message)
         elif kind in INCOMING:
             if self.node.running or kind not in OF_AGENTS:  # else it is about to be stopped, too
                 self._feed(message)
@@ -300,29 +300,30 @@ class Instance(GeventActor):
 
     def _membership_changed(self, news: groups.Joined | groups.Left) -> None:
         kind: Kind = "candidate" if news.group == self._groups["candidate"] else "worker"
+        others = [member for member in news.members if member != self.actor_ref]
         if isinstance(news, groups.Joined):
-            self._joined(kind, news.members)
+            self._joined(kind, others)
         else:
-            for member in news.members:
-                if member != self.actor_ref:
-                    self._feed(MemberDown(member))
+            for member in others:
+                self._feed(MemberDown(member))
 
     def _joined(self, kind: Kind, members: Iterable[Ref]) -> None:
         for member in members:
-            if member != self.actor_ref:
-                node = self.node_of(member)
-                self._feed(MemberJoined(member, node, kind))
-                if self._hearing is not None:
-                    self._hearing.bystanders.joined(member, node)
-                    self._feed(Noticed())
-                if kind == "candidate" and self._is_original(member):
-                    self._originals().met(member)
+            node = self.node_of(member)
+            self._feed(MemberJoined(member, node, kind))
+            if self._hearing is not None:
+                self._hearing.joined(member, node)
+                self._feed(Noticed())
+            if kind == "candidate" and self._is_original(member):
+                self._originals().met(member)
 
-    def _heard(self, node: str) -> None:
-        """A node need not be asked for the lock any more, unless there are instances on it."""
+    def _heard(self, news: Heard) -> None:
+        """It may leave out a node by now, and take part."""
         if self._hearing is not None:
-            self._hearing.bystanders.heard(node)
+            self._hearing.heard(news)
             self._feed(Noticed())
+            if not (self._takes_part or self._hearing.waits):
+                self._feed(Started(self._hearing.elders))
 
     def _feed(self, event: Incoming) -> None:
         """Give the core an event, and do what it wants done."""
@@ -341,7 +342,7 @@ class Instance(GeventActor):
 
     def _forget(self, member: Any) -> None:
         if self._hearing is not None:
-            self._hearing.bystanders.down(member)
+            self._hearing.down(member)
         watched = self._watched.pop(member, None)
         if watched is not None:
             watched.cancel()
