@@ -16,6 +16,8 @@ confirmed for these very grants: whoever gets the lock next on one of these node
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 from locks_leader.core.events import (
     AskToken,
     BeginContest,
@@ -49,7 +51,7 @@ class Contest:
     Attributes:
         round: The number of the last round; an answer that names another one is stale.
         contending: Whether it takes part now.
-        elders: Nodes on one of which the next round begins, if they are up.
+        elders: Nodes on one of which the next round begins, if they are up; `None` before it takes part.
         standing: How it stands.
         token: The fencing token, if it is established.
     """
@@ -80,7 +82,7 @@ class Contest:
         self._passed = False
         self.round = 0
         self.contending = False
-        self.elders: frozenset[str] = frozenset()
+        self.elders: frozenset[str] | None = None
         self.standing = NOWHERE
         self._asked_for: Grants | None = None  # the token was asked for these grants
         self.token: int | None = None
@@ -94,14 +96,14 @@ class Contest:
         self._pending = 0
         self._passed = False
         self._due.clear()
-        self._asked = {min(self.elders & self._alive or self._alive)}
+        self._asked = {min((self.elders or self._alive) & self._alive or self._alive)}
         self.elders = frozenset()
         self._out.append(BeginContest(self.round, frozenset(self._asked)))
 
     @property
     def may_contend(self) -> bool:
-        """Whether the nodes that are up would be enough."""
-        return self._policy.enough(self._alive)
+        """Whether it takes part, and the nodes that are up would be enough."""
+        return self.elders is not None and self._policy.enough(self._alive)
 
     def withdraw(self) -> None:
         """End the round; `forget` was called before."""
@@ -114,12 +116,13 @@ class Contest:
         self.token = self._asked_for = None
         self._refused = False
 
-    def nodes(self, alive: frozenset[str]) -> bool:
-        """Nodes have come up, or gone with what was locked there.
+    def nodes(self, alive: frozenset[str], bystanders: Set[str] = frozenset()) -> bool:
+        """Nodes have come up, or gone with what was locked there; others don't count (any more).
 
         Returns:
             Whether a new round is to be begun, as the gate is gone. If it were asked for at another
-            one in this round, it would be asked for at the old gate as well when that comes back.
+            one in this round, it would be asked for at the old gate as well when that comes back. Likewise
+            while it waits, if it has asked at one that does not count any more: it may have the lock there.
         """
         before, self._alive = self._alive, self._policy.asked(alive)
         grants, held = self.standing
@@ -127,7 +130,11 @@ class Contest:
         if self._passed:
             self._due |= self._alive - before  # whoever was asked before is asked again
             self._include_due()
-        return self.contending and not self._passed and not self._asked & self._alive
+        if not (self.contending and self.may_contend):
+            return False
+        if self._passed:
+            return not self.standing.held and bool(self._asked & bystanders)
+        return not self._asked & self._alive
 
     def told(self, round: int, standing: ContestStanding) -> bool:
         """How it stands now; returns whether it had to give up something to resolve a deadlock."""

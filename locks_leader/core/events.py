@@ -233,15 +233,17 @@ class Looked(NamedTuple):
     """The answer to `Look`.
 
     Attributes:
-        alive: The nodes whose lock servers are up.
+        alive: The nodes whose lock servers are up, and count.
         round: The round that was asked for.
         standing: How the contest stands; `None` without a round, or if its agent has ended, which
             will be told.
+        bystanders: Nodes that are up, but left out (`locks_leader.core.bystanders`).
     """
 
     alive: frozenset[str]
     round: int | None
     standing: ContestStanding | None
+    bystanders: frozenset[str] = frozenset()
 
 
 class Elected(NamedTuple):

@@ -184,7 +184,7 @@ class InstanceCore:
         effects: list[Effect] = []
         if seen.alive != machine.alive:
             electing = machine.electing
-            effects = machine.nodes(seen.alive)
+            effects = machine.nodes(seen.alive, seen.bystanders)
             if machine.electing is electing:  # else it looks when `elected` has returned
                 return [*effects, Look(machine.round)]  # what is done now changes the contest
         elif seen.round is not None and seen.standing is not None:

@@ -144,7 +144,7 @@ class Machine:
 
     # --- The membership, and nodes -----------------------------------------------------------------
 
-    def start(self, elders: frozenset[str]) -> list[Effect]:
+    def start(self, elders: frozenset[str] = frozenset()) -> list[Effect]:
         """Begin: a candidate contends as soon as its policy lets it; see `Started`."""
         self._contest.elders = elders
         return self._conclude()
@@ -173,12 +173,12 @@ class Machine:
             synced[member] = False
         return self._conclude()
 
-    def nodes(self, alive: Iterable[str]) -> list[Effect]:
-        """The nodes whose lock servers are up now."""
+    def nodes(self, alive: Iterable[str], bystanders: Set[str] = frozenset()) -> list[Effect]:
+        """The nodes whose lock servers are up now, and count; the others."""
         self._alive = frozenset(alive)
         self._heir = None
         self._merge.nodes(self._alive)
-        if self._contest.nodes(self._alive) and self._contest.may_contend:
+        if self._contest.nodes(self._alive, bystanders) and self.role != "leader":
             self._renew()
         return self._conclude()
 

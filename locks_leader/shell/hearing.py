@@ -86,14 +86,16 @@ class Hearing:
         self.bystanders.down(member)
         self._elders.pop(member, None)
 
-    def heard(self, news: Heard) -> None:
-        """There is an answer, or there will be none."""
+    def heard(self, news: Heard) -> bool:
+        """There is an answer, or there will be none; returns whether the instance takes part from now on."""
+        waited = self.waits
         if news.of is None:
             self._open.clear()
         self._open.discard(news.of)
         if news.settled:
             self.bystanders.heard(news.of)
             self._elders.pop(news.of, None)
+        return waited and not self.waits
 
     @property
     def asked(self) -> frozenset[str]:

@@ -132,7 +132,6 @@ class Instance(GeventActor):
         self._original_candidates: OriginalCandidates | None = None
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None
-        self._takes_part = True  # not before it knows whom to ask
         lock_id = list(self.transactions.lock_id)
         self._groups: dict[Kind, tuple[Any, ...]] = {
             "candidate": (LOCKS_LEADER, lock_id),
@@ -157,7 +156,6 @@ class Instance(GeventActor):
         groups.join(self._groups[self.machine.kind], self.actor_ref, node=self.node)
         if self.machine.policy.has_bystanders:
             self._hearing = Hearing(self.node, self.actor_ref, self.transactions.merge_id)
-            self._takes_part = not self._hearing.waits
             self._feed(Noticed())  # for the machine knows all nodes that are up
         for kind, monitor in watched:
             self._joined(kind, monitor.members)
@@ -165,7 +163,7 @@ class Instance(GeventActor):
             servers = self.machine.policy.electorate or frozenset()
             self._acquaintance = Acquaintance(self.node, self.transactions.lock_id, servers)
             self._acquaintance.look()
-        if self._takes_part:
+        if self._hearing is None or not self._hearing.waits:
             self._feed(Started())
 
     def on_stop(self) -> None:
@@ -320,9 +318,9 @@ class Instance(GeventActor):
     def _heard(self, news: Heard) -> None:
         """It may leave out a node by now, and take part."""
         if self._hearing is not None:
-            self._hearing.heard(news)
+            begins = self._hearing.heard(news)
             self._feed(Noticed())
-            if not (self._takes_part or self._hearing.waits):
+            if begins:
                 self._feed(Started(self._hearing.elders))
 
     def _feed(self, event: Incoming) -> None:
@@ -331,12 +329,7 @@ class Instance(GeventActor):
             self._forget(event.member)
         elif type(event) is NodeLost and self._hearing is not None:
             self._hearing.bystanders.heard(event.node)
-        elif type(event) is Started:
-            self._takes_part = True
-        if self._takes_part:
-            self.core.feed(event, self._do)
-        else:
-            self.core.put(event)
+        self.core.feed(event, self._do)
         if type(event) is MemberDown and self._hearing is not None:
             self._feed(Noticed())  # there may be nobody on its node now
 
@@ -361,8 +354,10 @@ class Instance(GeventActor):
             case Reply():
                 self._answers.pop(effect.call)(effect.value)
             case Look():
-                asked = self.node.alive if self._hearing is None else self._hearing.asked
-                return Looked(asked, effect.round, transactions.standing())
+                alive = self.node.alive
+                asked = alive if self._hearing is None else self._hearing.asked
+                left_out = alive - asked
+                return Looked(asked, effect.round, transactions.standing(), left_out)
             case Elect():
                 newcomer: Any = effect.newcomer
                 return Elected(outcome_of(self._callbacks.elected(self.election, newcomer)))

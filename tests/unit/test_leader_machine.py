@@ -122,6 +122,41 @@ def test_one_that_has_passed_asks_each_node_that_comes_up() -> None:
     assert m.role == "leader"
 
 
+def test_nobody_asks_further_while_it_waits() -> None:
+    """Where the leader has not asked yet, it would stand ahead of it, and the leader might have to yield."""
+    m = machine(A, B)
+    m.start()
+    m.contest(1, ContestStanding(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=False))  # somebody has it on the other node
+    assert m.nodes([A, B, C]) == []
+    assert m.contest(1, ContestStanding(grants(a=3, b=1), held=True)) == [
+        IncludeNodes(1, frozenset({C}))
+    ]
+
+
+def test_a_newcomer_begins_where_others_were_before() -> None:
+    """On a node of those who may lead, though others are first by name; but only in its first round."""
+    m = machine(A, B, C)
+    assert m.start(frozenset({B, C})) == [BeginContest(1, frozenset({B}))]
+    assert m.contest(1, ContestStanding(grants(b=3), held=True)) == [
+        IncludeNodes(1, frozenset({A, C}))
+    ]
+    assert m.agent_gone(1) == [EndContest(1), BeginContest(2, frozenset({A}))]
+
+
+def test_who_waits_gives_up_a_node_that_does_not_count_any_more() -> None:
+    """It would hold up a leader who does not ask there, as soon as somebody takes part there again."""
+    m = machine(A, B, C)
+    m.start()
+    m.contest(1, ContestStanding(grants(a=3), held=True))
+    m.contest(1, ContestStanding(grants(a=3), held=False))
+    assert m.nodes([B, C], {A}) == [EndContest(1), BeginContest(2, frozenset({B}))]
+    it_leads = leader(A, B, a=3, b=4)
+    assert it_leads.nodes([B], {A}) == []
+    assert it_leads.nodes([B, C], {A}) == [IncludeNodes(1, frozenset({C}))]
+    assert it_leads.role == "leader"
+
+
 @pytest.mark.parametrize("first", ["token", "merge"])
 def test_term_and_merge_lock_come_in_any_order(first: str) -> None:
     """It is elected with both, and not before."""
