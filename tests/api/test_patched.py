@@ -28,11 +28,18 @@ FILES = sorted(p.name for p in HERE.glob("test_*.py") if p.name != "test_patched
 THREADS = "not greenlets and not gevent_actors"
 # It has a process of its own, which is not patched.
 SAME = {"test_cli.py"}
-LONG = {  # they count, simulate, or interrupt at many places
+LONG = {  # they count, simulate, or interrupt at many places, or have little to do with threads
+    "test_actors.py",
+    "test_barriers.py",
     "test_election_interrupted.py",
+    "test_exports.py",
+    "test_messages.py",
+    "test_misuse.py",
     "test_original_faults.py",
     "test_ownership_interrupted.py",
+    "test_ownership_task_state.py",
     "test_rings.py",
+    "test_shapes.py",
     "test_testing.py",
     "test_testing_tasks.py",
 }

@@ -97,7 +97,7 @@ PART = {
     "one lock: reads, writes, upgrades, release, timeouts": 3,
     "writes, release, timeouts": 3,
 }
-SOME = 8  # worlds of each kind that `make test` explores,
+SOME = 5  # worlds of each kind that `make test` explores,
 LARGE = {  # but of these, where a single one takes too long; for crashes see test_losses_and_tokens.py
     "two nodes, all, one crashes",
     "two nodes, all, one crashes and is awaited",

@@ -25,7 +25,7 @@ from locks.sim.checks import check_clean, check_report, edges_of, keys, reached
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 BASE = int(os.environ.get("LOCKS_SEED", "0"))
-WORLDS = 300 * (10 if EXPLORE else 1)
+WORLDS = 3000 if EXPLORE else 150
 
 Party = str | AgentId
 

@@ -24,7 +24,7 @@ from tests.model.test_many_transactions import Call, Client, World
 
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 BASE = int(os.environ.get("LOCKS_SEED", "0"))
-WORLDS = 200 * (20 if EXPLORE else 1)
+WORLDS = 4000 if EXPLORE else 150
 
 Thread = Sequence[Call]
 

@@ -332,7 +332,7 @@ def test_right_rules_resolve_each_ring_with_one_surrender(name: str) -> None:
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_rules_resolve_whatever_happens_in_random_worlds(name: str) -> None:
     """Random worlds finish, with trees, several nodes and faults."""
-    for seed in range(150):
+    for seed in range(75):
         each = plan(seed, rule=RULES[name])
         run(each.world(), random.Random(seed), each.policy, each.limit)
 

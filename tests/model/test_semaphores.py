@@ -62,7 +62,13 @@ SMALL = {  # with how often somebody yields, at least and at most
 }
 
 
-@pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
+@pytest.mark.parametrize(
+    "abort",
+    [
+        pytest.param(False, id="surrender"),
+        pytest.param(True, id="abort", marks=pytest.mark.explore),
+    ],
+)
 @pytest.mark.parametrize("name", SMALL)
 def test_small_worlds(name: str, abort: bool) -> None:
     """In each state of these worlds all is well: all come to an end, and nobody yields for nothing."""
