@@ -35,6 +35,7 @@ from locks.api import (
     watch,
     watchers,
 )
+from locks.core.facts import RequestFact
 from locks.errors import (
     AgentEnded,
     BlocksEventLoop,
@@ -53,8 +54,11 @@ from locks.errors import (
     NotHeld,
     OperatingError,
     ReentrantCall,
+    TransactionBroken,
     WaitsForItself,
 )
+from locks.facts.gather import break_transaction, waits
+from locks.facts.graph import Wait, Waits
 from locks.model import (
     AgentId,
     Contender,
@@ -143,15 +147,20 @@ __all__ = [
     "ReentrantCall",
     "RemoteError",
     "RemoteRef",
+    "RequestFact",
     "RequestRecord",
     "Require",
     "Semaphore",
     "Transaction",
+    "TransactionBroken",
     "View",
+    "Wait",
+    "Waits",
     "WaitsForItself",
     "aio",
     "await_all_locks",
     "begin_transaction",
+    "break_transaction",
     "change_flag",
     "end_transaction",
     "ensure_held",
@@ -177,6 +186,7 @@ __all__ = [
     "units",
     "unlock",
     "unwatch",
+    "waits",
     "watch",
     "watchers",
 ]

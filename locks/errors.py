@@ -47,6 +47,7 @@ __all__ = [
     "NotHeld",
     "OperatingError",
     "ReentrantCall",
+    "TransactionBroken",
     "WaitsForItself",
     "anew",
     "assert_never",
@@ -257,6 +258,22 @@ class AgentEnded(OperatingError):
 
     def __init__(self, message: str, *, agent: AgentId) -> None:
         super().__init__(message, agent=agent)
+
+
+class TransactionBroken(AgentEnded):
+    """Somebody has ended the transaction from outside, with `locks break`: its locks are gone.
+
+    Attributes:
+        agent: The transaction's `locks.AgentId`.
+        reason: Why, in the words of who did it.
+        by: Who did it.
+    """
+
+    reason: str
+    by: str
+
+    def __init__(self, message: str, *, agent: AgentId, reason: str, by: str) -> None:
+        LocksError.__init__(self, message, agent=agent, reason=reason, by=by)
 
 
 class LockLost(OperatingError):

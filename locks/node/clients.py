@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -33,6 +34,7 @@ __all__ = [
     "label_of",
     "labelled",
     "name_of",
+    "parts_of",
     "this_program",
 ]
 
@@ -109,6 +111,20 @@ def call_site() -> str:
 def this_program() -> str:
     """What is shown of this program behind the names of its clients, for people elsewhere."""
     return f" ({PurePath(sys.argv[0]).name or 'python'}, pid {os.getpid()})"[:LONGEST_LABEL]
+
+
+_PARTS = re.compile(r"(?P<label>.*) \((?P<program>.*), pid (?P<pid>\d{1,18})\)", re.DOTALL)
+
+
+def parts_of(text: str) -> tuple[str, str, int]:
+    """What is shown of a client, in its parts: label or name, program, and process; `this_program` made the last two.
+
+    Of a client of another kind, the whole, no program, and 0.
+    """
+    found = _PARTS.fullmatch(text)
+    if found is None:
+        return text, "", 0
+    return found["label"], found["program"], int(found["pid"])
 
 
 def _package(frame: FrameType) -> str:

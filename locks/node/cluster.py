@@ -38,6 +38,7 @@ from locks.node.arrivals import Arrivals
 from locks.node.greeter import Greeter
 from locks.node.greeting import GREETING
 from locks.node.guests import Guests
+from locks.node.inquiries import Inquiries, Witness
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.relaying import Relaying
 from locks.node.remote_clients import RemoteClients
@@ -185,6 +186,7 @@ class Cluster:
         self.arrivals = Arrivals(node, self.members, self.distribution.book.has_failed)
         self.views = ViewReader(self)
         self.readers = ViewSender(self)
+        self.inquiries = Inquiries(self, node.name, Witness(node))
         self._monitors: dict[Listener, None] = {}
         self.on_connected: list[Callable[[str], object]] = []
         self.processes.register(LOCK_SERVER, Local(self._to_server, node.server))
@@ -412,7 +414,8 @@ class Cluster:
             else:
                 caller, tag, request = call
                 check_speaker(caller, sender.node)
-                self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
+                if not self.inquiries.take(caller, tag, request):
+                    self.remotes.answer_term(caller, tag, self._answer(sender.node, request))
         except StrangeMessage as error:
             self.ignored("%s sent a message that is ignored: %s", sender.node, error)
 

@@ -108,6 +108,7 @@ class NodePort(Protocol):
     turn: Turn
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
     counters: Counters
+    now: Callable[[], int]  # the time, in nanoseconds since 1970
 
     @property
     def executor(self) -> Background:

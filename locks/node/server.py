@@ -40,6 +40,7 @@ from locks.node.actors import LockServer
 from locks.node.door import Door
 from locks.node.history import begin
 from locks.node.ports import NodePort
+from locks.node.record import Record
 from locks.otp import etf
 from locks.runtime import Down, Listener, Monitor, client_key, current_client, monitor
 from locks.runtime.addressed import Later
@@ -58,6 +59,9 @@ class Server(Door):
     Args:
         node: The node.
         first_version: Where the versions of its lock table start.
+
+    Attributes:
+        record: What happened when, for observers.
     """
 
     long: ClassVar[int] = 200
@@ -67,6 +71,7 @@ class Server(Door):
         super().__init__(node.turn)
         self.node = node
         self.machine = ServerMachine(node.name, first_version)
+        self.record = Record(self.machine, node.now)
         self.history = begin(self.machine)
         self._fenced = False
         self._touched = node.touched
@@ -185,7 +190,11 @@ class Server(Door):
             step = (machine.handle, (message,))
             self._touched.append((self, step))
             self.history.append(step)
-            self.node.perform(self, machine.handle(message))
+            self.record.step(machine.table.version)
+            effects = machine.handle(message)
+            if type(message) is Surrender:
+                self.record.surrendered(message, effects)
+            self.node.perform(self, effects)
 
     def fence(self) -> None:
         """It is broken: from now on it takes nothing in, so nothing is granted."""

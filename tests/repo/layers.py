@@ -83,9 +83,10 @@ LIBRARY = [
             "locks.shapes.barrier",
             "locks.shapes.reentrant",
             "locks.shapes.semaphore",
+            "locks.facts*",
         ),
         (*NODES, "node", "program", "groups", "mvcc"),
-        "api.py, transactions.py, primitives.py, shapes/: what users call",
+        "api.py, transactions.py, primitives.py, shapes/, facts/: what users call",
     ),
     Layer(
         "aio",
@@ -98,7 +99,7 @@ LIBRARY = [
     Layer(
         "package",
         ("locks", "locks.shapes.decorator"),
-        (*GROUND, "runtime", "otp", "otp bytes", "node", "program", "face", "aio"),
+        (*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "face", "aio"),
         "import locks: all of it, and the decorator",
     ),
     Layer(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from locks.ranges import Number
+
 __all__ = ["TableStatistics"]
 
 
@@ -24,12 +26,12 @@ class TableStatistics(NamedTuple):
         version: The last version given.
     """
 
-    requests: int
-    grants: int
-    waits: int
-    surrenders: int
-    refused_surrenders: int
-    entries: int
-    waiting: int
-    agents: int
-    version: int
+    requests: Number
+    grants: Number
+    waits: Number
+    surrenders: Number
+    refused_surrenders: Number
+    entries: Number
+    waiting: Number
+    agents: Number
+    version: Number

@@ -1,0 +1,192 @@
+"""What a lock server tells of itself: its requests with their times, its deadlocks, its node.
+
+Values, as they are told to other nodes (`locks.wire.facts`). Times are microseconds since 1970 by the clock of the
+lock server's node; each answer says what that clock is, so whoever asks needs no clock of its own to say how long
+something takes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple
+
+from locks.core.server.counters import TableStatistics
+from locks.model import AgentId, Deadlock, LockId, RequestRecord
+from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text
+
+__all__ = [
+    "MOST_DEADLOCKS",
+    "Answer",
+    "AskDeadlocks",
+    "AskNode",
+    "AskRequests",
+    "Break",
+    "Broken",
+    "DeadlockFact",
+    "DeadlockPage",
+    "NodeFact",
+    "Question",
+    "RequestFact",
+    "RequestPage",
+]
+
+MOST_DEADLOCKS = 100  # that a lock server remembers
+
+
+class RequestFact(NamedTuple):
+    """One request at one lock server, with what an operator wants to know of it.
+
+    Attributes:
+        request: The request.
+        asked: When it was asked for; 0 if that is not known.
+        since: When it was granted, or, if it waits, since when it has its place; 0 if that is not known.
+        now: When this was told.
+        label: What its client is called; its name, if the program has given it no label.
+        program: The file of the client's program; empty if that is not known.
+        pid: The number of the program's process; 0 if that is not known.
+        address: From where the client's node is connected, `host:port`; empty if it is the lock server's own node.
+    """
+
+    request: RequestRecord
+    asked: Number
+    since: Number
+    now: Number
+    label: Text
+    program: Text
+    pid: Number
+    address: Text
+
+    @property
+    def granted(self) -> bool:
+        """Whether it is granted; otherwise it waits."""
+        return self.request.state == "granted"
+
+    @property
+    def seconds(self) -> float:
+        """For how long it is granted, or waits."""
+        begun = self.since if self.granted else self.asked
+        return max(0, self.now - begun) / 1e6 if begun else 0.0
+
+
+class RequestPage(NamedTuple):
+    """Some of the requests of a lock server, in the order in which they were asked for.
+
+    Attributes:
+        requests: The requests.
+        more: Whether there are later ones.
+    """
+
+    requests: Annotated[tuple[RequestFact, ...], Size(MOST_RECORDS)]
+    more: bool
+
+
+class DeadlockFact(NamedTuple):
+    """A deadlock that a lock server has broken, on the word of the agent that yielded.
+
+    Attributes:
+        number: Which one it is, counted from 1 since the lock server began.
+        at: When.
+        now: When this was told.
+        report: The deadlock.
+    """
+
+    number: Number
+    at: Number
+    now: Number
+    report: Deadlock
+
+
+class DeadlockPage(NamedTuple):
+    """Some of the deadlocks that a lock server remembers, the oldest first.
+
+    Attributes:
+        deadlocks: The deadlocks.
+        more: Whether there are later ones.
+    """
+
+    deadlocks: Annotated[tuple[DeadlockFact, ...], Size(MOST_DEADLOCKS)]
+    more: bool
+
+
+class NodeFact(NamedTuple):
+    """A node with a lock server, at one moment.
+
+    Attributes:
+        node: Its name.
+        version: The version of `locks` that it runs.
+        program: Its program, and the number of its process.
+        started: When it was started.
+        now: What its clock says.
+        servers: The nodes whose lock servers it can ask, its own among them.
+        clients: How many client nodes are connected with it.
+        deadlocks: How many deadlocks its lock server has broken.
+        table: What its lock table has counted.
+    """
+
+    node: Name
+    version: Text
+    program: Text
+    started: Number
+    now: Number
+    servers: Names
+    clients: Number
+    deadlocks: Number
+    table: TableStatistics
+
+
+# --- Questions ----------------------------------------------------------------------------------
+
+
+class AskRequests(NamedTuple):
+    """Which requests are there? The answer is a `RequestPage`.
+
+    Attributes:
+        prefix: Those on this lock id, above it and below it; all, if there is none.
+        after: Those with larger numbers than this.
+    """
+
+    prefix: LockId | None
+    after: Number
+
+
+class AskDeadlocks(NamedTuple):
+    """Which deadlocks were there? The answer is a `DeadlockPage`.
+
+    Attributes:
+        after: Those with larger numbers than this.
+    """
+
+    after: Number
+
+
+class AskNode(NamedTuple):
+    """What is your node? The answer is a `NodeFact`."""
+
+
+class Break(NamedTuple):
+    """End a transaction; a lock server passes it on to the node of its agent. The answer is a `Broken`.
+
+    Attributes:
+        agent: The transaction's agent.
+        reason: Why.
+        by: Who wants it.
+    """
+
+    agent: AgentId
+    reason: Text
+    by: Text
+
+
+class Broken(NamedTuple):
+    """What has become of a `Break`.
+
+    Attributes:
+        done: Whether the transaction was ended.
+        why: Why not.
+    """
+
+    done: bool
+    why: Text = ""
+
+
+Question = AskRequests | AskDeadlocks | AskNode | Break
+Answer = RequestPage | DeadlockPage | NodeFact | Broken

@@ -1,0 +1,227 @@
+"""Questions of observers: what a lock server tells of itself, and a transaction that is to be ended.
+
+An observer is a client node like any other, which asks the lock servers that it is connected with. What it asks costs the
+lock server a page at a time, and changes nothing, but for `Break`. That one goes on to the node of the agent, for the
+observer is not connected with it; both nodes log it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from locks.core.facts import (
+    Answer,
+    AskDeadlocks,
+    AskNode,
+    AskRequests,
+    Break,
+    Broken,
+    NodeFact,
+    Question,
+)
+from locks.errors import TransactionBroken, assert_never
+from locks.node.clients import this_program
+from locks.node.original_peers import LocalNode
+from locks.node.refusals import check_may_wait
+from locks.otp.budgets import MOST_CALLS, check_budget
+from locks.otp.calls import BlockingCall
+from locks.otp.distribution import Distribution
+from locks.otp.etf import EncodeError
+from locks.otp.processes import Processes
+from locks.otp.remote import Remotes
+from locks.otp.terms import Atom, Pid
+from locks.runtime import Executor
+from locks.wire import LOCK_SERVER, BadMessage
+from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
+
+__all__ = ["Answers", "Inquiries", "Witness", "ask_all"]
+
+logger = logging.getLogger("locks")
+
+UNKNOWN = (Atom("error"), Atom("unknown_request"))
+OLD = "it does not know this question: it runs an older version of locks, or the original"
+
+
+class _Connections(Protocol):
+    """What this module needs of `locks.node.cluster.Cluster`; see there."""
+
+    executor: Executor
+    members: dict[str, bool]
+    distribution: Distribution
+    processes: Processes
+    remotes: Remotes
+
+
+class Witness:
+    """Answers questions about one node. For its turn.
+
+    Args:
+        node: The node.
+    """
+
+    def __init__(self, node: LocalNode) -> None:
+        self._node = node
+
+    def answer(self, question: Question, cluster: _Connections | None = None) -> Answer:
+        """The answer to a question; of a `Break`, only if the agent lives here."""
+        record = self._node.server.record
+        match question:
+            case AskRequests(prefix, after):
+                return record.requests(prefix, after, partial(_address, cluster))
+            case AskDeadlocks(after):
+                return record.reports(after)
+            case AskNode():
+                return self._about(cluster)
+            case Break():
+                return self._break(question)
+            case _:
+                assert_never(question)
+
+    def _about(self, cluster: _Connections | None) -> NodeFact:
+        node = self._node
+        record = node.server.record
+        links = [] if cluster is None else list(cluster.distribution.links.values())
+        return NodeFact(
+            node.name,
+            str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", "")),
+            (node.program or this_program()).strip(" ()"),
+            record.started,
+            record.now(),
+            tuple(sorted(node.alive)),
+            sum(link.peer.hidden for link in links),
+            record.deadlocks,
+            node.server.machine.statistics(),
+        )
+
+    def _break(self, question: Break) -> Broken:
+        name, reason, by = question
+        agent = self._node.agents.get(name)
+        if agent is None or not agent.is_alive():
+            return Broken(False, f"transaction {name} has ended by itself")
+        text = f"transaction {name} was ended by {by}: {reason}. Its locks are gone"
+        error = TransactionBroken(text, agent=name, reason=reason, by=by)
+        client = agent.machine.client
+        self._node.executor.run_soon(logger.warning, "%s (%s)", text, client)
+        agent.event(agent.machine.end, error)
+        return Broken(True)
+
+
+def _address(cluster: _Connections | None, node: str) -> str:
+    """From where a node is connected."""
+    link = None if cluster is None else cluster.distribution.links.get(node)
+    return "" if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
+
+
+class Inquiries:
+    """Takes in questions of other nodes. For the turn.
+
+    Args:
+        cluster: What the node has to do with others.
+        witness: Answers for this node.
+    """
+
+    def __init__(self, cluster: _Connections, name: str, witness: Witness) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._witness = witness
+        self._passed_on = 0
+
+    def take(self, caller: Pid, tag: Any, request: Any) -> bool:
+        """Answer a call, if it is a question; return whether it is.
+
+        Raises:
+            BadMessage: A field of it is wrong.
+        """
+        if not is_question(request):
+            return False
+        question = unpack_question(request)
+        if isinstance(question, Break) and question.agent.node != self._name:
+            self._pass_on(caller, tag, question)
+        else:
+            answer = pack_answer(self._witness.answer(question, self._cluster))
+            self._cluster.remotes.answer_term(caller, tag, answer)
+        return True
+
+    def _pass_on(self, caller: Pid, tag: Any, question: Break) -> None:
+        """Tell the node of an agent that it is to end, and its answer to who has asked for it."""
+        name = question.agent.node
+        answer = partial(self._cluster.remotes.answer_term, caller, tag)
+        if name not in self._cluster.distribution.links or caller.node not in self._cluster.distribution.links:
+            answer(pack_answer(Broken(False, f"{name} is not connected with {self._name}")))
+            return
+        check_budget(self._passed_on + 1, MOST_CALLS, "transactions to be ended")
+        text = "%s (%s) asks for the end of transaction %s: %s"
+        run_soon = self._cluster.executor.run_soon
+        run_soon(logger.warning, text, question.by, caller.node, question.agent, question.reason)
+
+        def told(answered: bool, said: Any) -> None:
+            self._passed_on -= 1
+            if answered and said != UNKNOWN:
+                answer(said)
+            else:
+                why = OLD if answered else f"it does not answer: {said}"
+                answer(pack_answer(Broken(False, f"{name} has not ended it: {why}"[:1000])))
+
+        self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
+        self._passed_on += 1
+
+
+class Answers(NamedTuple):
+    """What several nodes have said.
+
+    Attributes:
+        said: The answers, by node.
+        silent: Why there is none of others.
+    """
+
+    said: dict[str, Answer]
+    silent: dict[str, str]
+
+
+def ask_all(
+    node: LocalNode,
+    cluster: _Connections | None,
+    questions: Mapping[str, Question],
+    timeout: float,
+) -> Answers:
+    """Ask several nodes at once, and wait for their answers; not in a turn.
+
+    Args:
+        node: The own node.
+        cluster: What it has to do with others.
+        questions: What to ask, by node.
+        timeout: Seconds to wait at most.
+    """
+    check_may_wait()
+    deadline = time.monotonic() + timeout
+    said: dict[str, Answer] = {}
+    silent: dict[str, str] = {}
+    calls: dict[str, BlockingCall] = {}
+    for name, question in questions.items():
+        if name == node.name:
+            said[name] = node.turn.run(Witness(node).answer, question, cluster)
+        elif cluster is None or name not in cluster.distribution.links:
+            why = node.refusals.get(name, "")
+            silent[name] = f"it can't be reached{why and ': '}{why}"
+        else:
+            calls[name] = call = BlockingCall(cluster.processes, node.turn)
+            node.turn.run(call.begin, name, LOCK_SERVER, pack_question(question))
+    for name, call in calls.items():
+        outcome = call.wait(max(0.0, deadline - time.monotonic()))
+        if outcome is None:
+            silent[name] = f"it did not answer within {timeout:g} s"
+        elif not outcome[0]:
+            silent[name] = f"the connection was lost ({outcome[1]})"
+        elif outcome[1] == UNKNOWN:
+            silent[name] = OLD
+        else:
+            try:
+                said[name] = unpack_answer(outcome[1])
+            except BadMessage as error:
+                silent[name] = f"its answer can't be read: {error}"
+    return Answers(said, silent)
