@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from locks import __version__
-from locks.cli import config, demo, node, run, sim
+from locks.cli import breaking, config, demo, node, ps, run, sim, why
 
 __all__ = ["main"]
 
@@ -30,11 +30,14 @@ def main(
     )
     parser.add_argument("--version", action="version", version=f"locks {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    breaking.add_command(commands)
     config.add_command(commands)
     demo.add_command(commands)
     node.add_command(commands)
+    ps.add_command(commands)
     run.add_command(commands)
     sim.add_command(commands)
+    why.add_command(commands)
     for add_command in more:
         add_command(commands)
     options = parser.parse_args(arguments)

@@ -1,0 +1,161 @@
+"""What the commands that look have in common: they join as clients of the servers, ask, and print.
+
+A client is in nobody's mesh or election, and grants nothing; these commands ask for no lock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from locks.cli.joining import add_options, join
+from locks.core.facts import RequestFact
+from locks.errors import LocksError, MisuseError
+from locks.facts.stories import as_typed
+from locks.model import AgentId, LockId
+from locks.program import stop
+
+__all__ = [
+    "FAILED",
+    "NOTHING",
+    "PATIENCE",
+    "WRONG",
+    "add_looking",
+    "as_json",
+    "fact_as_data",
+    "find_agent",
+    "print_json",
+    "say_silent",
+    "table",
+]
+
+NOTHING, WRONG, FAILED = 1, 2, 3
+PATIENCE = 5.0
+STATUS = """
+Exit status: 0; 1 {nothing}; 2 wrong arguments; 3 no lock server has answered, or it could not be done.
+"""
+
+
+def add_looking(
+    commands: Any,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    *,
+    what: str,
+    says: str,
+    nothing: str,
+    examples: str,
+    has_json: bool = True,
+) -> argparse.ArgumentParser:
+    """Add a command that looks.
+
+    Args:
+        commands: Where to.
+        name: What it is called.
+        run: Runs it when the program has joined; returns the exit status.
+        what: What it does, in a few words.
+        says: The same in sentences.
+        nothing: When its exit status is 1.
+        examples: How it is used.
+        has_json: Whether it can print JSON.
+    """
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=what,
+        description=f"{says}\n{STATUS.format(nothing=nothing)}",
+        epilog=f"Examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    if has_json:
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help="how long to wait for each answer (default: %(default)s)",
+    )
+    parser.set_defaults(run=lambda options: _look(name, run, options))
+    return parser
+
+
+def _look(
+    name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace
+) -> int:
+    try:
+        join(options)
+        return run(options)
+    except LocksError as error:
+        print(f"locks {name}: {error}", file=sys.stderr)
+        return WRONG if isinstance(error, MisuseError) else FAILED
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        stop()
+
+
+def say_silent(silent: Sequence[tuple[str, str]]) -> None:
+    """Name the servers that have not answered."""
+    for server, reason in silent:
+        print(f"{server} says nothing: {reason}", file=sys.stderr)
+
+
+def find_agent(agents: Iterable[AgentId], text: str) -> list[AgentId]:
+    """The agents that somebody may mean who types this."""
+    return [agent for agent in agents if str(agent) == text]
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of text, as wide as it has to be."""
+    lines = [list(heads), *[list(row) for row in rows]]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON has it: what is neither text nor number nor a list of these, as Python writes it."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, AgentId):
+        return str(value)
+    if isinstance(value, (tuple, list)):
+        return [as_json(each) for each in value]
+    return repr(value)
+
+
+def id_as_data(lock_id: LockId) -> dict[str, Any]:
+    """A lock id."""
+    return {"id": as_json(lock_id), "typed": as_typed(lock_id)}
+
+
+def fact_as_data(fact: RequestFact) -> dict[str, Any]:
+    """A request at one lock server."""
+    request = fact.request
+    return {
+        **id_as_data(request.lock_id),
+        "mode": request.mode,
+        "state": request.state,
+        "server": request.node,
+        "number": request.number,
+        "agent": str(request.agent),
+        "label": fact.label,
+        "program": fact.program,
+        "pid": fact.pid,
+        "node": request.agent.node,
+        "address": fact.address,
+        "asked": fact.asked / 1e6,
+        "since": fact.since / 1e6,
+        "seconds": fact.seconds,
+    }
+
+
+def print_json(value: Any) -> None:
+    """Print one document."""
+    print(json.dumps(value, indent=2))

@@ -1,0 +1,113 @@
+"""`locks ps`: all locks that are held and wanted."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from locks.cli.ids import ID_HELP, parse_id
+from locks.cli.observing import (
+    FAILED,
+    add_looking,
+    fact_as_data,
+    print_json,
+    say_silent,
+    table,
+)
+from locks.core.facts import RequestFact
+from locks.facts.gather import requests
+from locks.facts.graph import Waits, waits_of
+from locks.facts.stories import as_typed, duration
+from locks.model import AgentId, is_held_up_id
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks ps                      # everything, what takes longest first
+  locks ps accounts             # what is on accounts, and below it
+  locks ps --json | jq '.locks[] | select(.state == "waiting")'
+"""
+SAYS = """All locks that are held and wanted, on all servers; what takes longest comes first. One line is what one
+transaction holds, or wants, of one lock id. FOR: how long it has held it, or waited for it. BEHIND: whom it waits for."""
+HEADS = ("FOR", "STATE", "MODE", "ID", "WHO", "PROGRAM", "PID", "FROM", "SERVERS", "AGENT", "BEHIND")
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = add_looking(
+        commands,
+        "ps",
+        _run,
+        what="list the locks that are held and wanted",
+        says=SAYS,
+        nothing="(not used)",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("prefix", nargs="?", metavar="PREFIX", help=ID_HELP)
+
+
+def _run(options: argparse.Namespace) -> int:
+    prefix = None if options.prefix is None else parse_id(options.prefix)
+    found = requests(prefix, timeout=options.timeout)
+    waits = waits_of(found.facts, found.silent)
+    rows = list(grouped(waits))
+    if options.json:
+        silent = dict(waits.silent)
+        print_json({"locks": [_as_data(waits, row) for row in rows], "silent": silent})
+    else:
+        print(table(HEADS, [_as_row(waits, row) for row in rows]))
+        say_silent(waits.silent)
+    answered = {fact.request.node for fact in found.facts} or not waits.silent
+    return 0 if answered else FAILED
+
+
+def grouped(waits: Waits) -> list[list[RequestFact]]:
+    """Requests of one agent for one id, in one mode and state, at all servers; what takes longest comes first."""
+    groups: dict[tuple[Any, ...], list[RequestFact]] = {}
+    for fact in waits.requests:
+        request = fact.request
+        if not is_held_up_id(request.lock_id):
+            key = (request.agent, request.lock_id, request.mode, request.state)
+            groups.setdefault(key, []).append(fact)
+    return sorted(groups.values(), key=lambda facts: -_seconds(facts))
+
+
+def _seconds(facts: Sequence[RequestFact]) -> float:
+    return max(fact.seconds for fact in facts)
+
+
+def _behind(waits: Waits, facts: Sequence[RequestFact]) -> list[AgentId]:
+    if facts[0].granted:
+        return []
+    numbers = {fact.request.key for fact in facts}
+    edges = waits.blockers(facts[0].request.agent)
+    found = [e.holder.request.agent for e in edges if e.waiter.request.key in numbers]
+    return list(dict.fromkeys(found))
+
+
+def _as_row(waits: Waits, facts: Sequence[RequestFact]) -> tuple[str, ...]:
+    fact = facts[0]
+    return (
+        duration(_seconds(facts)),
+        "held" if fact.granted else "waits",
+        fact.request.mode,
+        as_typed(fact.request.lock_id),
+        fact.label,
+        fact.program or "-",
+        str(fact.pid or "-"),
+        next((each.address for each in facts if each.address), "-"),
+        str(len(facts)),
+        str(fact.request.agent),
+        ", ".join(str(agent) for agent in _behind(waits, facts)) or "-",
+    )
+
+
+def _as_data(waits: Waits, facts: Sequence[RequestFact]) -> dict[str, Any]:
+    data = fact_as_data(facts[0])
+    for name in ("server", "number"):
+        del data[name]
+    data["seconds"] = _seconds(facts)
+    data["servers"] = sorted(fact.request.node for fact in facts)
+    data["behind"] = [str(agent) for agent in _behind(waits, facts)]
+    return data

@@ -1,0 +1,80 @@
+"""`locks why`: who waits for whom, up to the one that waits for nobody."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from locks.cli.ids import ID_HELP, parse_id
+from locks.cli.observing import (
+    FAILED,
+    NOTHING,
+    add_looking,
+    fact_as_data,
+    find_agent,
+    print_json,
+    say_silent,
+)
+from locks.facts.gather import waits
+from locks.facts.graph import Waits
+from locks.facts.stories import agents_at, why
+from locks.model import AgentId
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks why accounts/ann             # who is in the way there
+  locks why agent-3@client-1@host    # what this transaction waits for, as `locks ps` names it
+"""
+SAYS = """Who waits for whom, for how long and over which locks, from a lock id or a transaction up to the one that waits
+for nobody; over all servers."""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = add_looking(
+        commands,
+        "why",
+        _run,
+        what="say who is in the way",
+        says=SAYS,
+        nothing="nobody has or wants that",
+        examples=EXAMPLES,
+    )
+    parser.add_argument("what", metavar="ID|AGENT", help=f"{ID_HELP}; or an agent, as `locks ps` names it")
+
+
+def _run(options: argparse.Namespace) -> int:
+    graph = waits(timeout=options.timeout)
+    agents = find_agent(graph.agents, options.what)
+    if not agents and not options.what.startswith("agent-"):
+        agents = agents_at(graph, parse_id(options.what))
+    lines = why(graph, agents)
+    if options.json:
+        print_json(_as_data(graph, agents, lines))
+    else:
+        print("\n".join(lines) or f"Nobody holds or wants {options.what}.")
+        say_silent(graph.silent)
+    if not graph.requests and graph.silent:
+        return FAILED
+    return 0 if lines else NOTHING
+
+
+def _as_data(graph: Waits, agents: list[AgentId], lines: list[str]) -> dict[str, Any]:
+    concerned = dict.fromkeys(agents)
+    todo = list(agents)
+    edges = []
+    for agent in todo:
+        for edge in graph.blockers(agent):
+            edges.append({"waiter": fact_as_data(edge.waiter), "holder": fact_as_data(edge.holder)})
+            other = edge.holder.request.agent
+            if other not in concerned:
+                concerned[other] = None
+                todo.append(other)
+    return {
+        "agents": [str(agent) for agent in concerned],
+        "edges": edges,
+        "roots": [str(agent) for agent in todo if not graph.blockers(agent)],
+        "text": lines,
+        "silent": dict(graph.silent),
+    }
