@@ -1,4 +1,4 @@
-"""The command line: `python -m locks config`, `demo`, `node`, `run` and `sim`."""
+"""The command line: `python -m locks`, and its commands, each a module of `locks.cli`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from locks import __version__
-from locks.cli import breaking, config, demo, node, ps, run, sim, why
+from locks.cli import breaking, config, deadlocks, demo, graph, node, ps, run, sim, status, why
 
 __all__ = ["main"]
 
@@ -32,17 +32,20 @@ def main(
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     breaking.add_command(commands)
     config.add_command(commands)
+    deadlocks.add_command(commands)
     demo.add_command(commands)
+    graph.add_command(commands)
     node.add_command(commands)
     ps.add_command(commands)
     run.add_command(commands)
     sim.add_command(commands)
+    status.add_command(commands)
     why.add_command(commands)
     for add_command in more:
         add_command(commands)
     options = parser.parse_args(arguments)
-    status: int = options.run(options)
-    return status
+    exit_status: int = options.run(options)
+    return exit_status
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ __all__ = [
     "as_json",
     "fact_as_data",
     "find_agent",
+    "id_as_data",
     "print_json",
     "say_silent",
     "table",
@@ -34,9 +35,7 @@ __all__ = [
 
 NOTHING, WRONG, FAILED = 1, 2, 3
 PATIENCE = 5.0
-STATUS = """
-Exit status: 0; 1 {nothing}; 2 wrong arguments; 3 no lock server has answered, or it could not be done.
-"""
+STATUS = "Exit status: 0;{nothing} 2 wrong arguments; 3 no lock server has answered, or it could not be done."
 
 
 def add_looking(
@@ -46,9 +45,8 @@ def add_looking(
     *,
     what: str,
     says: str,
-    nothing: str,
     examples: str,
-    has_json: bool = True,
+    nothing: str = "",
 ) -> argparse.ArgumentParser:
     """Add a command that looks.
 
@@ -58,20 +56,18 @@ def add_looking(
         run: Runs it when the program has joined; returns the exit status.
         what: What it does, in a few words.
         says: The same in sentences.
-        nothing: When its exit status is 1.
         examples: How it is used.
-        has_json: Whether it can print JSON.
+        nothing: When its exit status is 1, if it ever is.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=what,
-        description=f"{says}\n{STATUS.format(nothing=nothing)}",
+        description=f"{says}\n\n{STATUS.format(nothing=f' 1 {nothing};' if nothing else '')}",
         epilog=f"Examples:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
-    if has_json:
-        parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument(
         "--timeout",
         type=float,
@@ -83,9 +79,7 @@ def add_looking(
     return parser
 
 
-def _look(
-    name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace
-) -> int:
+def _look(name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     try:
         join(options)
         return run(options)

@@ -30,7 +30,19 @@ EXAMPLES = """\
 """
 SAYS = """All locks that are held and wanted, on all servers; what takes longest comes first. One line is what one
 transaction holds, or wants, of one lock id. FOR: how long it has held it, or waited for it. BEHIND: whom it waits for."""
-HEADS = ("FOR", "STATE", "MODE", "ID", "WHO", "PROGRAM", "PID", "FROM", "SERVERS", "AGENT", "BEHIND")
+HEADS = (
+    "FOR",
+    "STATE",
+    "MODE",
+    "ID",
+    "WHO",
+    "PROGRAM",
+    "PID",
+    "FROM",
+    "SERVERS",
+    "AGENT",
+    "BEHIND",
+)
 
 
 def add_command(commands: Any) -> None:
@@ -41,7 +53,6 @@ def add_command(commands: Any) -> None:
         _run,
         what="list the locks that are held and wanted",
         says=SAYS,
-        nothing="(not used)",
         examples=EXAMPLES,
     )
     parser.add_argument("prefix", nargs="?", metavar="PREFIX", help=ID_HELP)

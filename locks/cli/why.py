@@ -41,7 +41,9 @@ def add_command(commands: Any) -> None:
         nothing="nobody has or wants that",
         examples=EXAMPLES,
     )
-    parser.add_argument("what", metavar="ID|AGENT", help=f"{ID_HELP}; or an agent, as `locks ps` names it")
+    parser.add_argument(
+        "what", metavar="ID|AGENT", help=f"{ID_HELP}; or an agent, as `locks ps` names it"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -34,7 +34,15 @@ from locks.node.node import Node
 from locks.node.scope import scope_of
 from locks.program import default_node
 
-__all__ = ["Gathered", "break_transaction", "deadlocks", "lock_servers", "requests", "waits"]
+__all__ = [
+    "Gathered",
+    "break_transaction",
+    "deadlocks",
+    "lock_servers",
+    "quorum",
+    "requests",
+    "waits",
+]
 
 PATIENCE = 5.0
 LONGEST_REASON = 300  # characters
@@ -101,6 +109,12 @@ def lock_servers(*, timeout: float = PATIENCE) -> Gathered:
     return Gathered(facts, tuple(answers.silent.items()))
 
 
+def quorum() -> tuple[int, int]:
+    """How many lock servers there are for this program, and how many of them a lock needs."""
+    nodes, require = scope_of(default_node())
+    return len(nodes), len(nodes) // 2 + 1 if require == "majority" else len(nodes)
+
+
 def break_transaction(
     agent: Agent | AgentId, *, reason: str, by: str | None = None, timeout: float = PATIENCE
 ) -> None:
@@ -139,7 +153,12 @@ def break_transaction(
 
 def _said(name: str, text: Any) -> str:
     checked = plain_text(text)
-    if not checked or not checked.strip() or not checked.isprintable() or len(checked) > LONGEST_REASON:
+    if (
+        not checked
+        or not checked.strip()
+        or not checked.isprintable()
+        or len(checked) > LONGEST_REASON
+    ):
         raise InvalidOption(
             f"{name}={shown(text)} is not text of 1 to {LONGEST_REASON} characters in one line",
             option=name,
@@ -150,7 +169,9 @@ def _said(name: str, text: Any) -> str:
 def _me() -> str:
     """Who calls: the user, and the program."""
     user = "somebody"
-    with suppress(OSError, KeyError, ImportError):  # a process need not belong to a user with a name
+    with suppress(
+        OSError, KeyError, ImportError
+    ):  # a process need not belong to a user with a name
         user = getpass.getuser()
     return f"{user}{this_program()}"[:LONGEST_REASON]
 

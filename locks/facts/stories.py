@@ -8,7 +8,17 @@ from locks.core.facts import RequestFact
 from locks.facts.graph import Waits
 from locks.model import AgentId, LockId, is_held_up_id, related
 
-__all__ = ["agents_at", "as_typed", "duration", "holding", "longest", "root_story", "who", "why"]
+__all__ = [
+    "agents_at",
+    "as_typed",
+    "duration",
+    "holding",
+    "longest",
+    "root_story",
+    "who",
+    "why",
+    "wish",
+]
 
 MOST_TOLD = 5  # waiters at one lock, or locks of one agent
 
@@ -124,7 +134,9 @@ def root_story(waits: Waits, agent: AgentId) -> list[str]:
     place = next((each.address for each in facts if each.address), "")
     if place:
         lines.append(f"  It is connected from {place}.")
-    lines.append(f"  {behind or 'Nobody'} wait{'' if behind > 1 else 's'} for it, directly or behind others.")
+    lines.append(
+        f"  {behind or 'Nobody'} wait{'' if behind > 1 else 's'} for it, directly or behind others."
+    )
     if behind:
         lines.append(f"  To end it: locks break {agent} --reason '...'")
     return lines

@@ -31,7 +31,6 @@ from locks.node.refusals import check_may_wait
 from locks.otp.budgets import MOST_CALLS, check_budget
 from locks.otp.calls import BlockingCall
 from locks.otp.distribution import Distribution
-from locks.otp.etf import EncodeError
 from locks.otp.processes import Processes
 from locks.otp.remote import Remotes
 from locks.otp.terms import Atom, Pid
@@ -151,7 +150,10 @@ class Inquiries:
         """Tell the node of an agent that it is to end, and its answer to who has asked for it."""
         name = question.agent.node
         answer = partial(self._cluster.remotes.answer_term, caller, tag)
-        if name not in self._cluster.distribution.links or caller.node not in self._cluster.distribution.links:
+        if (
+            name not in self._cluster.distribution.links
+            or caller.node not in self._cluster.distribution.links
+        ):
             answer(pack_answer(Broken(False, f"{name} is not connected with {self._name}")))
             return
         check_budget(self._passed_on + 1, MOST_CALLS, "transactions to be ended")

@@ -1,0 +1,86 @@
+"""`locks deadlocks`: the last ones, each told."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import datetime, timezone
+from typing import Any
+
+from locks.cli.observing import FAILED, add_looking, as_json, id_as_data, print_json, say_silent
+from locks.core.facts import DeadlockFact
+from locks.facts.gather import deadlocks
+from locks.facts.stories import duration
+from locks.model import Edge, RequestRecord
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks deadlocks              # all that the servers remember, the newest first
+  locks deadlocks --last 1
+"""
+SAYS = """The deadlocks that the servers have broken, the newest first: who waited for whom, who yielded, and by which rule. Each
+server remembers the last 100 of those that it has broken."""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = add_looking(
+        commands,
+        "deadlocks",
+        _run,
+        what="tell the last deadlocks",
+        says=SAYS,
+        examples=EXAMPLES,
+    )
+    parser.add_argument("--last", type=int, metavar="N", help="only so many")
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = deadlocks(timeout=options.timeout)
+    facts: tuple[DeadlockFact, ...] = found.facts[: options.last]
+    if options.json:
+        print_json({"deadlocks": [_as_data(fact) for fact in facts], "silent": dict(found.silent)})
+    else:
+        print("\n\n".join(_told(fact) for fact in facts) or "No deadlock is remembered.")
+        say_silent(found.silent)
+    return FAILED if found.silent and not facts else 0
+
+
+def _when(fact: DeadlockFact) -> datetime:
+    return datetime.fromtimestamp(fact.at / 1e6, timezone.utc).astimezone()
+
+
+def _told(fact: DeadlockFact) -> str:
+    ago = duration((fact.now - fact.at) / 1e6)
+    where = f"broken by {fact.report.server}"
+    return f"{_when(fact):%Y-%m-%d %H:%M:%S%z}, {ago} ago, {where}:\n{fact.report}"
+
+
+def _as_data(fact: DeadlockFact) -> dict[str, Any]:
+    report = fact.report
+    return {
+        "at": fact.at / 1e6,
+        "server": report.server,
+        "agent": str(report.agent),
+        **id_as_data(report.lock_id),
+        "node": report.node,
+        "action": report.action,
+        "rule": report.rule,
+        "cycle": [_edge_as_data(edge) for edge in report.cycle],
+        "text": str(report),
+    }
+
+
+def _edge_as_data(edge: Edge) -> dict[str, Any]:
+    return {"waiter": _record_as_data(edge.waiter), "holder": _record_as_data(edge.holder)}
+
+
+def _record_as_data(record: RequestRecord) -> dict[str, Any]:
+    return {
+        **id_as_data(record.lock_id),
+        "agent": as_json(record.agent),
+        "client": record.client,
+        "mode": record.mode,
+        "state": record.state,
+        "server": record.node,
+    }

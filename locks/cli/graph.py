@@ -1,0 +1,50 @@
+"""`locks graph`: who waits for whom, as a picture."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from locks.cli.observing import FAILED, add_looking, fact_as_data, print_json, say_silent
+from locks.facts.gather import waits
+from locks.facts.pictures import FORMATS
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks graph                                       # below each one those that wait for it
+  locks graph --format dot | dot -Tsvg > waits.svg  # with Graphviz
+  locks graph --format mermaid
+"""
+SAYS = """The wait-for graph of all servers. Who is waited for and waits for nothing is a root: there it hangs."""
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = add_looking(
+        commands,
+        "graph",
+        _run,
+        what="show who waits for whom",
+        says=SAYS,
+        examples=EXAMPLES,
+    )
+    parser.add_argument("--format", choices=FORMATS, default="text", help="(default: %(default)s)")
+
+
+def _run(options: argparse.Namespace) -> int:
+    graph = waits(timeout=options.timeout)
+    if options.json:
+        edges = [[fact_as_data(each) for each in edge] for edge in graph.edges]
+        print_json(
+            {
+                "edges": [{"waiter": waiter, "holder": holder} for waiter, holder in edges],
+                "roots": [str(agent) for agent in graph.roots],
+                "silent": dict(graph.silent),
+            }
+        )
+    else:
+        text = FORMATS[options.format](graph)
+        print(text or "Nobody waits.")
+        say_silent(graph.silent)
+    return FAILED if graph.silent and not graph.requests else 0

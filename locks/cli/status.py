@@ -1,0 +1,97 @@
+"""`locks status`: whether enough lock servers are there, and how they are."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
+from locks.core.facts import NodeFact
+from locks.facts.gather import lock_servers, quorum
+from locks.facts.stories import duration
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks status
+  locks status --timeout 1 > /dev/null || alert "locks: no majority"     # as a probe
+"""
+SAYS = """Which lock servers answer, and whether they are enough to take a lock. CLOCK: how far the server's clock is
+ahead of that of this machine, as far as the way there allows to say."""
+HEADS = (
+    *("SERVER", "VERSION", "UP FOR", "CLOCK", "SEES", "CLIENTS", "LOCKS", "WAITING"),
+    *("TRANSACTIONS", "DEADLOCKS", "PROGRAM"),
+)
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    add_looking(
+        commands,
+        "status",
+        _run,
+        what="say whether enough lock servers are there, and how they are",
+        says=SAYS,
+        nothing="too few lock servers answer to take a lock",
+        examples=EXAMPLES,
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    servers, needed = quorum()
+    begun = time.time()
+    found = lock_servers(timeout=options.timeout)
+    clock = (begun + time.time()) / 2  # as if all had answered in the middle
+    enough = len(found.facts) >= needed
+    facts: list[NodeFact] = sorted(found.facts)
+    if options.json:
+        print_json(
+            {
+                "enough": enough,
+                "servers": servers,
+                "answered": len(facts),
+                "needed": needed,
+                "nodes": [_as_data(fact, clock) for fact in facts],
+                "silent": dict(found.silent),
+            }
+        )
+    else:
+        if facts:
+            print(table(HEADS, [_as_row(fact, clock, servers) for fact in facts]))
+        answer = "answers" if len(facts) == 1 else "answer"
+        text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed"
+        print(f"{text}: locks {'can' if enough else 'can NOT'} be taken.")
+        say_silent(found.silent)
+    return 0 if enough else NOTHING
+
+
+def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:
+    return (
+        fact.node,
+        fact.version,
+        duration((fact.now - fact.started) / 1e6),
+        f"{fact.now / 1e6 - clock:+.1f} s",
+        f"{len(fact.servers)} of {servers}",
+        str(fact.clients),
+        str(fact.table.entries),
+        str(fact.table.waiting),
+        str(fact.table.agents),
+        str(fact.deadlocks),
+        fact.program,
+    )
+
+
+def _as_data(fact: NodeFact, clock: float) -> dict[str, Any]:
+    return {
+        "node": fact.node,
+        "version": fact.version,
+        "program": fact.program,
+        "started": fact.started / 1e6,
+        "uptime": (fact.now - fact.started) / 1e6,
+        "clock_ahead": fact.now / 1e6 - clock,
+        "sees": list(fact.servers),
+        "clients": fact.clients,
+        "deadlocks": fact.deadlocks,
+        "table": fact.table._asdict(),
+    }
