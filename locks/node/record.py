@@ -5,7 +5,7 @@ The machines have neither a clock nor a memory of what is over; this is the shel
 
 from __future__ import annotations
 
-import heapq
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -84,11 +84,11 @@ class Record:
             address: From where a node is connected.
         """
         table = self._machine.table
-        numbers = (each.number for each in table.related(prefix or ()) if each.number > after)
+        numbers = self._machine.numbers(prefix or ())
         found: list[RequestFact] = []
         now = self.now()
         size = 0
-        for number in heapq.nsmallest(MOST_ITEMS + 1, numbers):
+        for number in numbers[bisect_right(numbers, after) :]:
             if len(found) >= MOST_ITEMS or size >= LARGEST_PAGE:
                 return RequestPage(tuple(found), True)
             entry = table.entry(number)

@@ -599,6 +599,7 @@ HIERARCHY = {
     locks.CannotServe: locks.NodeNotRunning,
     locks.LockTimeout: locks.OperatingError,
     locks.AgentEnded: locks.OperatingError,
+    locks.TransactionBroken: locks.AgentEnded,
     locks.LockLost: locks.OperatingError,
     locks.BrokenBarrier: locks.OperatingError,
     locks.RemoteError: locks.OperatingError,

@@ -40,6 +40,7 @@ EXAMPLES: list[LocksError] = [
     locks.CannotServe("down", lock_id=ID, nodes=["b@x"]),
     locks.LockTimeout("late", lock_ids=[ID], holders=[CONTENDER], timeout=0.5, lost=[("x",)]),
     locks.AgentEnded("over", agent=ME),
+    locks.TransactionBroken("broken", agent=ME, reason="it sleeps", by="ann"),
     locks.LockLost("lost", lock_ids=[ID], nodes=["b@x"]),
     locks.DeadlockAborted("again", deadlock=REPORT),
 ]

@@ -152,6 +152,12 @@ class ServerMachine:
             self.table.version,
         )
 
+    def numbers(self, lock_id: LockId) -> list[int]:
+        """The numbers of the requests on an id, above it and below it, in their order; of `()`, of all requests."""
+        if not lock_id:
+            return sorted(self.table._entries)
+        return sorted(entry.number for entry in self.table.related(lock_id))
+
     def watchers(self, lock_id: LockId) -> list[Hashable]:
         """The watchers of exactly this lock id."""
         return list(self._watchers.of(lock_id))

@@ -1,0 +1,342 @@
+"""An operator at three in the morning: real lock servers, real programs, and the commands that look.
+
+The transcript in `docs/commands.md` is of what happens here; the test compares them. After a change, this prints it:
+
+    python -m tests.cluster.test_operator
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, NamedTuple
+
+import pytest
+
+from locks.__main__ import main
+from tests.cluster.harness import COOKIE, ROOT, World
+from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.helpers import eventually
+
+PAGE = ROOT / "docs" / "commands.md"
+SLEEPER = """
+import sys, threading, locks
+sys.argv[0] = "report.py"
+{patch}
+def work():
+    try:
+        with locks.transaction(label="monthly report") as tx:
+            tx.read_lock(("accounts",))
+            print("ready", flush=True)
+            sys.stdin.readline()  # it sleeps
+            tx.read_lock(("accounts", "bob"))
+    except locks.TransactionBroken as error:
+        print(error.reason, "/", error.by, flush=True)
+threading.Thread(target=work).start()
+"""
+WAITER = """
+import sys, locks
+sys.argv[0] = {program!r}
+with locks.transaction(label={label!r}) as tx:
+    {first}
+    print("ready", flush=True)
+    tx.write_lock({wanted!r})
+"""
+WAITERS = (
+    ("payroll.py", "salaries", 'tx.write_lock(("ledger", "june"))', ("accounts", "ann")),
+    ("audit.py", "audit", "pass", ("ledger", "june")),
+    ("import.py", "nightly import", "pass", ("ledger",)),
+)
+OLD = "import locks.node.inquiries; locks.node.inquiries.is_question = lambda term: False"
+REASON = "sleeps since midnight, ticket 17"
+
+
+class Done(NamedTuple):
+    """A command that has ended.
+
+    Attributes:
+        status: Its exit status.
+        out: What it has printed.
+        error: What it has printed to standard error.
+    """
+
+    status: int
+    out: str
+    error: str
+
+
+def locks(servers: Servers, *arguments: str) -> Done:
+    """Run a command of an operator in this process, which takes less time."""
+    known = ["--servers", ",".join(servers.addresses)] if "--servers" not in arguments else []
+    out, error = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(error):
+        try:
+            status = main([*arguments, *known, "--cookie-file", str(servers.world.cookie_file)])
+        except SystemExit as end:
+            status = int(str(end.code))
+    return Done(status, out.getvalue(), error.getvalue())
+
+
+def process(servers: Servers, *arguments: str) -> Done:
+    """Run it as a process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "locks_leader.command", *arguments],
+        env=servers.environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def ps(servers: Servers, *arguments: str) -> list[dict[str, Any]]:
+    """What `locks ps` tells."""
+    status, out, error = locks(servers, "ps", "--json", *arguments)
+    assert (status, error) == (0, "")
+    found: list[dict[str, Any]] = json.loads(out)["locks"]
+    return found
+
+
+@contextmanager
+def running(servers: Servers, *codes: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """While programs run; each has said that it is ready before the next one begins."""
+    programs: list[subprocess.Popen[str]] = []
+    try:
+        for code in codes:
+            program = servers.program(code)
+            programs.append(program)
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+        yield programs
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate(timeout=LIMIT)
+
+
+@contextmanager
+def night(servers: Servers) -> Iterator[list[subprocess.Popen[str]]]:
+    """Four programs: one sleeps, and three wait behind it, in this order."""
+    with running(servers, SLEEPER.format(patch="")) as programs:
+        for program, label, first, wanted in WAITERS:
+            code = WAITER.format(program=program, label=label, first=first, wanted=wanted)
+            waiter = servers.program(code)
+            programs.append(waiter)
+            at = len(programs) - 1
+            eventually(lambda at=at: sum(row["state"] == "waiting" for row in ps(servers)) == at)
+        yield programs
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Servers]:
+    """The lock servers."""
+    with World() as world:
+        yield Servers(world)
+
+
+def transcript(servers: Servers) -> str:
+    """From `locks why` to `locks break` in three commands; what the operator sees."""
+    with night(servers) as programs:
+        lines = []
+
+        def run(*arguments: str) -> str:
+            quoted = [f'"{each}"' if " " in each else each for each in arguments]
+            _, out, error = process(servers, *arguments)
+            lines.append(f"$ locks {' '.join(quoted)}\n{out}{error}")
+            return out
+
+        hint = re.search(r"locks break (\S+)", run("why", "ledger"))
+        assert hint is not None
+        run("break", hint[1], "--reason", REASON)
+        for program in programs[1:]:
+            assert program.wait(LIMIT) == 0
+        run("why", "ledger")
+        sleeper = programs[0]
+        out, error = sleeper.communicate("wake up\n", timeout=LIMIT)
+        assert out.startswith(f"{REASON} / ")
+        assert re.search(rf"transaction {hint[1]} was ended by .*, pid \d+\): {REASON}", error)
+        said = [server.errors() for server in servers.processes]
+        assert any(f"asks for the end of transaction {hint[1]}: {REASON}" in each for each in said)
+        return "".join(lines)
+
+
+def anonymous(text: str) -> str:
+    """A transcript without what differs from run to run."""
+    text = re.sub(r"(\d+ min )?\d+(\.\d)? s\b", "TIME", text)
+    text = re.sub(r"agent-\d+@client-[\w-]+@[\w.-]*\w", "AGENT", text)
+    return re.sub(r"pid \d+|127\.0\.0\.1:\d+", "NUMBER", text)
+
+
+def test_from_why_to_break_in_three_commands(processes: Servers) -> None:
+    """One program sleeps over a lock, and three wait in a line: the page shows what an operator sees and does."""
+    happened = transcript(processes)
+    page = PAGE.read_text(encoding="utf-8")
+    shown = re.search(r"```console\n(\$ locks why ledger\n.*?)```", page, re.DOTALL)
+    assert shown is not None
+    assert anonymous(shown[1]) == anonymous(happened), happened
+
+
+def test_what_ps_tells(processes: Servers) -> None:
+    """Who, since when, and behind whom; the labels, programs and processes are right, and so are the times."""
+    before = time.time()
+    with night(processes) as programs:
+        rows = ps(processes)
+        after = time.time()
+        pids = {row["label"]: row["pid"] for row in rows}
+        labels = ["monthly report", *[label for _, label, _, _ in WAITERS]]
+        assert pids == {label: p.pid for label, p in zip(labels, programs, strict=True)}
+        assert all(row["address"].startswith("127.0.0.1:") for row in rows)
+        assert all(before - 0.1 <= row["asked"] <= row["since"] <= after for row in rows)
+        assert [row["seconds"] for row in rows] == sorted(
+            (r["seconds"] for r in rows), reverse=True
+        )
+        agents = {row["agent"]: row["label"] for row in rows}
+        waits = {
+            (row["label"], row["typed"]): [agents[each] for each in row["behind"]]
+            for row in rows
+            if row["state"] == "waiting"
+        }
+        assert waits == {
+            ("salaries", "accounts/ann"): ["monthly report"],
+            ("audit", "ledger/june"): ["salaries"],
+            ("nightly import", "ledger"): ["salaries", "audit"],
+        }
+        assert {row["typed"] for row in ps(processes, "accounts")} == {"accounts", "accounts/ann"}
+        tree = locks(processes, "graph").out.splitlines()
+        assert [len(line) - len(line.lstrip()) for line in tree] == [0, 2, 4, 6, 4]
+        assert locks(processes, "graph", "--format", "dot").out.count(" -> ") == 4
+        root = json.loads(locks(processes, "why", "ledger", "--json").out)["roots"]
+        assert [agents[each] for each in root] == ["monthly report"]
+
+
+def test_deadlocks_are_remembered(processes: Servers) -> None:
+    """The lock server that has broken one tells it; the newest comes first."""
+    ring = """
+    import locks, threading
+    both = threading.Barrier(2)
+    def work(mine, other):
+        with locks.transaction(label=f"wants {other}") as tx:
+            tx.write_lock(("ring", mine))
+            both.wait()
+            tx.write_lock(("ring", other))
+    threads = [threading.Thread(target=work, args=each) for each in (("x", "y"), ("y", "x"))]
+    for each in threads: each.start()
+    """
+    assert "DeadlockAborted" in processes.run(re.sub(r"(?m)^    ", "", ring))
+    (told,) = json.loads(locks(processes, "deadlocks", "--last", "1", "--json").out)["deadlocks"]
+    assert told["action"] == "aborted"
+    assert {edge["waiter"]["client"].split(" (")[0] for edge in told["cycle"]} == {
+        "wants x",
+        "wants y",
+    }
+    assert told["text"] in locks(processes, "deadlocks").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["why", "nothing/here"], 1, "Nobody holds or wants nothing/here."),
+        (["why", "a//b"], 2, "has an empty word in it"),
+        (["break", "agent-1@nowhere", "--reason", "why not"], 1, "holds and wants nothing"),
+        (["break", "agent-1@nowhere"], 2, "--reason"),
+        (["ps", "--servers", "here"], 2, "keep nobody out"),
+        (["ps", "--servers", "x@127.0.0.1:1", "--timeout", "1"], 3, "x@127.0.0.1 says nothing"),
+        (["status"], 0, "3 of 3 lock servers answer"),
+    ],
+)
+def test_exit_statuses(processes: Servers, arguments: list[str], status: int, said: str) -> None:
+    """One sentence, and a status that scripts can tell apart."""
+    done = locks(processes, *arguments)
+    assert done.status == status
+    assert said in done.out + done.error
+    assert "Traceback" not in done.error
+
+
+def test_status_when_too_few_are_there() -> None:
+    """It is a probe: exit status 1; and says who is missing."""
+    with World() as world:
+        servers = Servers(world)
+        servers.processes[0].kill()
+        servers.processes[1].kill()
+        done = locks(servers, "status", "--json")
+        told = json.loads(done.out)
+        assert done.status == 1
+        assert (told["enough"], told["answered"], told["needed"]) == (False, 1, 2)
+        assert set(told["silent"]) == set(NAMES[:2])
+
+
+def test_programs_that_do_not_know_the_questions(processes: Servers) -> None:
+    """An older client can't be told to end, and an older lock server tells nothing: both is said, and harms nobody."""
+    with running(processes, SLEEPER.format(patch=OLD)) as programs:
+        (row,) = ps(processes)
+        done = locks(processes, "break", row["agent"], "--reason", "old")
+        assert done.status == 3
+        assert "older version" in done.error
+        assert ps(processes)[0]["agent"] == row["agent"]
+        assert programs[0].poll() is None
+    old = f"""{OLD}
+import sys, locks
+node = locks.start("old@127.0.0.1", cookie={COOKIE!r}, listen=0, servers=locks.HERE)
+print("ready", node.address[1], flush=True)
+sys.stdin.readline()
+"""
+    program = processes.program(old, servers=[])
+    assert program.stdout is not None
+    port = program.stdout.readline().split()[1]
+    done = locks(processes, "ps", "--servers", f"old@127.0.0.1:{port}")
+    program.communicate("\n", timeout=LIMIT)
+    assert done.status == 3
+    assert "older version" in done.error
+
+
+@pytest.mark.explore
+def test_an_observer_that_is_stopped_delays_nobody() -> None:
+    """It asks, and is stopped; a leader is killed: the next one leads while the observer still counts as connected."""
+    observer = "import locks, sys; locks.waits(); print('ready', flush=True); sys.stdin.readline()"
+    elect = [sys.executable, "-m", "locks_leader.command", "elect", "chief", "--"]
+    lead = [sys.executable, "-c", "print('ready', flush=True); input()"]
+    with World() as world:
+        servers = Servers(world, net_ticktime=60)  # silence alone ends no connection here
+        with running(servers, observer) as (stopped,):
+            stopped.send_signal(signal.SIGSTOP)
+            candidates = [
+                subprocess.Popen(
+                    [*elect, *lead],
+                    env=servers.environment(),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for _ in range(2)
+            ]
+            try:
+                assert candidates[0].stdout is not None
+                assert candidates[1].stdout is not None
+                ready, _, _ = select.select([each.stdout for each in candidates], [], [], LIMIT)
+                first = 0 if candidates[0].stdout in ready else 1
+                candidates[first].kill()
+                later = candidates[1 - first].stdout
+                assert later is not None
+                assert select.select([later], [], [], LIMIT / 2)[0]
+                assert later.readline() == "ready\n"
+                told = json.loads(locks(servers, "status", "--json").out)
+                # It, the candidate, and the command itself.
+                assert [node["clients"] for node in told["nodes"]] == [3, 3, 3]
+            finally:
+                for each in candidates:
+                    each.kill()
+                    each.communicate(timeout=LIMIT)
+                stopped.send_signal(signal.SIGCONT)
+
+
+if __name__ == "__main__":
+    with World() as _world:
+        print(transcript(Servers(_world)))
