@@ -1,0 +1,289 @@
+"""What lock servers tell observers: times, names, pages, and the wait-for graph that follows from them."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import locks
+from locks.cli.ids import parse_id
+from locks.core.facts import (
+    AskDeadlocks,
+    AskNode,
+    AskRequests,
+    Break,
+    Broken,
+    DeadlockFact,
+    DeadlockPage,
+    Question,
+    RequestFact,
+    RequestPage,
+)
+from locks.core.messages import Request
+from locks.core.server.machine import ServerMachine
+from locks.facts.graph import Waits, waits_of
+from locks.facts.pictures import FORMATS
+from locks.facts.stories import as_typed, duration, why
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks
+from locks.node.clients import checked_label, labelled, parts_of, this_program
+from locks.node.record import Record
+from locks.node.stamps import FEW, MOMENT, Stamps
+from locks.otp import etf
+from locks.ranges import LONGEST_TEXT, MOST_EDGES
+from locks.wire import BadMessage
+from locks.wire.facts import (
+    is_question,
+    pack_answer,
+    pack_question,
+    unpack_answer,
+    unpack_question,
+)
+
+ME = AgentId(1 << 40, "a@x", 0)
+HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2, 3))
+
+
+# --- Times --------------------------------------------------------------------------------------
+
+
+def test_when_a_change_was_made() -> None:
+    """Early by a moment at most, never late, for every version that is still needed; however long it goes on, with turns
+    that are undone, and with few stamps."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    clock = version = 10**15
+    made: dict[int, int] = {}
+    stamps = Stamps(lambda: clock, lambda: made)
+    for _ in range(20_000):
+        clock += rng.choice((1000, 100_000, MOMENT // 2, MOMENT, 3 * MOMENT))
+        stamps.step(version)
+        changes = rng.randrange(4)
+        if rng.random() < 0.05:
+            continue  # the turn is undone
+        for _ in range(changes):
+            version += 1
+            made[version] = clock
+        while len(made) > 50:
+            del made[rng.choice(list(made))]
+    assert made
+    for number, at in made.items():
+        assert 0 <= at // 1000 - stamps.when(number) <= 2 * MOMENT // 1000
+    assert len(stamps._stamps) <= FEW + 2 * 51
+    assert stamps.when(0) == 0
+
+
+def test_a_clock_that_is_set_back() -> None:
+    """What comes then has the times of that clock."""
+    clock = 10**15
+    stamps = Stamps(lambda: clock, list)
+    stamps.step(1)
+    clock -= 3600 * 10**9
+    stamps.step(2)
+    assert stamps.when(3) == clock // 1000
+
+
+# --- Names --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", ["nightly import", "a (b), pid 7", "(x", "für Ann"])
+def test_a_client_in_its_parts(label: str) -> None:
+    """Whatever the label: the program and the process are what stands behind it."""
+    text = labelled(None, checked_label(label), this_program(), False)  # type: ignore[arg-type]
+    found, program, pid = parts_of(text)
+    assert (found, f" ({program}, pid {pid})") == (label, this_program())
+    assert parts_of("client of Erlang") == ("client of Erlang", "", 0)
+
+
+@pytest.mark.parametrize(
+    "lock_id", [("a",), ("a", "b"), ("a/b",), ("", "b"), ("(", 1), ("x", 17), ("-x",), ("[a",)]
+)
+def test_ids_as_one_types_them(lock_id: LockId) -> None:
+    """What a command prints of an id, a command takes for it."""
+    assert parse_id(as_typed(lock_id)) == lock_id
+
+
+def test_durations() -> None:
+    """As a person says them."""
+    told = [duration(each) for each in (0.04, 59.9, 61, 3_600, 200_000)]
+    assert told == ["0.0 s", "59.9 s", "1 min 1 s", "1 h 0 min", "2 days 7 h"]
+
+
+# --- Messages -----------------------------------------------------------------------------------
+
+
+def record(
+    number: int, lock_id: LockId, agent: AgentId = ME, state: Any = "granted"
+) -> RequestRecord:
+    """A request."""
+    return RequestRecord(
+        "a@x", number, agent, "ann", lock_id, "write", state, number, number, True, number
+    )
+
+
+LARGE: LockId = tuple("x" * 200 for _ in range(256))
+QUESTIONS: list[Question] = [
+    AskRequests(None, 0),
+    AskRequests(LARGE, (1 << 63) - 1),
+    AskDeadlocks(7),
+    AskNode(),
+    Break(ME, "r" * LONGEST_TEXT, "b" * LONGEST_TEXT),
+]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: type(question).__name__)
+def test_questions(question: Question) -> None:
+    """Each arrives as it was sent; of one with a field that is wrong, nothing is taken in."""
+    term = etf.decode(etf.encode(pack_question(question)))
+    assert is_question(term)
+    assert unpack_question(term) == question
+    with pytest.raises(BadMessage):
+        unpack_question((*term, 1))
+    for at in range(2, len(term)):
+        with pytest.raises(BadMessage):
+            unpack_question((*term[:at], 1.5, *term[at + 1 :]))
+
+
+def test_the_largest_pages() -> None:
+    """They can be sent; each has at least one part, and says whether there is more."""
+    machine = ServerMachine("a@x", 1)
+    recorded = Record(machine, lambda: 10**15)
+    for number in range(150):
+        machine.handle(Request(ME, "c" * LONGEST_TEXT, (number, *LARGE[:3]), "write"))
+    machine.handle(Request(ME, "c", LARGE, "write"))
+    after = count = 0
+    more = True
+    while more:
+        page = recorded.requests(None, after, lambda _: "127.0.0.1:1")
+        assert unpack_answer(etf.decode(etf.encode(pack_answer(page)))) == page
+        assert page.requests
+        after, more = page.requests[-1].request.number, page.more
+        count += len(page.requests)
+    assert count == 151
+    edge = Edge(record(1, LARGE[:100]), record(2, LARGE[:100]))
+    report = Deadlock(ME, ("a",), "a@x", "aborted", (edge,) * MOST_EDGES, "the youngest")
+    deadlocks = DeadlockPage((DeadlockFact(1, 2, 3, report),), True)
+    for answer in (deadlocks, Broken(False, "w" * LONGEST_TEXT)):
+        assert unpack_answer(etf.decode(etf.encode(pack_answer(answer)))) == answer
+
+
+def test_what_is_no_answer() -> None:
+    """It is refused."""
+    for term in (7, ("$locks",), pack_question(AskNode()), pack_answer(Broken(True))[:-1]):
+        with pytest.raises(BadMessage):
+            unpack_answer(etf.decode(etf.encode(term)))
+
+
+# --- The graph ----------------------------------------------------------------------------------
+
+
+def table_of(*requests: tuple[AgentId, LockId, Any]) -> Waits:
+    """The graph of a lock table that was asked for these."""
+    machine = ServerMachine("a@x", 1)
+    recorded = Record(machine, lambda: 10**15)
+    for agent, lock_id, mode in requests:
+        machine.handle(Request(agent, f"c{agent.created >> 12 & 7}", lock_id, mode))
+    page: RequestPage = recorded.requests(None, 0, lambda _: "")
+    return waits_of(page.requests)
+
+
+def test_roots() -> None:
+    """The one who waits for nobody, and for whom all others wait; and who waits behind whom."""
+    waits = table_of(
+        (HOLDER, ("a",), "read"),
+        (NEXT, ("b", 1), "write"),
+        (NEXT, ("a", 1), "write"),
+        (LAST, ("b",), "read"),
+    )
+    assert waits.roots == (HOLDER,)
+    assert waits.behind(HOLDER) == (NEXT, LAST)
+    assert [edge.holder.request.agent for edge in waits.blockers(LAST)] == [NEXT]
+    told = why(waits, [LAST])
+    assert "waits for nothing" in told[2]
+    assert "2 wait for it" in told[4]
+    for draw in FORMATS.values():
+        assert draw(waits)
+        assert not why(waits_of(()), [])
+
+
+def test_a_circle_has_no_root() -> None:
+    """It is told as what it is."""
+    waits = table_of(
+        (HOLDER, ("a",), "write"),
+        (NEXT, ("b",), "write"),
+        (HOLDER, ("b",), "write"),
+        (NEXT, ("a",), "write"),
+    )
+    assert waits.roots == ()
+    assert why(waits, [NEXT])[-1].startswith("They wait for each other")
+    assert FORMATS["text"](waits).count("see above") == 1
+
+
+def test_names_in_pictures() -> None:
+    """Whatever a label has in it, the picture is one."""
+    fact = RequestFact(record(1, ("a",), HOLDER), 1, 1, 2, 'x"\\]<b>`#', "", 0, "")
+    waiting = fact._replace(request=record(2, ("a",), NEXT, "waiting"))
+    waits = waits_of((fact, waiting))
+    assert '"]<' not in FORMATS["mermaid"](waits)
+    assert 'x\\"\\\\]<b>' in FORMATS["dot"](waits)
+
+
+def test_edges_lead_where_all_edges_lead() -> None:
+    """Of a long line not each pair is kept, but who waits behind whom, over others, is what it is with all pairs."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    for _ in range(60):
+        machine = ServerMachine("a@x", 1)
+        recorded = Record(machine, lambda: 10**15)
+        for _ in range(9):
+            agent = AgentId((1 << 40) + (rng.randrange(6) << 12), "n@x", 0)
+            lock_id = tuple(rng.choice("ab") for _ in range(rng.randint(1, 2)))
+            machine.handle(Request(agent, "c", lock_id, rng.choice(("read", "write"))))
+        facts = recorded.requests(None, 0, lambda _: "").requests
+        waits = waits_of(facts)
+        every = [(w, h) for w in facts for h in facts if blocks(h.request, w.request)]
+        assert set(waits.edges) <= set(every)
+        for agent in waits.agents:
+            assert set(waits.behind(agent)) == _behind(every, agent)
+
+
+def _behind(edges: Any, agent: AgentId) -> set[AgentId]:
+    found: set[AgentId] = set()
+    todo = [agent]
+    for each in todo:
+        for waiter, holder in edges:
+            name = waiter.request.agent
+            if holder.request.agent == each and name not in found and name != agent:
+                found.add(name)
+                todo.append(name)
+    return found
+
+
+# --- In one program -----------------------------------------------------------------------------
+
+
+def test_a_transaction_is_ended_from_outside() -> None:
+    """Its lock is free, its client is told at its next call by whom and why, and `tx.lost` is open."""
+    agent, _ = locks.begin_transaction([(("broken", 1), "write")])
+    locks.break_transaction(agent, reason="it sleeps", by="an operator")
+    assert agent.lost.is_open
+    assert not locks.holders(("broken",))
+    with pytest.raises(locks.TransactionBroken) as caught:
+        locks.lock(agent, ("broken", 2))
+    assert (caught.value.reason, caught.value.by) == ("it sleeps", "an operator")
+    assert caught.value.agent == agent.id
+    with pytest.raises(locks.NodeNotRunning, match="has ended by itself"):
+        locks.break_transaction(agent.id, reason="again")
+
+
+@pytest.mark.parametrize("reason", ["", " ", "two\nlines", "x" * 301, None, 7])
+def test_a_reason_is_needed(reason: Any) -> None:
+    """Nothing is ended without one."""
+    with locks.transaction() as tx:
+        tx.write_lock(("kept",))
+        with pytest.raises(locks.InvalidOption):
+            locks.break_transaction(tx.agent, reason=reason)
+        tx.ensure_held()
