@@ -36,6 +36,7 @@ class Record:
     Args:
         machine: The lock server's.
         now: The clock, in nanoseconds since 1970.
+        started: When the lock server began, in microseconds since 1970.
 
     Attributes:
         started: When the lock server began, in microseconds since 1970.
@@ -43,12 +44,12 @@ class Record:
         step: Called with the version of the lock table as each step begins.
     """
 
-    def __init__(self, machine: ServerMachine, now: Callable[[], int]) -> None:
+    def __init__(self, machine: ServerMachine, now: Callable[[], int], started: int = 0) -> None:
         self._machine = machine
         self._now = now
         self._stamps = Stamps(now, self._versions)
         self.step = self._stamps.step
-        self.started = now() // 1000
+        self.started = started
         self.deadlocks = 0
         self._reports: deque[tuple[int, int, Deadlock]] = deque(maxlen=MOST_DEADLOCKS)
 

@@ -71,7 +71,7 @@ class Server(Door):
         super().__init__(node.turn)
         self.node = node
         self.machine = ServerMachine(node.name, first_version)
-        self.record = Record(self.machine, node.now)
+        self.record = Record(self.machine, node.now, first_version)
         self.history = begin(self.machine)
         self._fenced = False
         self._touched = node.touched
