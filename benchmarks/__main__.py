@@ -27,6 +27,7 @@ from benchmarks import (
     cluster,
     contention,
     deadlocks,
+    facts,
     leader,
     machine,
     memory,
@@ -43,7 +44,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, machine, tasks),
+    *(ownership, mvcc, scale, spokes, machine, tasks, facts),
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES
