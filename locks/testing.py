@@ -411,8 +411,8 @@ class _Surroundings(Surroundings):
     def new_call(self) -> PendingCall:
         return PendingCall(_Waiter(self.application, self.tasks))
 
-    def now(self) -> int:
-        return int(self.application.time * 1e9)
+    def clock(self) -> Callable[[], int]:
+        return lambda: int(self.application.time * 1e9)
 
     def first_version(self) -> int:
         return 0

@@ -114,7 +114,7 @@ class Node(metaclass=Shown):
         self.running = True
         self._surroundings = around = Surroundings() if surroundings is None else surroundings
         self.new_call = around.new_call
-        self.now = around.now
+        self.now = around.clock()
         self.executor = around.executor()
         self.notices = Notices(self.executor.run_soon)
         self.refusals: dict[str, str] = {}

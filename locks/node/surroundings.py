@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 from locks.node.agent import Agent
@@ -46,13 +47,13 @@ class Surroundings:
         """What a client waits with that calls."""
         return PendingCall()
 
-    def now(self) -> int:
-        """The time, in nanoseconds since 1970."""
-        return time.time_ns()
+    def clock(self) -> Callable[[], int]:
+        """What says the time, in nanoseconds since 1970."""
+        return time.time_ns
 
     def first_version(self) -> int:
         """Where the versions of the lock table start; they go on rising across restarts."""
-        return self.now() // 1000  # nothing makes a million changes a second
+        return self.clock()() // 1000  # nothing makes a million changes a second
 
     def shield(self) -> bool:
         """See to it that Ctrl-C tears no turn; returns whether that is to be undone."""
