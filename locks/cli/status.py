@@ -71,7 +71,7 @@ def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:
         fact.node,
         fact.version,
         duration((fact.now - fact.started) / 1e6),
-        f"{fact.now / 1e6 - clock:+.1f} s",
+        f"{round(fact.now / 1e6 - clock, 1) + 0.0:+.1f} s",
         f"{len(fact.servers)} of {servers}",
         str(fact.clients),
         str(fact.table.entries),

@@ -102,7 +102,7 @@ class Witness:
         agent = self._node.agents.get(name)
         if agent is None or not agent.is_alive():
             return Broken(False, f"transaction {name} has ended by itself")
-        text = f"transaction {name} was ended by {by}: {reason}. Its locks are gone"
+        text = f"transaction {name} was ended by {_line(by)}: {_line(reason)}. Its locks are gone"
         error = TransactionBroken(text, agent=name, reason=reason, by=by)
         client = agent.machine.client
         self._node.executor.run_soon(logger.warning, "%s (%s)", text, client)
@@ -116,11 +116,17 @@ def _address(cluster: _Connections | None, node: str) -> str:
     return "" if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
 
 
+def _line(text: str) -> str:
+    """What another node says, as one line of a log."""
+    return text if text.isprintable() else repr(text)
+
+
 class Inquiries:
     """Takes in questions of other nodes. For the turn.
 
     Args:
         cluster: What the node has to do with others.
+        name: The node's name.
         witness: Answers for this node.
     """
 
@@ -159,7 +165,8 @@ class Inquiries:
         check_budget(self._passed_on + 1, MOST_CALLS, "transactions to be ended")
         text = "%s (%s) asks for the end of transaction %s: %s"
         run_soon = self._cluster.executor.run_soon
-        run_soon(logger.warning, text, question.by, caller.node, question.agent, question.reason)
+        by, reason = _line(question.by), _line(question.reason)
+        run_soon(logger.warning, text, by, caller.node, question.agent, reason)
 
         def told(answered: bool, said: Any) -> None:
             self._passed_on -= 1
