@@ -99,7 +99,7 @@ class Witness:
 
     def _break(self, question: Break) -> Broken:
         name, reason, by = question
-        agent = self._node.agents.get(name)
+        agent = self._node.agents_by_id.get(name)
         if agent is None or not agent.is_alive():
             return Broken(False, f"transaction {name} has ended by itself")
         text = f"transaction {name} was ended by {_line(by)}: {_line(reason)}. Its locks are gone"
