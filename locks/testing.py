@@ -51,7 +51,7 @@ from locks.sim.host import Host
 
 __all__ = ["Client", "Simulation", "Violation", "seeds", "simulate"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.testing")
 
 T = TypeVar("T")
 
@@ -411,8 +411,11 @@ class _Surroundings(Surroundings):
     def new_call(self) -> PendingCall:
         return PendingCall(_Waiter(self.application, self.tasks))
 
-    def clock(self) -> Callable[[], int]:
-        return lambda: int(self.application.time * 1e9)
+    def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
+        return (
+            lambda: int(self.application.time * 1e9),
+            lambda: 1 + self.application.time,  # 0.0 says that a time is not known
+        )
 
     def first_version(self) -> int:
         return 0

@@ -130,7 +130,7 @@ def _await_own_name(name: str, discovery: Discovery, ended: Event) -> None:
             reason = error
         if time.monotonic() - told > TOLD:
             told = time.monotonic()
-            logging.getLogger("locks").warning("%s waits to be found: %s", name, reason)
+            logging.getLogger("locks.nodes").warning("%s waits to be found: %s", name, reason)
 
 
 def _sources(text: str) -> Discovery:

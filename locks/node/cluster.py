@@ -39,6 +39,7 @@ from locks.node.greeter import Greeter
 from locks.node.greeting import GREETING
 from locks.node.guests import Guests
 from locks.node.inquiries import Inquiries, Witness
+from locks.node.news import log_peer
 from locks.node.original_peers import ABOUT, LocalNode, OriginalPeers
 from locks.node.relaying import Relaying
 from locks.node.remote_clients import RemoteClients
@@ -76,7 +77,7 @@ from locks.wire import (
 
 __all__ = ["Cluster", "NodeDown", "NodeUp"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 
 class NodeUp(NamedTuple):
@@ -299,7 +300,9 @@ class Cluster:
             self._monitors.pop(watcher, None)
 
     def _tell(self, news: NodeUp | NodeDown, link: Link) -> None:
-        self.executor.run_soon(logger.info, "%s: %s", self.node.name, news)
+        reason = news.reason if isinstance(news, NodeDown) else None
+        self.node.counters.connections_lost += reason is not None
+        self.executor.run_soon(log_peer, self.node, news.node, reason)
         for watcher in () if link.peer.hidden else self._monitors:
             self.executor.run_soon(self._tell_one, watcher, news)
 

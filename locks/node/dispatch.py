@@ -48,6 +48,7 @@ from locks.model import AgentId
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
 from locks.node.history import Event, History, begin, is_outgrown, past, replay
+from locks.node.news import News
 from locks.node.ports import Background
 from locks.node.server import Server
 from locks.node.statistics import Counters
@@ -58,7 +59,7 @@ from locks.runtime.native import native_lock
 
 __all__ = ["Dispatch", "Trace"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.runtime")
 
 Trace = Callable[[Any, Any, Any], object]
 T = TypeVar("T")
@@ -104,6 +105,7 @@ class Dispatch:
         self._name = name
         self._executor = executor
         self._counters = counters
+        self._news = News(name, executor, counters)
         self.trace = trace
         self._on_ended = on_ended
         self._on_broken = on_broken
@@ -184,6 +186,7 @@ class Dispatch:
         elif isinstance(effect, Lost):
             assert isinstance(sender, Agent)
             sender.has_lost(effect)
+            self._news.lost(sender.id, sender.machine.client, effect)
         else:
             assert_never(effect)
 
@@ -204,6 +207,10 @@ class Dispatch:
         cluster = self.cluster
         steps: list[ToServer | ToAgent] = [effect]
         if isinstance(sender, Server):
+            if type(effect.message) is Surrendered and effect.message.done:
+                report = effect.message.message.report
+                if report is not None:
+                    self._news.broke(report)
             steps = steps if cluster.relaying.next_step(effect) else []
         elif isinstance(effect, ToAgent):
             steps = cluster.relaying.first_steps(sender, effect)
@@ -294,8 +301,9 @@ class Dispatch:
             else:
                 report = message.message.report
                 if message.done and report is not None:
-                    self._counters.deadlocks += 1
-                    self._counters.aborted += report.action == "aborted"
+                    self._news.yielded(report)
+                    if message.node == self._name:
+                        self._news.broke(report)
         self._counted.clear()
         self._noted = False
 

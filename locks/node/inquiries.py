@@ -40,7 +40,7 @@ from locks.wire.facts import is_question, pack_answer, pack_question, unpack_ans
 
 __all__ = ["Answers", "Inquiries", "Witness", "ask_all"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 OLD = "it does not know this question: it runs an older version of locks, or the original"

@@ -11,6 +11,7 @@ import itertools
 import logging
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
+from math import inf
 from typing import Any
 
 import pykka
@@ -22,6 +23,7 @@ from locks.node.agent import Agent
 from locks.node.clients import can_be_linked, this_program
 from locks.node.cluster import Cluster, NodeDown, NodeUp
 from locks.node.dispatch import Trace
+from locks.node.long_waits import LONG, LongWaits
 from locks.node.one_client import join_waits
 from locks.node.ports import OriginalGuard
 from locks.node.refusals import owner_has_ended
@@ -54,7 +56,7 @@ from locks.wire import SERIAL_BITS, agent_numbered
 
 __all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.runtime")
 
 
 class Node(metaclass=Shown):
@@ -66,6 +68,7 @@ class Node(metaclass=Shown):
         options: How it takes part in a cluster; `None` if it stays alone.
         surroundings: What it stands on.
         register_agents: Whether its agents are in Pykka's registry; the lock server is in any case.
+        log_waits_longer_than: See `locks.start`.
 
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
@@ -80,22 +83,9 @@ class Node(metaclass=Shown):
     cluster: Cluster | None = None
     _for_users = frozenset(
         (
-            "address",
-            "agents",
-            "await_nodes",
-            "connect",
-            "disconnect",
-            "link",
-            "monitor_nodes",
-            "nodes",
-            "register",
-            "remote",
-            "runs_original",
-            "spawn_agent",
-            "statistics",
-            "stop",
-            "trace",
-            "view",
+            *("address", "agents", "await_nodes", "connect", "disconnect", "link", "monitor_nodes"),
+            *("nodes", "register", "remote", "runs_original", "spawn_agent", "statistics"),
+            *("stop", "trace", "view"),
         )
     )
 
@@ -106,6 +96,7 @@ class Node(metaclass=Shown):
         options: Options | None = None,
         surroundings: Surroundings | None = None,
         register_agents: bool = False,
+        log_waits_longer_than: float = LONG,
     ) -> None:
         self.name = check_node_name(name)
         self.alive = frozenset((name,))
@@ -114,7 +105,7 @@ class Node(metaclass=Shown):
         self.running = True
         self._surroundings = around = Surroundings() if surroundings is None else surroundings
         self.new_call = around.new_call
-        self.now = around.clock()
+        self.now, self.clock = around.clocks()
         self.executor = around.executor()
         self.notices = Notices(self.executor.run_soon)
         self.refusals: dict[str, str] = {}
@@ -146,6 +137,8 @@ class Node(metaclass=Shown):
         self._registers = register_agents
         if around.has_services:
             register_first(self.server)
+        if isinstance(self.executor, Executor) and log_waits_longer_than < inf:
+            LongWaits(self.server, self.executor, log_waits_longer_than)
 
     def __repr__(self) -> str:
         return f"<Node {self.name} {'running' if self.running else 'stopped'}>"
@@ -517,4 +510,5 @@ class Node(metaclass=Shown):
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""
         table = self.turn.ask(self.server.machine.statistics)
-        return self.counters.statistics(self.name, len(self.agents_by_id), table)
+        times = self.turn.ask(self.server.times.all.statistics)
+        return self.counters.statistics(self.name, len(self.agents_by_id), table, times)

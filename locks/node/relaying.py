@@ -25,7 +25,7 @@ from locks.runtime import Executor
 
 __all__ = ["MOST_WAITING", "Relaying"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 MOST_WAITING = 1 << 20  # bytes for a node, beside which nothing is put that is relayed
 

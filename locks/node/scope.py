@@ -18,7 +18,7 @@ from locks.otp.options import Options
 
 __all__ = ["HERE", "Here", "Nodes", "checked_where", "first_scope", "one_of", "scope_of", "where"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.program")
 
 LOCAL = (
     "%s takes locks in its own lock table, which no other program sees, although it meets other nodes. For locks that all "

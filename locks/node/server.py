@@ -41,6 +41,7 @@ from locks.node.door import Door
 from locks.node.history import begin
 from locks.node.ports import NodePort
 from locks.node.record import Record
+from locks.node.times import Times
 from locks.otp import etf
 from locks.runtime import Down, Listener, Monitor, client_key, current_client, monitor
 from locks.runtime.addressed import Later
@@ -73,6 +74,7 @@ class Server(Door):
         self.machine = ServerMachine(node.name, first_version)
         self.record = Record(self.machine, node.now, first_version)
         self.history = begin(self.machine)
+        self.times = Times(node.clock)
         self._fenced = False
         self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
@@ -195,6 +197,7 @@ class Server(Door):
             if type(message) is Surrender:
                 self.record.surrendered(message, effects)
             self.node.perform(self, effects)
+            self.times.note(machine.changed)
 
     def fence(self) -> None:
         """It is broken: from now on it takes nothing in, so nothing is granted."""

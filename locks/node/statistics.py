@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from locks.core.server.counters import TableStatistics
+from locks.node.times import TimesStatistics
 
-__all__ = ["Counters", "NodeStatistics"]
+__all__ = ["Counters", "Leading", "NodeStatistics"]
+
+
+class Leading(NamedTuple):
+    """Whether an instance of this node leads.
+
+    Attributes:
+        leads: Whether it does.
+        term: Its term, or that of the last leader it knew.
+    """
+
+    leads: bool
+    term: int
 
 
 class NodeStatistics(NamedTuple):
@@ -16,10 +31,16 @@ class NodeStatistics(NamedTuple):
         name: The node's name.
         transactions: Transactions begun.
         aborted: Transactions that were aborted to resolve a deadlock.
-        deadlocks: Deadlocks resolved on this node, by surrender or abort.
+        deadlocks: Deadlocks in which an agent of this node yielded, by surrender or abort.
         agents: Agents alive now.
         knowledge: Messages by which agents passed knowledge on.
         table: Counters of the lock table.
+        broken: Deadlocks that this node's lock server has broken, by what was done: `"surrendered"`, `"aborted"`.
+        times: How long locks of this node were waited for and held.
+        timeouts: Waits of this node's clients that were given up as their time was over.
+        lost: Locks that this node's clients were told they have, and that were lost.
+        connections_lost: Connections with other nodes that were lost.
+        leaders: The instances of this node that take part in elections, by what these are about.
     """
 
     name: str
@@ -29,17 +50,46 @@ class NodeStatistics(NamedTuple):
     agents: int
     knowledge: int
     table: TableStatistics
+    broken: Mapping[str, int]
+    times: TimesStatistics
+    timeouts: int
+    lost: int
+    connections_lost: int
+    leaders: Mapping[str, Leading]
 
 
 class Counters:
     """What a node counts as it runs: fields of `NodeStatistics`, under the same names."""
 
-    __slots__ = ("aborted", "deadlocks", "knowledge", "transactions")
+    __slots__ = (
+        "aborted",
+        "broken",
+        "connections_lost",
+        "deadlocks",
+        "knowledge",
+        "leaders",
+        "lost",
+        "timeouts",
+        "transactions",
+    )
 
     def __init__(self) -> None:
         self.transactions = self.aborted = self.deadlocks = self.knowledge = 0
+        self.timeouts = self.lost = self.connections_lost = 0
+        self.broken = {"surrendered": 0, "aborted": 0}
+        self.leaders: dict[str, Leading] = {}
 
-    def statistics(self, name: str, agents: int, table: TableStatistics) -> NodeStatistics:
+    def leading(self, name: str, leads: bool, term: int) -> None:
+        """An instance of an election leads, or has ceased to."""
+        self.leaders[name] = Leading(leads, term)
+
+    def left(self, name: str) -> None:
+        """An instance has left an election."""
+        self.leaders.pop(name, None)
+
+    def statistics(
+        self, name: str, agents: int, table: TableStatistics, times: TimesStatistics
+    ) -> NodeStatistics:
         """All counters, with what is not counted but looked up."""
         return NodeStatistics(
             name=name,
@@ -49,4 +99,10 @@ class Counters:
             agents=agents,
             knowledge=self.knowledge,
             table=table,
+            broken=MappingProxyType(dict(self.broken)),
+            times=times,
+            timeouts=self.timeouts,
+            lost=self.lost,
+            connections_lost=self.connections_lost,
+            leaders=MappingProxyType(dict(self.leaders)),
         )

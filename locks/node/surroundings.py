@@ -47,13 +47,13 @@ class Surroundings:
         """What a client waits with that calls."""
         return PendingCall()
 
-    def clock(self) -> Callable[[], int]:
-        """What says the time, in nanoseconds since 1970."""
-        return time.time_ns
+    def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
+        """What says the time, in nanoseconds since 1970; and in seconds from somewhere on, never set back."""
+        return time.time_ns, time.monotonic
 
     def first_version(self) -> int:
         """Where the versions of the lock table start; they go on rising across restarts."""
-        return self.clock()() // 1000  # nothing makes a million changes a second
+        return self.clocks()[0]() // 1000  # nothing makes a million changes a second
 
     def shield(self) -> bool:
         """See to it that Ctrl-C tears no turn; returns whether that is to be undone."""

@@ -23,7 +23,7 @@ from locks.runtime.native import start_new_thread
 
 __all__ = ["Turnover"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 
 class Turnover:

@@ -41,7 +41,7 @@ from locks.wire import pages
 
 __all__ = ["ViewSender"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 AHEAD = 32  # pages that a reader may be sent before it has taken them in
 AT_ONCE = SLICE / 4  # seconds for the watchers of a node at the end of somebody's turn

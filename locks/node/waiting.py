@@ -56,6 +56,7 @@ class Waiting(Door):
             self.turn.run(self._give_up_waiting, call)
             result = call.result  # it may have come just now
             if result is None:
+                self.node.counters.timeouts += 1
                 withdrawn = event == self.machine.ask_all
                 raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
             if isinstance(result, Exception):

@@ -30,7 +30,7 @@ from locks.runtime.waiter import run_in_hub
 
 __all__ = ["Dialling"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 ROUND = 0.1  # seconds between two rounds of dials of nodes that were not asked for
 EACH_ROUND = 4  # of these are begun: 40 a second

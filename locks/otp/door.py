@@ -54,7 +54,7 @@ from locks.otp.stream import Stream, abandon, native_socket
 
 __all__ = ["Door", "Stranger", "listen", "talk", "tls_told"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 ROOM = 512  # strangers at one time in each of the two rooms
 FILES = 4  # the part of the files that the process may open that is for each room: one in so many

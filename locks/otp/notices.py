@@ -16,7 +16,7 @@ from locks.otp.strangers import plain
 
 __all__ = ["Notices"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 PERIOD = 60.0  # seconds
 MOST = 100  # kinds that are told apart within a minute; all the others are one kind for each cause

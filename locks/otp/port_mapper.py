@@ -22,7 +22,7 @@ from locks.otp.stream import abandon, native_socket
 
 __all__ = ["PortMapper"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds

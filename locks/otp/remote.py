@@ -50,7 +50,7 @@ __all__ = ["Errors", "RemoteError", "RemoteRef", "Remotes"]
 RAISED = Atom("$raised")
 DEPTH = 100  # more than can be encoded
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 
 class RemoteError(OperatingError):

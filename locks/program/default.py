@@ -7,10 +7,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from typing import Any, NamedTuple
 
-from locks.errors import MisuseError
-from locks.model import Require
+from locks.errors import InvalidOption, MisuseError
+from locks.lock_ids import shown
+from locks.model import Require, is_seconds
+from locks.node.long_waits import LONG
 from locks.node.node import Node, Trace
 from locks.node.ports import Scope
 from locks.node.refusals import check_may_wait
@@ -32,7 +35,7 @@ from locks.runtime.native import native_lock
 
 __all__ = ["default_node", "is_at_hand", "stand_in", "start", "stop"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.program")
 
 ONE_OF_MANY = (
     "process %s was started by process %s of the same program, and has a lock table of its own: no lock of the one is seen by "
@@ -71,6 +74,7 @@ def start(
     mesh: bool | None = None,
     allow_plaintext: bool | None = None,
     allow_short_cookie: bool = False,
+    log_waits_longer_than: float | None = None,
     trace: Trace | None = None,
     register_agents: bool = False,
 ) -> Node:
@@ -107,6 +111,8 @@ def start(
             and uses their lock servers; nobody else is told of it, and nobody asks it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
         allow_short_cookie: Allow a cookie of less than 16 characters.
+        log_waits_longer_than: After how many seconds a wait for a lock of this node is logged, to `locks.waits`; 1 by
+            default. `math.inf`: none is looked for.
         trace: For debugging: called with sender, receiver and message for each message between
             actors, in their order, after the step in which it was sent.
         register_agents: Put each transaction's agent into Pykka's registry, where `stop_all()` and `broadcast()`
@@ -138,6 +144,7 @@ def start(
         "net_ticktime": net_ticktime,
         "mesh": mesh,
         "allow_plaintext": allow_plaintext,
+        "log_waits_longer_than": log_waits_longer_than,
     }
     cookie = None  # a traceback may show variables
     _let_go_of_outdated()
@@ -194,6 +201,7 @@ class _Plan(NamedTuple):
         here: Whether its locks are its own on purpose.
         trace: As for `start`.
         register_agents: As for `start`.
+        log_waits_longer_than: Likewise.
         forked: Whether the node is in the process that this one was forked from.
     """
 
@@ -203,6 +211,7 @@ class _Plan(NamedTuple):
     here: bool
     trace: Trace | None
     register_agents: bool
+    log_waits_longer_than: float
     forked: bool = False
 
     @property
@@ -236,9 +245,16 @@ def _plan_of(
     *,
     name: str | None,
     servers: Any,
+    log_waits_longer_than: float | None,
     **options: Any,
 ) -> _Plan:
     """Check what `start` was given, and what was said elsewhere."""
+    long = LONG if log_waits_longer_than is None else log_waits_longer_than
+    if not (is_seconds(long) or long == inf) or not long > 0:
+        raise InvalidOption(
+            f"log_waits_longer_than={shown(long)} is not a number of seconds > 0; math.inf looks for none",
+            value=shown(long),
+        )
     checked = None if name is None else check_node_name(name)
     here = isinstance(servers, Here)
     discovery = servers if isinstance(servers, Discovery) else None
@@ -256,14 +272,21 @@ def _plan_of(
     )
     if checked is None:
         checked = NODE_NAME if made is None else made.name_for(None)
-    return _Plan(checked, name is None, made, here, trace, register_agents)
+    return _Plan(checked, name is None, made, here, trace, register_agents, long)
 
 
 def _begin(plan: _Plan) -> Node:
     """Make the node."""
     global _default, _newborn, _plan, _next_plan, _started_in
     _started_in = os.getpid()
-    node = _newborn = Node(plan.name, plan.trace, plan.options, None, plan.register_agents)
+    node = _newborn = Node(
+        plan.name,
+        plan.trace,
+        plan.options,
+        None,
+        plan.register_agents,
+        plan.log_waits_longer_than,
+    )
     _default = node
     if plan.here:
         node.scope = Scope((plan.name,), "all")

@@ -18,7 +18,7 @@ from locks.runtime.away import call_in_thread
 
 __all__ = ["HERE_WORD", "discovery_of", "find_servers", "names_a_source", "none_of_the_servers"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.nodes")
 
 HERE_WORD = "here"
 AGAIN = 0.2  # seconds between two questions, while servers are missing

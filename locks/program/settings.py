@@ -103,6 +103,7 @@ SETTINGS: dict[str, _Kind] = {
     "listen": _TEXT,
     "peers": _LIST,
     "net_ticktime": _NUMBER,
+    "log_waits_longer_than": _NUMBER,
     "epmd": _BOOL,
     "allow_plaintext": _BOOL,
     "tls_certificate": _TEXT,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Executor"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.runtime")
 
 T = TypeVar("T")
 Work = tuple["Callable[..., object]", tuple[Any, ...]]

@@ -72,7 +72,7 @@ __all__ = [
     "tell_end",
 ]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.runtime")
 
 # The native classes. Patching replaces them by subclasses, but leaves native threads as they are.
 NativeThread: type[threading.Thread] = monkey.get_original("threading", "Thread")

@@ -17,7 +17,7 @@ from locks_leader.wire.ownership_messages import SessionId
 
 __all__ = ["Agreed", "Agreements"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.leader")
 
 PAUSE = 0.1  # seconds before an agreement that has failed is tried again
 

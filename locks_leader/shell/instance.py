@@ -78,6 +78,7 @@ from locks_leader.policy import Policy
 from locks_leader.shell import proxied
 from locks_leader.shell.acquaintance import Acquaintance, is_client
 from locks_leader.shell.hearing import Heard, Hearing
+from locks_leader.shell.leadership import Leadership
 from locks_leader.shell.original_peers import OriginalCandidates
 from locks_leader.shell.transactions import LOCKS_LEADER, Transactions
 from locks_leader.state import Answers, Caller, ElectionState
@@ -85,7 +86,7 @@ from locks_leader.wire import messages as wire
 
 __all__ = ["Begin", "Instance"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.leader")
 
 INCOMING = frozenset(get_args(Incoming))
 OF_AGENTS = (ContestGone, MergeTold)
@@ -132,6 +133,7 @@ class Instance(GeventActor):
         self._original_candidates: OriginalCandidates | None = None
         self._acquaintance: Acquaintance | None = None
         self._hearing: Hearing | None = None
+        self._leadership = Leadership(self, node, self.transactions.lock_id)
         lock_id = list(self.transactions.lock_id)
         self._groups: dict[Kind, tuple[Any, ...]] = {
             "candidate": (LOCKS_LEADER, lock_id),
@@ -181,6 +183,7 @@ class Instance(GeventActor):
         if self._original_candidates is not None:
             self._original_candidates.end()
         self.node.dependents.discard(self.actor_ref)
+        self._leadership.end(reason)
         for monitor in self._watched.values():  # or the others would keep it in memory
             monitor.cancel()
         self._watched.clear()
@@ -330,6 +333,7 @@ class Instance(GeventActor):
         elif type(event) is NodeLost and self._hearing is not None:
             self._hearing.bystanders.heard(event.node)
         self.core.feed(event, self._do)
+        self._leadership.look(self.machine)
         if type(event) is MemberDown and self._hearing is not None:
             self._feed(Noticed())  # there may be nobody on its node now
 

@@ -36,7 +36,7 @@ from locks_leader.wire.original_messages import (
 
 __all__ = ["OriginalCandidates"]
 
-logger = logging.getLogger("locks")
+logger = logging.getLogger("locks.leader")
 
 Ref = pykka.ActorRef[Any]
 

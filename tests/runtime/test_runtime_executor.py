@@ -69,7 +69,7 @@ def test_failed_work_is_logged(
     executor.run_soon(fail)
     executor.run_soon(ran.append, 1)
     eventually(lambda: ran)
-    record = next(r for r in caplog.records if r.name == "locks")
+    record = next(r for r in caplog.records if r.name == "locks.runtime")
     assert record.levelno == logging.ERROR
     assert record.exc_info is not None
     assert record.exc_info[0] is error

@@ -58,6 +58,7 @@ class ServerMachine:
             server of this node has given.
 
     Attributes:
+        changed: The entries that the last message has changed that has changed any, for whoever puts times down.
         table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
         notifier_class: What decides which agents are notified of what; likewise.
         relays_class: What passes on what agents tell each other; likewise.
@@ -69,6 +70,7 @@ class ServerMachine:
 
     def __init__(self, node: str, first_version: int = 0) -> None:
         self.node = node
+        self.changed: Sequence[Entry] = ()
         self._begin(first_version)
 
     def _begin(self, version: int) -> None:
@@ -221,6 +223,7 @@ class ServerMachine:
                 self._relays.gone(agent)
         else:
             changed = self.table.surrender(agent, lock_id, waiter, holder)
+        self.changed = changed
         resolved = report if changed else None
         if resolved is not None:
             self._notifier.forgotten(resolved.agents)
@@ -287,6 +290,7 @@ class ServerMachine:
     ) -> list[ServerEffect]:
         if not changed:
             return []
+        self.changed = changed
         effects = self._notify(self._notifier.after(changed, new, owner))
         if self._watchers:
             effects += self._views(changed)
