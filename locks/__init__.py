@@ -193,9 +193,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`locks.aio` is imported when it is first used: not every program needs asyncio."""
-    if name != "aio":
-        raise AttributeError(f"module 'locks' has no attribute {name!r}")
-    import locks.aio
+    """`locks.aio` and `locks.metrics` are imported when they are first used: not every program needs them."""
+    if name == "aio":
+        import locks.aio
 
-    return locks.aio
+        return locks.aio
+    if name == "metrics":
+        import locks.metrics
+
+        return locks.metrics
+    raise AttributeError(f"module 'locks' has no attribute {name!r}")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from locks.errors import InvalidOption, LocksError, OperatingError
+from locks.metrics.serving import parse_address, serve
 from locks.otp.discovery import ChangingDiscovery, Discovery
 from locks.otp.options import TLS, parse_servers
 from locks.program import start, stop
@@ -112,6 +113,17 @@ def add_command(commands: Any) -> None:
         action="store_true",
         help="allow a cookie of less than 16 characters",
     )
+    parser.add_argument(
+        "--log-waits-longer-than",
+        type=float,
+        metavar="SECONDS",
+        help="log waits that take longer, with who is in the way (default: 1; inf logs none)",
+    )
+    parser.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve metrics for Prometheus there, such as 127.0.0.1:9464; needs pip install locks[metrics]",
+    )
     parser.add_argument("--verbose", action="store_true", help="log nodes that come and go")
     parser.set_defaults(run=_run)
 
@@ -157,7 +169,7 @@ def _run(options: argparse.Namespace) -> int:
     open_many_files()
     logging.basicConfig(
         level=logging.INFO if options.verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     ended = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -183,6 +195,7 @@ def _run(options: argparse.Namespace) -> int:
                 "programs with"
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")
+        metrics = options.metrics and parse_address(options.metrics, bool(options.allow_plaintext))
         node = start(
             name,
             cookie=read_cookie(options.cookie_file) if options.cookie_file else None,
@@ -195,7 +208,10 @@ def _run(options: argparse.Namespace) -> int:
             mesh=False if options.no_mesh else None,
             allow_plaintext=options.allow_plaintext,
             allow_short_cookie=options.allow_short_cookie,
+            log_waits_longer_than=options.log_waits_longer_than,
         )
+        if metrics:
+            serve(*metrics)
         if node.address is None:  # it would be a client
             assert isinstance(servers, Discovery)
             raise none_of_the_servers(name, servers, node.scope.nodes if node.scope else ())

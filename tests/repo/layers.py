@@ -67,6 +67,12 @@ LIBRARY = [
         (*NODES, "node"),
         "program/: the program's node",
     ),
+    Layer(
+        "metrics",
+        ("locks.metrics*",),
+        (*NODES, "node", "program"),
+        "metrics/: for Prometheus",
+    ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
     Layer("sim", ("locks.sim*",), (*GROUND, "core"), "sim/: the simulator"),
@@ -99,7 +105,10 @@ LIBRARY = [
     Layer(
         "package",
         ("locks", "locks.shapes.decorator"),
-        (*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "face", "aio"),
+        (
+            *(*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "metrics"),
+            *("face", "aio"),
+        ),
         "import locks: all of it, and the decorator",
     ),
     Layer(
@@ -111,7 +120,10 @@ LIBRARY = [
     Layer(
         "cli",
         ("locks.cli*", "locks.__main__"),
-        (*GROUND, "core", "runtime", "otp bytes", "otp", "program", "sim", "face", "package"),
+        (
+            *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
+            *("sim", "face", "package"),
+        ),
         "cli/: the command line",
     ),
 ]

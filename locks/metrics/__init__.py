@@ -1,0 +1,5 @@
+"""Metrics for Prometheus: `collector`, for programs that have a registry; needs `pip install locks[metrics]`."""
+
+from locks.metrics.collecting import Metrics, collector
+
+__all__ = ["Metrics", "collector"]

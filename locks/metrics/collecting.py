@@ -1,0 +1,208 @@
+"""The collector for `prometheus_client`: it asks the program's node when it is asked itself.
+
+Nothing is counted for it: it reads what the node counts in any case, and looks through the lock table once, in a turn.
+A program whose node does not run has no metrics; to be asked for them starts none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from locks.errors import MisuseError
+from locks.metrics.names import METRICS
+from locks.node.node import Node
+from locks.node.times import BOUNDS, MOST_NAMES, OTHERS, Durations, TimesStatistics
+from locks.program import default_node, is_at_hand
+from locks.words import is_held_up_id
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
+
+__all__ = ["Metrics", "Present", "collector", "look"]
+
+Labels = dict[str, str]
+
+
+class Present(NamedTuple):
+    """What is in a lock table now.
+
+    Attributes:
+        waiting: How many requests wait, by the first element of the id.
+        held: How many are granted, likewise.
+        longest_wait: Since how many seconds the oldest one waits.
+        longest_hold: Since how many seconds the oldest one is granted.
+        first: What was measured, by the first element of the id; none if that was not asked for.
+    """
+
+    waiting: Mapping[str, int]
+    held: Mapping[str, int]
+    longest_wait: float
+    longest_hold: float
+    first: Mapping[str, TimesStatistics]
+
+
+def look(node: Node, by_first: bool) -> Present:
+    """Look through a lock table; in the turn.
+
+    Args:
+        node: The node.
+        by_first: Whether to tell the first elements of ids apart; all are one, of no name, if not.
+    """
+    times = node.server.times
+    if by_first and times.by_first is None:
+        times.by_first = {}
+    waiting: dict[str, int] = {}
+    held: dict[str, int] = {}
+    now = asked = got = times.clock()
+    for owner in node.server.machine.table.owners.values():
+        for slot, entries in owner.entries.items():
+            if is_held_up_id(slot.lock_id):
+                continue
+            name = str(slot.lock_id[0]) if by_first else ""
+            if by_first and name not in waiting and len(waiting) >= MOST_NAMES:
+                name = OTHERS
+            for entry in entries:
+                held[name] = held.get(name, 0) + entry.granted
+                waiting[name] = waiting.get(name, 0) + (not entry.granted)
+                if not entry.granted:
+                    asked = min(asked, entry.asked or now)
+                elif entry.got:
+                    got = min(got, entry.got)
+    measured = times.by_first or {}
+    first = {name: each.statistics() for name, each in measured.items()} if by_first else {}
+    return Present(waiting, held, now - asked, now - got, first)
+
+
+class Metrics:
+    """What `prometheus_client` collects from this program's node. `collector` makes it.
+
+    Args:
+        by_first: Whether some metrics have a label with the first element of the lock id.
+        node: Returns the node; `None` if there is none.
+    """
+
+    def __init__(self, by_first: bool, node: Callable[[], Node | None]) -> None:
+        self._by_first = by_first
+        self._node = node
+
+    def describe(self) -> list[Family]:
+        """All metrics, without figures: to register them starts no node."""
+        return [family(name) for name in METRICS]
+
+    def collect(self) -> Iterator[Family]:
+        """All metrics, with figures, if the node runs."""
+        node = self._node()
+        if node is None:
+            return
+        found: dict[str, Family] = {}
+        for name, labels, value in self._samples(node):
+            each = found.setdefault(name, family(name))
+            if isinstance(value, Durations):
+                _add_histogram(each, name, labels, value)
+            else:
+                each.add_sample(name, labels, value)
+        yield from found.values()
+
+    def _samples(self, node: Node) -> Iterator[tuple[str, Labels, float | Durations]]:
+        statistics = node.statistics()
+        present: Present = node.turn.ask(look, node, self._by_first)
+        table, times = statistics.table, statistics.times
+        yield "locks_node", {"node": node.name}, 1
+        yield "locks_requests_total", {}, table.requests
+        yield "locks_contended_total", {}, table.waits
+        yield "locks_grants_total", {}, table.grants
+        for labels, each in self._times(times, present):
+            yield "locks_wait_seconds", {**labels, "outcome": "granted"}, each.waits
+            yield "locks_wait_seconds", {**labels, "outcome": "given_up"}, each.given_up
+            yield "locks_hold_seconds", labels, each.holds
+        for name, counts in (("locks_waiting", present.waiting), ("locks_held", present.held)):
+            if not self._by_first:
+                yield name, {}, sum(counts.values())
+            for first, count in counts.items() if self._by_first else ():
+                yield name, {"first": first}, count
+        yield "locks_longest_wait_seconds", {}, present.longest_wait
+        yield "locks_longest_hold_seconds", {}, present.longest_hold
+        for action, count in statistics.broken.items():
+            yield "locks_deadlocks_total", {"action": action}, count
+        yield "locks_agents", {}, statistics.agents
+        yield "locks_transactions_total", {}, statistics.transactions
+        yield "locks_transactions_aborted_total", {}, statistics.aborted
+        yield "locks_timeouts_total", {}, statistics.timeouts
+        yield "locks_lost_total", {}, statistics.lost
+        yield "locks_knowledge_messages_total", {}, statistics.knowledge
+        yield from _others(node)
+        yield "locks_connections_lost_total", {}, statistics.connections_lost
+        for name, (leads, term) in statistics.leaders.items():
+            yield "locks_leader_election_master_status", {"name": name}, leads
+            yield "locks_leader_election_term", {"name": name}, term
+
+    def _times(
+        self, times: TimesStatistics, present: Present
+    ) -> Iterator[tuple[Labels, TimesStatistics]]:
+        if not self._by_first:
+            yield {}, times
+        for first, each in present.first.items():
+            yield {"first": first}, each
+
+
+def _others(node: Node) -> Iterator[tuple[str, Labels, float]]:
+    """What a node has to do with others."""
+    scope = node.scope
+    servers = {node.name} if scope is None else set(scope.nodes)
+    connected = node.nodes()
+    yield "locks_connections", {"kind": "server"}, sum(each in servers for each in connected)
+    yield "locks_connections", {"kind": "peer"}, sum(each not in servers for each in connected)
+    yield "locks_connections", {"kind": "client"}, len(node.nodes(hidden=True))
+    yield "locks_servers", {}, len(servers)
+    yield "locks_servers_connected", {}, len(servers & node.alive)
+    majority = scope is not None and scope.require == "majority"
+    yield "locks_servers_needed", {}, len(servers) // 2 + 1 if majority else len(servers)
+
+
+def family(name: str) -> Family:
+    """A metric of `prometheus_client`, still without figures."""
+    from prometheus_client.core import Metric as Family
+
+    metric = METRICS[name]
+    return Family(name.removesuffix("_total"), metric.says, metric.kind)
+
+
+def _add_histogram(each: Family, name: str, labels: Labels, durations: Durations) -> None:
+    bounds = [*(f"{bound:g}" for bound in BOUNDS), "+Inf"]
+    for bound, count in zip(bounds, accumulate(durations.counts), strict=True):
+        each.add_sample(f"{name}_bucket", {**labels, "le": bound}, count)
+    each.add_sample(f"{name}_count", labels, durations.total)
+    each.add_sample(f"{name}_sum", labels, durations.seconds)
+
+
+def _node_at_hand() -> Node | None:
+    return default_node() if is_at_hand() else None
+
+
+def collector(*, by_first: bool = False) -> Any:
+    """What a registry of `prometheus_client` collects the metrics of this program's node with.
+
+        prometheus_client.REGISTRY.register(locks.metrics.collector())
+
+    Args:
+        by_first: Give waits and holds, and what waits and is held now, a label `first` with the first element of the lock
+            id: for programs in which that is one of a few words. Of more than 100, the rest is `(others)`. What has come
+            before they are first collected is not told apart.
+
+    Raises:
+        MisuseError: `prometheus_client` is not installed.
+    """
+    require_client()
+    return Metrics(by_first, _node_at_hand)
+
+
+def require_client() -> None:
+    """Raise `MisuseError` unless `prometheus_client` is installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise MisuseError(
+            f"metrics need prometheus_client ({error}): pip install 'locks[metrics]'"
+        ) from None

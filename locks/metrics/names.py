@@ -1,0 +1,110 @@
+"""The metrics, by name: what dashboards and alerts stand on. Nothing here needs `prometheus_client`.
+
+`python -m locks.metrics.names` prints the table in `docs/monitoring.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+__all__ = ["METRICS", "Metric", "series"]
+
+
+class Metric(NamedTuple):
+    """One metric.
+
+    Attributes:
+        kind: What it is.
+        says: What it says.
+        labels: The names of its labels, besides `first`.
+        by_first: Whether it has the label `first`, if that was asked for.
+    """
+
+    kind: Literal["counter", "gauge", "histogram"]
+    says: str
+    labels: tuple[str, ...] = ()
+    by_first: bool = False
+
+
+METRICS = {
+    "locks_node": Metric("gauge", "1, for the node of the program.", ("node",)),
+    "locks_requests_total": Metric("counter", "Requests that the lock server has taken in."),
+    "locks_contended_total": Metric("counter", "Of these, those that were not granted at once."),
+    "locks_grants_total": Metric(
+        "counter", "Grants of the lock server, those after a surrender included."
+    ),
+    "locks_wait_seconds": Metric(
+        "histogram",
+        "How long requests waited at the lock server that were not granted at once; outcome: granted, or given_up.",
+        ("outcome",),
+        by_first=True,
+    ),
+    "locks_hold_seconds": Metric(
+        "histogram", "How long locks were held that were given back.", by_first=True
+    ),
+    "locks_waiting": Metric("gauge", "Requests that wait at the lock server now.", by_first=True),
+    "locks_held": Metric("gauge", "Locks that the lock server has granted now.", by_first=True),
+    "locks_longest_wait_seconds": Metric(
+        "gauge", "For how long the oldest request waits at the lock server; 0 if none does."
+    ),
+    "locks_longest_hold_seconds": Metric(
+        "gauge", "For how long the oldest lock is held; 0 if none is."
+    ),
+    "locks_deadlocks_total": Metric(
+        "counter",
+        "Deadlocks that the lock server has broken; action: surrendered, or aborted.",
+        ("action",),
+    ),
+    "locks_agents": Metric("gauge", "Transactions of this program's clients now."),
+    "locks_transactions_total": Metric("counter", "Transactions begun by this program's clients."),
+    "locks_transactions_aborted_total": Metric(
+        "counter", "Of these, those that were aborted to resolve a deadlock."
+    ),
+    "locks_timeouts_total": Metric(
+        "counter", "Waits of this program's clients that were given up as their time was over."
+    ),
+    "locks_lost_total": Metric(
+        "counter", "Locks that this program's clients were told they have, and that were lost."
+    ),
+    "locks_knowledge_messages_total": Metric(
+        "counter", "Messages by which agents told each other who waits for whom."
+    ),
+    "locks_connections": Metric(
+        "gauge", "Nodes that are connected; kind: server, client, or peer.", ("kind",)
+    ),
+    "locks_connections_lost_total": Metric(
+        "counter", "Connections with other nodes that were lost."
+    ),
+    "locks_servers": Metric("gauge", "Nodes on which this program's locks are taken."),
+    "locks_servers_connected": Metric("gauge", "Of these, those that can be asked now."),
+    "locks_servers_needed": Metric("gauge", "How many of them a lock needs."),
+    "locks_leader_election_master_status": Metric(
+        "gauge", "1 if this program leads the election of this name, 0 if it follows.", ("name",)
+    ),
+    "locks_leader_election_term": Metric(
+        "gauge", "The term of the leader that this program knows.", ("name",)
+    ),
+}
+"""The metrics, by name."""
+
+
+def series() -> set[str]:
+    """All names that a query can have: of a histogram those of its parts."""
+    names = set()
+    for name, metric in METRICS.items():
+        if metric.kind == "histogram":
+            names |= {f"{name}_{part}" for part in ("bucket", "count", "sum")}
+        else:
+            names.add(name)
+    return names
+
+
+def _print() -> None:
+    print("| Metric | Kind | Labels | |\n|---|---|---|---|")
+    for name, metric in METRICS.items():
+        labels = [*metric.labels, *(["(first)"] if metric.by_first else [])]
+        print(f"| `{name}` | {metric.kind} | {', '.join(labels)} | {metric.says} |")
+
+
+if __name__ == "__main__":
+    _print()

@@ -1,0 +1,53 @@
+"""The metrics of a lock server over HTTP: `locks node --metrics 127.0.0.1:9464`."""
+
+from __future__ import annotations
+
+from locks.errors import InvalidOption, OperatingError
+from locks.lock_ids import shown
+from locks.metrics.collecting import collector, require_client
+from locks.otp.options import is_loopback
+
+__all__ = ["parse_address", "serve"]
+
+
+def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
+    """Where to serve metrics, `host:port`.
+
+    Args:
+        text: What was given.
+        plaintext: Whether other addresses than loopback are allowed: what is served is not encrypted.
+
+    Raises:
+        InvalidOption: It is no address, or not allowed.
+    """
+    host, _, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidOption(
+            f"--metrics {shown(text)} is not host:port, such as 127.0.0.1:9464", value=shown(text)
+        )
+    if not (plaintext or is_loopback(host)):
+        raise InvalidOption(
+            f"metrics at {host} are open to the network, and not encrypted: serve them on loopback, or say "
+            "--allow-plaintext if the network is yours alone",
+            value=shown(text),
+        )
+    return host, int(port)
+
+
+def serve(host: str, port: int) -> None:
+    """Serve the metrics of this program's node, in threads of `prometheus_client` that end with the process.
+
+    Raises:
+        MisuseError: `prometheus_client` is not installed.
+        OperatingError: The address can't be had.
+    """
+    require_client()
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    registry.register(collector())
+    try:
+        start_http_server(port, host, registry)
+    except OSError as error:
+        raise OperatingError(f"metrics can't be served at {host}:{port}: {error}") from error
