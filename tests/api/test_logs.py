@@ -1,0 +1,224 @@
+"""What is logged: long waits with their holders, deadlocks; each event with its fields."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+import locks
+from locks.runtime.logs import EVENTS, LOGGERS, Sparing
+from tests.helpers import eventually
+
+X, Y = ("x", 1), ("y",)
+
+
+def events(caplog: pytest.LogCaptureFixture, event: str) -> list[logging.LogRecord]:
+    """The records of an event; each has the fields, the logger and the level that are documented."""
+    found = [each for each in caplog.records if getattr(each, "event", None) == event]
+    for record in found:
+        what = EVENTS[event]
+        assert (record.name, record.levelno) == (what.logger, what.level)
+        assert what.fields.keys() <= vars(record).keys()
+    return found
+
+
+@contextmanager
+def held(*ids: locks.LockId) -> Iterator[None]:
+    """Another client, "holder", has these ids."""
+    ready, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks.transaction(label="holder") as tx:
+            for lock_id in ids:
+                tx.write_lock(lock_id)
+            ready.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    ready.wait()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def want(lock_id: locks.LockId, label: str = "waiter") -> threading.Thread:
+    """Another client waits for an id, gets it, and ends."""
+
+    def run() -> None:
+        with locks.transaction(label=label) as tx:
+            tx.write_lock(lock_id)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_long_wait(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once with who is in the way, and once more when the lock is there."""
+    locks.start(log_waits_longer_than=0.05)
+    with held(X):
+        thread = want(X)
+        eventually(lambda: events(caplog, "wait"))
+        later = want(Y)  # another one that begins meanwhile, and need not wait
+        later.join()
+    thread.join()
+    eventually(lambda: events(caplog, "wait_over"))
+    (wait,), (over,) = events(caplog, "wait"), events(caplog, "wait_over")
+    for record in (wait, over):
+        said = vars(record)
+        assert (said["client"], said["lock"], said["mode"]) == ("waiter", "x/1", "write")
+        assert said["seconds"] >= 0.05
+    (holder,) = vars(wait)["holders"]
+    assert holder.startswith("holder (")
+    assert "holds write x/1 for" in holder
+    assert holder in wait.getMessage()
+    assert vars(over)["granted"]
+    assert "got write x/1" in over.getMessage()
+
+
+def test_a_wait_that_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Its end says so. A wait for a table names those who have its rows."""
+    locks.start(log_waits_longer_than=0.01)
+    with (
+        held(X, ("x", 2)),
+        pytest.raises(locks.LockTimeout),
+        locks.transaction(label="table") as tx,
+    ):
+        tx.lock(("x",), timeout=0.3)
+    eventually(lambda: events(caplog, "wait_over"))
+    (wait,) = events(caplog, "wait")
+    assert len(vars(wait)["holders"]) == 2
+    (over,) = events(caplog, "wait_over")
+    assert vars(over)["granted"] is False
+    assert "waits no more for write x" in over.getMessage()
+    given_up = locks.statistics().times.given_up
+    assert given_up.total == 1
+    assert given_up.seconds >= 0.3
+    assert locks.statistics().timeouts == 1
+
+
+def test_short_waits_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is said of them; when nobody waits any more, no look is planned."""
+    node = locks.start(log_waits_longer_than=0.2)
+    with held(X):
+        thread = want(X)
+        eventually(lambda: locks.statistics().table.waiting)
+    thread.join()
+    eventually(lambda: node.server.times.look_by == -math.inf)
+    assert not caplog.records
+    assert locks.statistics().times.waits.total == 1
+
+
+def test_none_is_looked_for() -> None:
+    """With `math.inf` no look is ever planned."""
+    node = locks.start(log_waits_longer_than=math.inf)
+    with held(X):
+        thread = want(X)
+        eventually(lambda: locks.statistics().table.waiting)
+    thread.join()
+    assert node.server.times.look_by == math.inf
+
+
+@pytest.mark.parametrize("wrong", [0, -1, math.nan, "1", True])
+def test_a_wrong_limit(wrong: object) -> None:
+    """It is refused."""
+    with pytest.raises(locks.InvalidOption, match="log_waits_longer_than"):
+        locks.start(log_waits_longer_than=wrong)  # type: ignore[arg-type]
+
+
+def test_a_crowd_of_long_waits(caplog: pytest.LogCaptureFixture) -> None:
+    """Of very many, a hundred are logged in a minute, and how many are left out."""
+    locks.start(log_waits_longer_than=0.01)
+    with held(X):
+        agents = [locks.spawn_agent(client=locks.Owner(f"client {n}")) for n in range(130)]
+        for agent in agents:
+            agent.ask_for([(X, "write", (agent.node.name,), "all")])
+        eventually(lambda: events(caplog, "waits_left_out"))
+        for agent in agents:
+            agent.client.end()
+    assert len(events(caplog, "wait")) == 100
+    assert sum(vars(each)["count"] for each in events(caplog, "waits_left_out")) == 30
+    eventually(lambda: len(events(caplog, "wait_over")) >= 100)
+
+
+def test_a_handler_that_uses_locks(caplog: pytest.LogCaptureFixture) -> None:
+    """No lock is held, and no turn taken, while a handler runs: it can ask for what the line is about."""
+    seen = []
+
+    class Curious(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(locks.queue(X).holders[0].client)
+
+    handler = Curious()
+    logging.getLogger("locks.waits").addHandler(handler)
+    try:
+        locks.start(log_waits_longer_than=0.02)
+        with held(X):
+            thread = want(X)
+            eventually(lambda: seen)
+        thread.join()
+    finally:
+        logging.getLogger("locks.waits").removeHandler(handler)
+    assert seen[0] == "holder"
+
+
+def test_a_logger_that_is_off(caplog: pytest.LogCaptureFixture) -> None:
+    """A part is switched off by the level of its logger."""
+    caplog.set_level(logging.CRITICAL, "locks.deadlocks")
+    deadlock()
+    eventually(lambda: locks.statistics().broken["aborted"])
+    assert not caplog.records
+
+
+def deadlock() -> None:
+    """Two clients that want each other's lock; the younger one is aborted."""
+    both = threading.Barrier(2)
+
+    def client(first: locks.LockId, second: locks.LockId) -> None:
+        agent, _ = locks.begin_transaction(abort_on_deadlock=True)
+        locks.lock(agent, first)
+        both.wait()
+        with suppress(locks.DeadlockAborted):
+            locks.lock(agent, second)
+            locks.end_transaction(agent)
+
+    threads = [
+        threading.Thread(target=client, args=(X, Y)),
+        threading.Thread(target=client, args=(Y, X)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_a_deadlock(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged once, with its report, and counted by what was done."""
+    deadlock()
+    eventually(lambda: events(caplog, "deadlock"))
+    (record,) = events(caplog, "deadlock")
+    assert vars(record)["action"] == "aborted"
+    assert "waits for write" in vars(record)["report"]
+    assert dict(locks.statistics().broken) == {"surrendered": 0, "aborted": 1}
+
+
+def test_every_logger_is_documented() -> None:
+    """Whatever has a name below `locks` is in the list; events are told by loggers of the list."""
+    made = {name for name in logging.root.manager.loggerDict if name.split(".")[0] == "locks"}
+    assert made <= LOGGERS.keys()
+    assert {event.logger for event in EVENTS.values()} <= LOGGERS.keys()
+
+
+def test_sparing() -> None:
+    """So many lines in a period; what was left out is counted once."""
+    sparing = Sparing(2, period=10)
+    assert [sparing.admit(now) for now in (0, 1, 2, 3, 11)] == [True, True, False, False, True]
+    assert (sparing.take_left_out(), sparing.take_left_out()) == (2, 0)
