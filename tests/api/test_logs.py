@@ -138,12 +138,13 @@ def test_a_crowd_of_long_waits(caplog: pytest.LogCaptureFixture) -> None:
     """Of very many, a hundred are logged in a minute, and how many are left out."""
     locks.start(log_waits_longer_than=0.01)
     with held(X):
-        agents = [locks.spawn_agent(client=locks.Owner(f"client {n}")) for n in range(130)]
-        for agent in agents:
+        owners = [locks.Owner(f"client {n}") for n in range(130)]
+        for owner in owners:
+            agent = locks.spawn_agent(client=owner)
             agent.ask_for([(X, "write", (agent.node.name,), "all")])
         eventually(lambda: events(caplog, "waits_left_out"))
-        for agent in agents:
-            agent.client.end()
+        for owner in owners:
+            owner.end()
     assert len(events(caplog, "wait")) == 100
     assert sum(vars(each)["count"] for each in events(caplog, "waits_left_out")) == 30
     eventually(lambda: len(events(caplog, "wait_over")) >= 100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import Any
 
@@ -252,3 +253,49 @@ def test_a_token_waits_for_nodes_that_confirm_it(nodes: Nodes) -> None:
         tx.token(X, 0.1)
     proxy.heal()
     assert tx.token(X)
+
+
+# --- What the log says ----------------------------------------------------------------------------
+
+
+def test_a_loss_is_logged(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """The server that goes and comes, and the locks that go with it, with their fields."""
+    caplog.set_level(logging.INFO, "locks")
+    a, b = nodes.meet(A, B)
+
+    def said(event: str, **fields: object) -> bool:
+        told = [vars(each) for each in caplog.records if getattr(each, "event", "") == event]
+        return any(fields.items() <= each.items() for each in told)
+
+    eventually(lambda: said("node_up", node=A, peer=B))
+    tx = Tx(a)
+    tx.ask(X, [B])
+    eventually(lambda: tx.agent.machine.holds(X))
+    tx.do(tx.agent.status)
+    b.stop()
+    eventually(lambda: said("node_down", node=A, peer=B))
+    eventually(lambda: said("lost", node=A, agent=str(tx.agent.id), locks=["x"]))
+    assert a.statistics().lost == 1
+    assert a.statistics().connections_lost == 1
+
+
+def test_a_deadlock_over_nodes_is_logged_where_it_is_seen(
+    nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node that broke it says so, and that of the agent that yielded; it is counted by the first."""
+    a, b, c = nodes.meet(A, B, C)
+    one, two = Tx(a), Tx(b)
+    one.ask(X, [C])
+    eventually(lambda: one.agent.machine.holds(X))
+    two.ask(Y, [C])
+    eventually(lambda: two.agent.machine.holds(Y))
+    one.ask(Y, [C])
+    two.ask(X, [C])
+    eventually(lambda: sum(c.statistics().broken.values()))
+
+    def told() -> set[str]:
+        return {vars(r)["node"] for r in caplog.records if getattr(r, "event", "") == "deadlock"}
+
+    eventually(lambda: told() == {B, C})
+    assert sum(sum(each.statistics().broken.values()) for each in (a, b, c)) == 1
+    assert [each.statistics().deadlocks for each in (a, b, c)] == [0, 1, 0]
