@@ -1,13 +1,13 @@
 """The metrics, by name: what dashboards and alerts stand on. Nothing here needs `prometheus_client`.
 
-`python -m locks.metrics.names` prints the table in `docs/monitoring.md`.
+`describe` has the list in `docs/monitoring.md`.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["METRICS", "Metric", "series"]
+__all__ = ["METRICS", "Metric", "describe", "series"]
 
 
 class Metric(NamedTuple):
@@ -99,12 +99,13 @@ def series() -> set[str]:
     return names
 
 
-def _print() -> None:
-    print("| Metric | Kind | Labels | |\n|---|---|---|---|")
+def describe() -> str:
+    """All of them, as text: each with its labels, its kind, and what it says."""
+    lines = []
     for name, metric in METRICS.items():
-        labels = [*metric.labels, *(["(first)"] if metric.by_first else [])]
-        print(f"| `{name}` | {metric.kind} | {', '.join(labels)} | {metric.says} |")
-
-
-if __name__ == "__main__":
-    _print()
+        labels = ",".join([*metric.labels, *(["first?"] if metric.by_first else [])])
+        lines += [
+            f"{name}{f'{{{labels}}}' if labels else ''}  ({metric.kind})",
+            f"    {metric.says}",
+        ]
+    return "\n".join(lines)

@@ -10,7 +10,15 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple
 
-__all__ = ["EVENTS", "LOGGERS", "LoggedEvent", "Sparing", "log_event"]
+__all__ = [
+    "EVENTS",
+    "LOGGERS",
+    "LoggedEvent",
+    "Sparing",
+    "describe_events",
+    "describe_loggers",
+    "log_event",
+]
 
 LOGGERS = {
     "locks": "all of it; nothing is logged to this one itself",
@@ -121,6 +129,24 @@ EVENTS = {
     ),
 }
 """The events, by the value of `event`."""
+
+
+def describe_loggers() -> str:
+    """All loggers, as text."""
+    width = max(map(len, LOGGERS))
+    return "\n".join(f"{name:{width}}  {says}" for name, says in LOGGERS.items())
+
+
+def describe_events() -> str:
+    """All events, as text: each with its level, its logger, what has happened, and its fields."""
+    lines = []
+    for name, what in EVENTS.items():
+        lines += [
+            f"{name}  ({logging.getLevelName(what.level)}, {what.logger})",
+            f"    {what.says}",
+        ]
+        lines += [f"      {field}: {says}" for field, says in what.fields.items()]
+    return "\n".join(lines)
 
 
 def log_event(event: str, text: str, *args: object, **fields: Any) -> None:

@@ -29,6 +29,8 @@ from benchmarks.ownership import main as ownership_counts
 from examples.cautionary_tale.__main__ import main as cautionary_tale
 from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
+from locks.metrics.names import describe as describe_metrics
+from locks.runtime.logs import describe_events, describe_loggers
 from locks_leader.sim import cli_diagrams
 from tests.repo.layers import main as layers
 
@@ -44,6 +46,19 @@ def print_example(path: str) -> int:
     return 0
 
 
+LISTS = {
+    "loggers": describe_loggers,
+    "events": describe_events,
+    "metrics": describe_metrics,
+}
+
+
+def print_list(names: list[str]) -> int:
+    """Print what the code has a list of."""
+    print(LISTS[names[0]]())
+    return 0
+
+
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks ": main,
     "python -m locks_leader.sim.cli_diagrams ": cli_diagrams.main,
@@ -51,6 +66,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m examples.lock_table_picture": lambda _: lock_table_picture(),
     "python -m benchmarks.ownership": ownership_counts,
     "python -m tests.repo.layers": layers,
+    "list ": print_list,
     "cat examples/": lambda paths: print_example(*paths),
 }
 
