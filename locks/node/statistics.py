@@ -13,11 +13,11 @@ __all__ = ["Counters", "Leading", "NodeStatistics"]
 
 
 class Leading(NamedTuple):
-    """Whether an instance of this node leads.
+    """Whether an instance of this node leads an election.
 
     Attributes:
-        leads: Whether it does.
-        term: Its term, or that of the last leader it knew.
+        leads: Whether one does.
+        term: Its term, or that of the last leader that is known.
     """
 
     leads: bool
@@ -40,7 +40,7 @@ class NodeStatistics(NamedTuple):
         timeouts: Waits of this node's clients that were given up as their time was over.
         lost: Locks that this node's clients were told they have, and that were lost.
         connections_lost: Connections with other nodes that were lost.
-        leaders: The instances of this node that take part in elections, by what these are about.
+        leaders: The elections in which instances of this node take part, by what these are about.
     """
 
     name: str
@@ -77,15 +77,23 @@ class Counters:
         self.transactions = self.aborted = self.deadlocks = self.knowledge = 0
         self.timeouts = self.lost = self.connections_lost = 0
         self.broken = {"surrendered": 0, "aborted": 0}
-        self.leaders: dict[str, Leading] = {}
+        self.leaders: dict[tuple[str, str], Leading] = {}
 
-    def leading(self, name: str, leads: bool, term: int) -> None:
-        """An instance of an election leads, or has ceased to."""
-        self.leaders[name] = Leading(leads, term)
+    def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
+        """An instance of an election leads, or does not, or knows another term."""
+        self.leaders[name, instance] = Leading(leads, term)
 
-    def left(self, name: str) -> None:
+    def left(self, name: str, instance: str) -> None:
         """An instance has left an election."""
-        self.leaders.pop(name, None)
+        self.leaders.pop((name, instance), None)
+
+    def _leaders(self) -> dict[str, Leading]:
+        """By what elections are about: whether one of this node's instances leads."""
+        found: dict[str, Leading] = {}
+        for (name, _), each in list(self.leaders.items()):
+            other = found.get(name, each)
+            found[name] = Leading(each.leads or other.leads, max(each.term, other.term))
+        return found
 
     def statistics(
         self, name: str, agents: int, table: TableStatistics, times: TimesStatistics
@@ -104,5 +112,5 @@ class Counters:
             timeouts=self.timeouts,
             lost=self.lost,
             connections_lost=self.connections_lost,
-            leaders=MappingProxyType(dict(self.leaders)),
+            leaders=MappingProxyType(self._leaders()),
         )

@@ -35,14 +35,14 @@ class Leadership:
         leads = machine.role == "leader"
         if leads is not self._leads or machine.term != self._term:
             self._term = machine.term
-            self._node.counters.leading(self._about, leads, self._term)
+            self._node.counters.leading(self._about, str(self._instance), leads, self._term)
         if leads is not self._leads:
             another = machine.leader is not None
             self._change("another one leads" if another else "it has lost its lock on a node")
 
     def end(self, reason: object) -> None:
         """The instance ends."""
-        self._node.counters.left(self._about)
+        self._node.counters.left(self._about, str(self._instance))
         if self._leads:
             self._change("it has ended" + ("" if reason == "normal" else f": {reason!r}"))
 

@@ -112,7 +112,8 @@ def test_nothing_is_started_for_it() -> None:
 def test_all_metrics_are_told() -> None:
     """A node tells all that are listed, and no others; those of elections when it takes part in one."""
     node = locks.start()
-    node.counters.leading("jobs", True, 17)
+    node.counters.leading("jobs", "one", True, 17)
+    node.counters.leading("jobs", "two", False, 17)
     scraped = Scraped()
     assert scraped.families() == METRICS.keys()
     assert scraped.value("locks_leader_election_master_status", name="jobs") == 1

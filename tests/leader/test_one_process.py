@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import locks
 import locks_leader
+from locks.runtime.logs import EVENTS
 from locks_leader import (
     Behaviour,
     ElectionState,
@@ -297,3 +299,32 @@ def test_a_link_that_is_lost_while_states_are_merged(nodes: Nodes) -> None:
     have(members, k=1)
     for member in members:
         member.journal.check()
+
+
+# --- Who leads, seen from outside -----------------------------------------------------------------
+
+
+def test_who_leads_is_logged_and_counted(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Elected, and stepped down, with their fields; the statistics of each node say who leads."""
+    caplog.set_level(logging.INFO, "locks.leader")
+    a, b = nodes.meet(*NAMES[:2])
+    members = [start_member(a), start_member(b)]
+    leader, (other,) = agreed(members)
+
+    def leads(node: locks.Node) -> list[bool]:
+        return [each.leads for each in node.statistics().leaders.values()]
+
+    def said(event: str) -> list[str]:
+        found = [r for r in caplog.records if getattr(r, "event", None) == event]
+        for record in found:
+            assert EVENTS[event].fields.keys() <= vars(record).keys()
+        return [vars(record)["node"] for record in found]
+
+    by_member = dict(zip(members, (a, b), strict=True))
+    first, second = by_member[leader], by_member[other]
+    eventually(lambda: (leads(first), leads(second)) == ([True], [False]))
+    eventually(lambda: first.name in said("elected"))
+    leader.ref.stop()
+    eventually(lambda: (leads(first), leads(second)) == ([], [True]))
+    eventually(lambda: first.name in said("stepped_down"))
+    eventually(lambda: second.name in said("elected"))
