@@ -36,6 +36,7 @@ from locks.api import (
     watchers,
 )
 from locks.core.facts import RequestFact
+from locks.core.statistics import NodeStatistics
 from locks.errors import (
     AgentEnded,
     BlocksEventLoop,
@@ -77,7 +78,7 @@ from locks.model import (
 from locks.node.actors import LockAgent, LockServer
 from locks.node.agent import Agent
 from locks.node.cluster import NodeDown, NodeUp
-from locks.node.node import Node, NodeStatistics
+from locks.node.node import Node
 from locks.node.owner import Owner
 from locks.node.scope import HERE
 from locks.otp.discovery import Discovery

@@ -20,6 +20,7 @@ from locks.arguments import (
 )
 from locks.core.agent.flags import Flag
 from locks.core.checked import check_agent_id
+from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption
 from locks.model import (
     AgentId,
@@ -34,7 +35,7 @@ from locks.model import (
 )
 from locks.node.agent import Agent, NotifyTarget
 from locks.node.clients import checked_label
-from locks.node.node import Node, NodeStatistics
+from locks.node.node import Node
 from locks.node.objects import surrender_to
 from locks.node.owner import Owner
 from locks.node.scope import Nodes

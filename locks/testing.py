@@ -28,12 +28,13 @@ from typing import Any, TypeVar
 from gevent import getcurrent
 
 from locks.core.messages import AnswerWait, Ended, ToAgent
+from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption, MisuseError
 from locks.lock_ids import shown
 from locks.model import AgentId, Deadlock, LockResult, is_seconds, show
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
-from locks.node.node import Node, NodeStatistics
+from locks.node.node import Node
 from locks.node.one_client import interrupt_others
 from locks.node.owner import Owner
 from locks.node.ports import Background, NodePort, PendingCall
@@ -379,6 +380,13 @@ class _Dispatch(Dispatch):
 
     def deliver(self, receiver: Server | Agent, message: Any) -> None:
         receiver.handle(message)
+        server = self.server
+        if server.changed:
+            server.times.note(server.changed)
+            for report in server.broken:
+                server.record.broke(report)
+            server.changed.clear()
+            server.broken.clear()
 
     def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
         if isinstance(sender, _Agent):
@@ -412,10 +420,7 @@ class _Surroundings(Surroundings):
         return PendingCall(_Waiter(self.application, self.tasks))
 
     def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
-        return (
-            lambda: int(self.application.time * 1e9),
-            lambda: 1 + self.application.time,  # 0.0 says that a time is not known
-        )
+        return lambda: int(self.application.time * 1e9), lambda: self.application.time
 
     def first_version(self) -> int:
         return 0

@@ -24,6 +24,7 @@ __all__ = [
     "PATIENCE",
     "WRONG",
     "add_looking",
+    "as_data",
     "as_json",
     "fact_as_data",
     "find_agent",
@@ -129,6 +130,13 @@ def id_as_data(lock_id: LockId) -> dict[str, Any]:
     return {"id": as_json(lock_id), "typed": as_typed(lock_id)}
 
 
+def as_data(value: Any) -> Any:
+    """A tree of named tuples."""
+    if hasattr(value, "_asdict"):
+        return {name: as_data(part) for name, part in value._asdict().items()}
+    return [as_data(part) for part in value] if isinstance(value, tuple) else value
+
+
 def fact_as_data(fact: RequestFact) -> dict[str, Any]:
     """A request at one lock server."""
     request = fact.request
@@ -145,7 +153,7 @@ def fact_as_data(fact: RequestFact) -> dict[str, Any]:
         "node": request.agent.node,
         "address": fact.address,
         "asked": fact.asked / 1e6,
-        "since": fact.since / 1e6,
+        "since": fact.since / 1e6 if fact.granted else None,
         "seconds": fact.seconds,
     }
 

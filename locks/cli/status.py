@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
+from locks.cli.observing import NOTHING, add_looking, as_data, print_json, say_silent, table
 from locks.core.facts import NodeFact
 from locks.facts.gather import lock_servers, quorum
 from locks.facts.stories import duration
@@ -67,6 +67,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:
+    counted = fact.statistics.table
     return (
         fact.node,
         fact.version,
@@ -74,10 +75,10 @@ def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:
         f"{round(fact.now / 1e6 - clock, 1) + 0.0:+.1f} s",
         f"{len(fact.servers)} of {servers}",
         str(fact.clients),
-        str(fact.table.entries),
-        str(fact.table.waiting),
-        str(fact.table.agents),
-        str(fact.deadlocks),
+        str(counted.entries),
+        str(counted.waiting),
+        str(counted.agents),
+        str(sum(fact.statistics.broken)),
         fact.program,
     )
 
@@ -92,6 +93,5 @@ def _as_data(fact: NodeFact, clock: float) -> dict[str, Any]:
         "clock_ahead": fact.now / 1e6 - clock,
         "sees": list(fact.servers),
         "clients": fact.clients,
-        "deadlocks": fact.deadlocks,
-        "table": fact.table._asdict(),
+        "statistics": as_data(fact.statistics),
     }

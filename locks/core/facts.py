@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from locks.core.server.counters import TableStatistics
+from locks.core.statistics import NodeStatistics
 from locks.model import AgentId, Deadlock, LockId, RequestRecord
 from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text
 
@@ -37,8 +37,8 @@ class RequestFact(NamedTuple):
 
     Attributes:
         request: The request.
-        asked: When it was asked for; 0 if that is not known.
-        since: When it was granted, or, if it waits, since when it has its place; 0 if that is not known.
+        asked: When it was asked for, or last surrendered; 0 if that is not known.
+        since: When it was granted; 0 if it waits.
         now: When this was told.
         label: What its client is called; its name, if the program has given it no label.
         program: The file of the client's program; empty if that is not known.
@@ -118,8 +118,7 @@ class NodeFact(NamedTuple):
         now: What its clock says.
         servers: The nodes whose lock servers it can ask, its own among them.
         clients: How many client nodes are connected with it.
-        deadlocks: How many deadlocks its lock server has broken.
-        table: What its lock table has counted.
+        statistics: What it has counted.
     """
 
     node: Name
@@ -129,8 +128,7 @@ class NodeFact(NamedTuple):
     now: Number
     servers: Names
     clients: Number
-    deadlocks: Number
-    table: TableStatistics
+    statistics: NodeStatistics
 
 
 # --- Questions ----------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.metrics.names import METRICS
 from locks.node.node import Node
-from locks.node.times import BOUNDS, MOST_NAMES, OTHERS, Durations, TimesStatistics
+from locks.node.times import MOST_NAMES, OTHERS
 from locks.program import default_node, is_at_hand
 from locks.words import is_held_up_id
 
@@ -56,6 +57,7 @@ def look(node: Node, by_first: bool) -> Present:
     waiting: dict[str, int] = {}
     held: dict[str, int] = {}
     now = asked = got = times.clock()
+    asked_at, got_at = times.asked, times.got
     for owner in node.server.machine.table.owners.values():
         for slot, entries in owner.entries.items():
             if is_held_up_id(slot.lock_id):
@@ -66,10 +68,10 @@ def look(node: Node, by_first: bool) -> Present:
             for entry in entries:
                 held[name] = held.get(name, 0) + entry.granted
                 waiting[name] = waiting.get(name, 0) + (not entry.granted)
-                if not entry.granted:
-                    asked = min(asked, entry.asked or now)
-                elif entry.got:
-                    got = min(got, entry.got)
+                if entry.granted:
+                    got = min(got, got_at.get(entry.number, now))
+                else:
+                    asked = min(asked, asked_at.get(entry.number, now))
     measured = times.by_first or {}
     first = {name: each.statistics() for name, each in measured.items()} if by_first else {}
     return Present(waiting, held, now - asked, now - got, first)
@@ -124,7 +126,7 @@ class Metrics:
                 yield name, {"first": first}, count
         yield "locks_longest_wait_seconds", {}, present.longest_wait
         yield "locks_longest_hold_seconds", {}, present.longest_hold
-        for action, count in statistics.broken.items():
+        for action, count in statistics.broken._asdict().items():
             yield "locks_deadlocks_total", {"action": action}, count
         yield "locks_agents", {}, statistics.agents
         yield "locks_transactions_total", {}, statistics.transactions
@@ -134,7 +136,7 @@ class Metrics:
         yield "locks_knowledge_messages_total", {}, statistics.knowledge
         yield from _others(node)
         yield "locks_connections_lost_total", {}, statistics.connections_lost
-        for name, (leads, term) in statistics.leaders.items():
+        for name, leads, term in statistics.leaders:
             yield "locks_leader_election_master_status", {"name": name}, leads
             yield "locks_leader_election_term", {"name": name}, term
 

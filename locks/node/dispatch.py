@@ -44,7 +44,7 @@ from locks.core.messages import (
 )
 from locks.errors import AgentEnded, assert_never
 from locks.lock_ids import shown
-from locks.model import AgentId
+from locks.model import AgentId, Deadlock
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
 from locks.node.history import Event, History, begin, is_outgrown, past, replay
@@ -207,10 +207,6 @@ class Dispatch:
         cluster = self.cluster
         steps: list[ToServer | ToAgent] = [effect]
         if isinstance(sender, Server):
-            if type(effect.message) is Surrendered and effect.message.done:
-                report = effect.message.message.report
-                if report is not None:
-                    self._news.broke(report)
             steps = steps if cluster.relaying.next_step(effect) else []
         elif isinstance(effect, ToAgent):
             steps = cluster.relaying.first_steps(sender, effect)
@@ -264,6 +260,12 @@ class Dispatch:
                 if not self._is_hopeless(effect, error):
                     raise
             outbox.popleft()
+        server = self.server
+        if server.changed:
+            server.times.note(server.changed)
+            if server.broken:
+                self._broke(server.broken)
+            server.changed.clear()
         if self._noted:
             self._note()
         if self._queue:  # of what was carried out, something is for an actor here
@@ -280,6 +282,13 @@ class Dispatch:
             del self._over[-1][-AT_ONCE:]
             if not self._over[-1]:
                 self._over.pop()
+
+    def _broke(self, reports: list[Deadlock]) -> None:
+        """Deadlocks were broken: each is logged and remembered."""
+        for report in reports:
+            self._news.broke(report)
+            self.server.record.broke(report)
+        reports.clear()
 
     def _shorten(self) -> None:
         """Begin histories anew that have grown long; between two turns, now and then."""
@@ -302,8 +311,6 @@ class Dispatch:
                 report = message.message.report
                 if message.done and report is not None:
                     self._news.yielded(report)
-                    if message.node == self._name:
-                        self._news.broke(report)
         self._counted.clear()
         self._noted = False
 
@@ -351,7 +358,11 @@ class Dispatch:
 
     def _forget(self) -> None:
         """Of what was done in this turn, nothing counts. What says that there is something is last."""
-        for kept in (self._unsettled, self._outbox, self._counted, self._traced, self._queue):
+        server = self.server
+        for kept in (
+            *(self._unsettled, self._outbox, self._counted, self._traced, self._queue),
+            *(server.changed, server.broken),
+        ):
             kept.clear()
         self._at = None
         self.touched.clear()

@@ -93,8 +93,7 @@ class Witness:
             record.now(),
             tuple(sorted(node.alive)),
             sum(link.peer.hidden for link in links),
-            record.deadlocks,
-            node.server.machine.statistics(),
+            node.statistics(),
         )
 
     def _break(self, question: Break) -> Broken:

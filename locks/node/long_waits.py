@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from itertools import islice
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.core.server.tree import Entry
@@ -74,9 +75,9 @@ class LongWaits:
         self._times.look_by = self._times.clock() + self._limit + LATE
         self._run_soon(self._plan, self._limit)
 
-    def _has_ended(self, entry: Entry, seconds: float) -> None:
+    def _has_ended(self, entry: Entry, seconds: float, granted: bool) -> None:
         """A long wait is over."""
-        self._run_soon(self._tell_end, self._wait_of(entry, seconds), entry.got > 0)
+        self._run_soon(self._tell_end, self._wait_of(entry, seconds), granted)
 
     def _run_soon(self, function: Any, *args: Any) -> None:
         try:
@@ -93,21 +94,21 @@ class LongWaits:
         times = self._times
         now = times.clock()
         limit, told = self._limit, self._told
-        long: list[Entry] = []
+        long: list[tuple[float, Entry]] = []
         begun: list[float] = []
         waiting = set()
         for owner in self._server.machine.table.owners.values():
             for entry in owner.all() if owner.waiting else ():
                 if entry.granted or is_held_up_id(entry.slot.lock_id):
                     continue
-                entry.asked = entry.asked or now
                 waiting.add(entry.number)
                 if entry.number in told:
                     continue
-                if now - entry.asked >= limit:
-                    long.append(entry)
+                asked = times.asked.get(entry.number, now)
+                if now - asked >= limit:
+                    long.append((asked, entry))
                 else:
-                    begun.append(entry.asked)
+                    begun.append(asked)
         for number in told.keys() - waiting:
             told.pop(number, None)
         if not waiting:
@@ -116,10 +117,10 @@ class LongWaits:
         pause = max(min(begun, default=now) + limit - now, SOONEST, limit / 10)
         times.look_by = now + pause + LATE
         waits = []
-        for entry in sorted(long, key=lambda each: each.asked):
+        for asked, entry in sorted(long, key=itemgetter(0)):
             told[entry.number] = self._sparing.admit(now)
             if told[entry.number]:
-                wait = self._wait_of(entry, now - entry.asked)
+                wait = self._wait_of(entry, now - asked)
                 waits.append(wait._replace(holders=self._in_the_way(entry, now)))
         return waits, pause
 
@@ -136,8 +137,9 @@ class LongWaits:
         texts = []
         for other in found[:MOST_HOLDERS]:
             does = "holds" if other.granted else "stands ahead with"
-            since = f" for {now - other.got:.1f} s" if other.got else ""
             wish = f"{other.mode} {show(other.slot.lock_id)}"
+            got = self._times.got.get(other.number)
+            since = "" if got is None else f" for {now - got:.1f} s"
             texts.append(f"{other.owner.client} ({other.owner.id}) {does} {wish}{since}")
         if len(found) > MOST_HOLDERS:
             texts.append(f"{len(found) - MOST_HOLDERS} more")

@@ -41,8 +41,7 @@ class News:
             self._background.run_soon(self._log_deadlock, report)
 
     def broke(self, report: Deadlock) -> None:
-        """The lock server of this node has broken a circle."""
-        self._counters.broken[report.action] += 1
+        """The lock server of this node has broken a circle; its record counts it."""
         self._background.run_soon(self._log_deadlock, report)
 
     def lost(self, agent: AgentId, client: str, lost: Lost) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pykka
 
+from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, check_text, check_timeout
@@ -29,7 +30,7 @@ from locks.node.ports import OriginalGuard
 from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
 from locks.node.server import Server, listener
-from locks.node.statistics import Counters, NodeStatistics
+from locks.node.statistics import Counters
 from locks.node.surroundings import Service, Surroundings
 from locks.otp.discovery import Address, HostAndPort
 from locks.otp.notices import Notices
@@ -54,7 +55,7 @@ from locks.runtime.native import insist
 from locks.runtime.shown import Shown
 from locks.wire import SERIAL_BITS, agent_numbered
 
-__all__ = ["Node", "NodeStatistics", "Service", "Surroundings", "Trace"]
+__all__ = ["Node", "Service", "Surroundings", "Trace"]
 
 logger = logging.getLogger("locks.runtime")
 
@@ -510,5 +511,5 @@ class Node(metaclass=Shown):
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""
         table = self.turn.ask(self.server.machine.statistics)
-        times = self.turn.ask(self.server.times.all.statistics)
+        times = self.server.times.all.statistics()
         return self.counters.statistics(self.name, len(self.agents_by_id), table, times)

@@ -24,6 +24,7 @@ import gevent
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import Knowledge, Resolved, ServerMessage, ToAgent, ViewChange
 from locks.core.parts import MOST_RECORDS, pieces
+from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption, assert_never
 from locks.model import AgentId, LockId, View, show
 from locks.node.agent import Agent
@@ -86,6 +87,9 @@ class LocalNode(NodePort, Protocol):
 
     def new_number(self) -> int:
         """The number of a new process."""
+
+    def statistics(self) -> NodeStatistics:
+        """Counters and present size."""
 
     def tell_agents(
         self, event: Callable[..., list[Any]], node: str, in_touch: bool = False

@@ -109,7 +109,7 @@ class NodePort(Protocol):
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
     counters: Counters
     now: Callable[[], int]  # the time, in nanoseconds since 1970
-    clock: Callable[[], float]  # tells the time in seconds; it never goes back
+    clock: Callable[[], float]  # tells the time in seconds from somewhere on; it is never set back
 
     @property
     def executor(self) -> Background:

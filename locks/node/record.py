@@ -1,13 +1,14 @@
-"""What a node tells observers of its lock server: its requests with their times, its deadlocks, itself.
+"""What a node tells observers of its lock server: its requests with their times, and its deadlocks.
 
 The machines have neither a clock nor a memory of what is over; this is the shell's. All of it is for the node's turn.
+Times are measured by a clock that is never set back, and told by the one that people read, as that is when they are told.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from locks.core.facts import (
     MOST_DEADLOCKS,
@@ -16,12 +17,12 @@ from locks.core.facts import (
     RequestFact,
     RequestPage,
 )
-from locks.core.messages import ServerEffect, Surrender, Surrendered, ToAgent
 from locks.core.server.machine import ServerMachine
 from locks.lock_ids import size_of
 from locks.model import Deadlock, LockId
 from locks.node.clients import parts_of
-from locks.node.stamps import Stamps
+from locks.node.statistics import Counters
+from locks.node.times import Times
 
 __all__ = ["Record"]
 
@@ -35,44 +36,49 @@ class Record:
 
     Args:
         machine: The lock server's.
+        times: When its requests were asked for and granted.
         now: The clock, in nanoseconds since 1970.
+        counters: What its node counts.
         started: When the lock server began, in microseconds since 1970.
 
     Attributes:
         started: When the lock server began, in microseconds since 1970.
-        deadlocks: How many deadlocks it has broken.
-        step: Called with the version of the lock table as each step begins.
     """
 
-    def __init__(self, machine: ServerMachine, now: Callable[[], int], started: int = 0) -> None:
+    def __init__(
+        self,
+        machine: ServerMachine,
+        times: Times,
+        now: Callable[[], int],
+        counters: Counters,
+        started: int = 0,
+    ) -> None:
         self._machine = machine
+        self._times = times
         self._now = now
-        self._stamps = Stamps(now, self._versions)
-        self.step = self._stamps.step
+        self._counters = counters
         self.started = started
-        self.deadlocks = 0
-        self._reports: deque[tuple[int, int, Deadlock]] = deque(maxlen=MOST_DEADLOCKS)
+        self._reports: deque[tuple[int, float, Deadlock]] = deque(maxlen=MOST_DEADLOCKS)
 
-    def surrendered(self, message: Surrender, effects: Sequence[ServerEffect]) -> None:
-        """A surrender was taken in; if it has broken a deadlock, that is remembered."""
-        last = effects[-1]
-        if message.report is None or not isinstance(last, ToAgent):
-            return
-        answer = last.message
-        if isinstance(answer, Surrendered) and answer.done:
-            if self._reports and self._reports[-1][2] == message.report:
-                return  # the turn was torn, and is taken again
-            self.deadlocks += 1
-            self._reports.append((self.deadlocks, self.now(), message.report))
+    def broke(self, report: Deadlock) -> None:
+        """A deadlock was broken. To say so again changes nothing."""
+        if not self._reports or self._reports[-1][2] is not report:
+            broken = self._counters.broken
+            self._reports.append((sum(broken.values()) + 1, self._times.clock(), report))
+            broken[report.action] += 1
 
     def now(self) -> int:
         """The clock, in microseconds since 1970."""
         return self._now() // 1000
 
-    def _versions(self) -> Iterator[int]:
-        for entry in self._machine.table.related(()):
-            yield entry.number
-            yield entry.since
+    def _teller(self, now: int) -> Callable[[float | None], int]:
+        """What tells a time that was measured, as it is now, in microseconds since 1970: 0 for none."""
+        measured = self._times.clock()
+
+        def tell(time: float | None) -> int:
+            return 0 if time is None else max(1, now - int((measured - time) * 1e6))
+
+        return tell
 
     def requests(
         self, prefix: LockId | None, after: int, address: Callable[[str], str]
@@ -88,6 +94,8 @@ class Record:
         numbers = self._machine.numbers(prefix or ())
         found: list[RequestFact] = []
         now = self.now()
+        tell = self._teller(now)
+        asked, got = self._times.asked, self._times.got
         size = 0
         for number in numbers[bisect_right(numbers, after) :]:
             if len(found) >= MOST_ITEMS or size >= LARGEST_PAGE:
@@ -97,26 +105,27 @@ class Record:
             request = entry.record(self._machine.node)
             label, program, pid = parts_of(request.client)
             size += size_of(request.lock_id)
-            since = self._stamps.when(request.since)
-            asked = self._stamps.when(number)
+            since = got.get(number)
+            times = (tell(asked.get(number, since)), tell(since), now)
             where = address(request.agent.node)
-            found.append(RequestFact(request, asked, since, now, label, program, pid, where))
+            found.append(RequestFact(request, *times, label, program, pid, where))
         return RequestPage(tuple(found), False)
 
     def reports(self, after: int) -> DeadlockPage:
         """A page of the deadlocks with larger numbers than this."""
         found: list[DeadlockFact] = []
         now = self.now()
+        tell = self._teller(now)
         edges = 0
         for number, at, report in _later(self._reports, after):
             if edges >= MOST_EDGES:
                 return DeadlockPage(tuple(found), True)
             edges += len(report.cycle)
-            found.append(DeadlockFact(number, at, now, report))
+            found.append(DeadlockFact(number, tell(at), now, report))
         return DeadlockPage(tuple(found), False)
 
 
 def _later(
-    reports: Iterable[tuple[int, int, Deadlock]], after: int
-) -> Iterator[tuple[int, int, Deadlock]]:
+    reports: Iterable[tuple[int, float, Deadlock]], after: int
+) -> Iterator[tuple[int, float, Deadlock]]:
     return (each for each in reports if each[0] > after)

@@ -6,7 +6,7 @@ the node's executor, so that a slow watcher does not hold up others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -26,16 +26,19 @@ from locks.core.messages import (
     ServerMessage,
     StandingElsewhere,
     Surrender,
+    Surrendered,
+    ToAgent,
     Unwatch,
     ViewChange,
     Watch,
 )
 from locks.core.server.machine import ServerMachine
 from locks.core.server.relays import Pair
+from locks.core.server.tree import Entry
 from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.lock_ids import shown
-from locks.model import AgentId, LockId, View, related
+from locks.model import AgentId, Deadlock, LockId, View, related
 from locks.node.actors import LockServer
 from locks.node.door import Door
 from locks.node.history import begin
@@ -62,7 +65,10 @@ class Server(Door):
         first_version: Where the versions of its lock table start.
 
     Attributes:
-        record: What happened when, for observers.
+        times: When its requests were asked for and granted.
+        record: What it tells observers.
+        changed: What each message has changed in this turn; put down when that is committed.
+        broken: Deadlocks that were broken in this turn; likewise.
     """
 
     long: ClassVar[int] = 200
@@ -72,9 +78,11 @@ class Server(Door):
         super().__init__(node.turn)
         self.node = node
         self.machine = ServerMachine(node.name, first_version)
-        self.record = Record(self.machine, node.now, first_version)
-        self.history = begin(self.machine)
         self.times = Times(node.clock)
+        self.record = Record(self.machine, self.times, node.now, node.counters, first_version)
+        self.history = begin(self.machine)
+        self.changed: list[Sequence[Entry]] = []
+        self.broken: list[Deadlock] = []
         self._fenced = False
         self._touched = node.touched
         self._monitors: dict[Listener, Monitor] = {}
@@ -192,12 +200,21 @@ class Server(Door):
             step = (machine.handle, (message,))
             self._touched.append((self, step))
             self.history.append(step)
-            self.record.step(machine.table.version)
             effects = machine.handle(message)
-            if type(message) is Surrender:
-                self.record.surrendered(message, effects)
+            if machine.changed:
+                self.changed.append(machine.changed)
+            if type(message) is Surrender and message.report is not None:
+                self._surrendered(message.report, effects[-1])
             self.node.perform(self, effects)
-            self.times.note(machine.changed)
+
+    def _surrendered(self, report: Deadlock, last: ServerEffect) -> None:
+        """A surrender was taken in; has it broken a deadlock?"""
+        if (
+            isinstance(last, ToAgent)
+            and isinstance(last.message, Surrendered)
+            and last.message.done
+        ):
+            self.broken.append(report)
 
     def fence(self) -> None:
         """It is broken: from now on it takes nothing in, so nothing is granted."""

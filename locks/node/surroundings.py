@@ -48,7 +48,10 @@ class Surroundings:
         return PendingCall()
 
     def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
-        """What says the time, in nanoseconds since 1970; and in seconds from somewhere on, never set back."""
+        """What says the time, in nanoseconds since 1970; and in seconds from somewhere on, never set back.
+
+        The second one measures; the first one says what that is to people.
+        """
         return time.time_ns, time.monotonic
 
     def first_version(self) -> int:

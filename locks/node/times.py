@@ -1,58 +1,31 @@
-"""How long locks are waited for and held: what a lock server's actor measures, for the machines have no clock.
+"""When the requests of a lock server were asked for and granted, and how long all that is over has taken.
 
-After each message the lock server looks at the entries of the table that the message has changed, and puts down in
-them when they were asked for and granted. What is over is counted in a histogram. That is all that a lock costs
-which is free: two looks at the clock. An entry is noted as often as one likes; what was noted is not noted again. If
-a turn is torn, its entries are made anew without their times: these are not known then, and not counted.
+The machines have no clock. When a turn is committed, the lock server looks at the entries of the table that it has changed,
+and puts down, by the numbers of their requests, when they were asked for and granted: the one record of times, for
+observers, logs and metrics. What is over goes into a histogram. So a lock that is free costs two looks at the clock, and an
+entry in a dictionary. Nothing is put down of a turn that is undone, and a machine that is made anew has the same
+numbers. To put down what was put down changes nothing.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import NamedTuple
 
 from locks.core.server.tree import Entry
+from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.words import HELD_UP, LockId
 
-__all__ = ["BOUNDS", "OTHERS", "Durations", "Histogram", "OnLong", "Times", "TimesStatistics"]
-
-BOUNDS = (
-    *(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1),
-    *(0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 3600.0),
-)
-"""Upper bounds of the buckets of all histograms, in seconds; one more has what is above."""
+__all__ = ["MOST_NAMES", "OTHERS", "Histogram", "OnLong", "Times"]
 
 MOST_NAMES = 100  # of which figures of their own are kept
 OTHERS = "(others)"
 
 
-class Durations(NamedTuple):
-    """How often something took how long.
-
-    Attributes:
-        counts: How often, for each bucket of `BOUNDS`, and for what is above the last one.
-        seconds: The sum of all.
-    """
-
-    counts: tuple[int, ...]
-    seconds: float
-
-    @property
-    def total(self) -> int:
-        """How often."""
-        return sum(self.counts)
-
-
 class Histogram:
-    """Counts durations, in buckets.
-
-    Attributes:
-        counts: See `Durations`.
-        seconds: Likewise.
-    """
+    """Counts durations, in buckets."""
 
     __slots__ = ("counts", "seconds")
 
@@ -67,21 +40,7 @@ class Histogram:
 
     def durations(self) -> Durations:
         """What was counted so far."""
-        return Durations(tuple(self.counts), self.seconds)
-
-
-class TimesStatistics(NamedTuple):
-    """How long locks of one lock server were waited for and held, since it began.
-
-    Attributes:
-        waits: Waits that ended with the lock. What was granted at once did not wait.
-        given_up: Waits that ended without it: by a timeout, an abort, an end.
-        holds: How long locks were held that were given back, or surrendered.
-    """
-
-    waits: Durations
-    given_up: Durations
-    holds: Durations
+        return Durations(tuple(self.counts), int(self.seconds * 1e6))
 
 
 class Measured:
@@ -99,7 +58,7 @@ class Measured:
         )
 
 
-OnLong = Callable[[Entry, float], object]
+OnLong = Callable[[Entry, float, bool], object]
 
 
 def _nothing(*_: object) -> None:
@@ -110,22 +69,29 @@ class Times:
     """The times of one lock server. All of it is for the turn.
 
     Args:
-        clock: Tells the time, in seconds.
+        clock: Tells the time, in seconds; it is never set back.
 
     Attributes:
         clock: The same.
+        asked: When those requests were asked for that were not granted at once, or when they were surrendered, by number.
+        got: When those were granted that are.
         all: What was measured.
         by_first: The same by the first element of the lock id, if somebody wants to know.
         long: What counts as a long wait, in seconds.
-        on_long: Called with an entry and its time, in the turn, when a long wait is over.
+        on_long: Called with an entry, its time, and whether it is granted, in the turn, when a long wait is over.
         look_by: Until then somebody will look for long waits.
         on_wait: Called, in the turn, when a wait has begun and nobody will look.
     """
 
-    __slots__ = ("all", "by_first", "clock", "long", "look_by", "on_long", "on_wait")
+    __slots__ = (
+        *("all", "asked", "by_first", "clock", "got"),
+        *("long", "look_by", "on_long", "on_wait"),
+    )
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
+        self.asked: dict[int, float] = {}
+        self.got: dict[int, float] = {}
         self.all = Measured()
         self.by_first: dict[str, Measured] | None = None
         self.long = inf
@@ -133,48 +99,60 @@ class Times:
         self.look_by = inf
         self.on_wait: Callable[[], object] = _nothing
 
-    def note(self, changed: Iterable[Entry]) -> None:
-        """These entries have changed, or may have."""
+    def note(self, changed: Iterable[Sequence[Entry]]) -> None:
+        """A turn is committed that has changed these entries, or may have."""
         now = self.clock()
-        for entry in changed:
-            if entry.gone:
-                if entry.got:
-                    held = now - entry.got
-                    holds = self.all.holds
-                    holds.counts[bisect_left(BOUNDS, held)] += 1
-                    holds.seconds += held
-                    if self.by_first is not None:
-                        self._of(entry.slot.lock_id).holds.add(held)
-                elif entry.asked:
-                    self._over(entry, now - entry.asked)
-                entry.asked = entry.got = 0.0
-            elif entry.granted:
-                if entry.got:
-                    continue
-                if entry.asked:
-                    entry.got = now
-                    self._over(entry, now - entry.asked)
-                elif entry.slot.lock_id[0] != HELD_UP:
-                    entry.asked = entry.got = now
-            elif entry.got:  # surrendered
-                self.all.holds.add(now - entry.got)
-                if self.by_first is not None:
-                    self._of(entry.slot.lock_id).holds.add(now - entry.got)
-                entry.asked, entry.got = now, 0.0
-            elif not entry.asked and entry.slot.lock_id[0] != HELD_UP:
-                entry.asked = now
-                if now > self.look_by:
-                    self.on_wait()
+        asked, got, holds = self.asked, self.got, self.all.holds
+        for entries in changed:
+            for entry in entries:
+                number = entry.number
+                if entry.gone:
+                    since = got.pop(number, None)
+                    begun = asked.pop(number, None) if asked else None
+                    if since is not None:
+                        if entry.slot.lock_id[0] == HELD_UP:
+                            continue
+                        held = now - since
+                        holds.counts[bisect_left(BOUNDS, held)] += 1
+                        holds.seconds += held
+                        if self.by_first is not None:
+                            self._of(entry.slot.lock_id).holds.add(held)
+                    elif begun is not None:
+                        self._waited(entry, now - begun, False)
+                elif entry.granted:
+                    if number not in got:
+                        got[number] = now
+                        if number in asked:
+                            self._waited(entry, now - asked[number], True)
+                elif number in got:  # surrendered
+                    asked[number] = now
+                    self._held(entry, now - got.pop(number))
+                elif number not in asked:
+                    asked[number] = now
+                    if now > self.look_by and entry.slot.lock_id[0] != HELD_UP:
+                        self.on_wait()
 
-    def _over(self, entry: Entry, waited: float) -> None:
-        """A wait is over."""
-        measured = self.all
-        (measured.waits if entry.got else measured.given_up).add(waited)
+    def _held(self, entry: Entry, seconds: float) -> None:
+        """A lock was surrendered."""
+        lock_id = entry.slot.lock_id
+        if lock_id[0] == HELD_UP:
+            return
+        self.all.holds.add(seconds)
         if self.by_first is not None:
-            measured = self._of(entry.slot.lock_id)
-            (measured.waits if entry.got else measured.given_up).add(waited)
-        if waited >= self.long:
-            self.on_long(entry, waited)
+            self._of(lock_id).holds.add(seconds)
+
+    def _waited(self, entry: Entry, seconds: float, granted: bool) -> None:
+        """A wait is over."""
+        lock_id = entry.slot.lock_id
+        if lock_id[0] == HELD_UP:
+            return
+        measured = self.all
+        (measured.waits if granted else measured.given_up).add(seconds)
+        if self.by_first is not None:
+            measured = self._of(lock_id)
+            (measured.waits if granted else measured.given_up).add(seconds)
+        if seconds >= self.long:
+            self.on_long(entry, seconds, granted)
 
     def _of(self, lock_id: LockId) -> Measured:
         """What was measured of all ids with the same first element."""

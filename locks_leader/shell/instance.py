@@ -151,11 +151,9 @@ class Instance(GeventActor):
         # Without its lock server the node can vouch for nothing.
         locks.monitor(observer, lambda _: self.actor_ref.stop(block=False))
         self.node.dependents.add(self.actor_ref)
-        watched = [
-            (kind, groups.monitor(group, self.actor_ref, node=self.node))
-            for kind, group in self._groups.items()
-        ]
-        groups.join(self._groups[self.machine.kind], self.actor_ref, node=self.node)
+        me, node = self.actor_ref, self.node
+        watched = [(kind, groups.monitor(g, me, node=node)) for kind, g in self._groups.items()]
+        groups.join(self._groups[self.machine.kind], me, node=node)
         if self.machine.policy.has_bystanders:
             self._hearing = Hearing(self.node, self.actor_ref, self.transactions.merge_id)
             self._feed(Noticed())  # for the machine knows all nodes that are up
@@ -178,10 +176,9 @@ class Instance(GeventActor):
 
     def _leave(self, reason: object) -> None:
         self.transactions.end()
-        if self._acquaintance is not None:
-            self._acquaintance.end()
-        if self._original_candidates is not None:
-            self._original_candidates.end()
+        for part in (self._acquaintance, self._original_candidates):
+            if part is not None:
+                part.end()
         self.node.dependents.discard(self.actor_ref)
         self._leadership.end(reason)
         for monitor in self._watched.values():  # or the others would keep it in memory
@@ -254,8 +251,7 @@ class Instance(GeventActor):
         elif head == LOCKS_LEADER and not self.asked:
             self._originals().receive(term)
         elif head == wire.LEADER_CALL and len(term) == 2:
-            answer = partial(wire.answer_as_original, self.defer())
-            self._leader_call(object(), term[1], answer)
+            self._leader_call(object(), term[1], partial(wire.answer_as_original, self.defer()))
         elif head == wire.LEADER_CAST and len(term) == 2:
             self._feed(CastMade(term[1]))
         else:

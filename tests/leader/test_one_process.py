@@ -312,7 +312,7 @@ def test_who_leads_is_logged_and_counted(nodes: Nodes, caplog: pytest.LogCapture
     leader, (other,) = agreed(members)
 
     def leads(node: locks.Node) -> list[bool]:
-        return [each.leads for each in node.statistics().leaders.values()]
+        return [each.leads for each in node.statistics().leaders]
 
     def said(event: str) -> list[str]:
         found = [r for r in caplog.records if getattr(r, "event", None) == event]

@@ -5,6 +5,7 @@ of them and returns what does not hold, in words.
 
 * The lock table is what it would be if counted anew, and no two conflicting requests are granted
   (`tests.lockstep`); each waiting request has a true reason to wait.
+* When each request was asked for and granted is known, and of no request that is gone.
 * Each agent knows of its own requests exactly what the table has, and nothing is under way between them:
   so both machines have taken each event whole, or not at all.
 * No circle of waiting agents is left.
@@ -42,7 +43,9 @@ SOON = 1.0
 def broken(node: Node) -> list[str]:
     """Which invariants do not hold; clients may hold locks and wait, but nobody may be in a turn."""
     return _failures(
-        node, check_running, check_quiet, check_table, check_agents, check_circles, check_registers
+        node,
+        *(check_running, check_quiet, check_table, check_times),
+        *(check_agents, check_circles, check_registers),
     )
 
 
@@ -167,6 +170,15 @@ def check_table(node: Node) -> None:
     check_exclusion([entry.record(node.name) for entry in _entries(node)])
     strangers = [str(ref) for ref in table.owners if ref not in node.agents_by_id]
     assert not strangers, f"requests of nobody: {strangers}"
+
+
+def check_times(node: Node) -> None:
+    """Of each request in the table is known since when it waits or is granted, and of no other one."""
+    times, entries = node.server.times, list(_entries(node))
+    assert times.got.keys() == {entry.number for entry in entries if entry.granted}
+    assert times.asked.keys() >= {entry.number for entry in entries if not entry.granted}
+    assert times.asked.keys() <= {entry.number for entry in entries}
+    assert not node.server.changed, "something is still to be put down"
 
 
 def check_agents(node: Node) -> None:

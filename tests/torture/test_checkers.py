@@ -66,6 +66,7 @@ BREAKS: dict[str, tuple[Callable[[Node], object], str]] = {
         lambda node: node.server.machine.table.release(_agent(node).id, A),
         "agents",
     ),
+    "a lock since nobody knows when": (lambda node: node.server.times.got.clear(), "times"),
     "an agent that knows too little": (_forget_record, "agents"),
     "an agent that waits for an answer": (
         lambda node: _agent(node).machine.study.ledger._unanswered.update({("n", A, "read"): None}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,15 +22,17 @@ from locks.core.facts import (
     RequestFact,
     RequestPage,
 )
-from locks.core.messages import Request
+from locks.core.messages import Release, Remove, Request, ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
 from locks.facts.graph import Waits, waits_of
 from locks.facts.pictures import FORMATS
 from locks.facts.stories import as_typed, duration, why
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks
 from locks.node.clients import checked_label, labelled, parts_of, this_program
+from locks.node.history import begin, replay
 from locks.node.record import Record
-from locks.node.stamps import FEW, MOMENT, Stamps
+from locks.node.statistics import Counters
+from locks.node.times import Times
 from locks.otp import etf
 from locks.ranges import LONGEST_TEXT, MOST_EDGES
 from locks.wire import BadMessage
@@ -48,41 +51,101 @@ HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2
 # --- Times --------------------------------------------------------------------------------------
 
 
-def test_when_a_change_was_made() -> None:
-    """Early by a moment at most, never late, for every version that is still needed; however long it goes on, with turns
-    that are undone, and with few stamps."""
+def test_times_of_turns_that_are_done_and_undone() -> None:
+    """Of each request is known when it was asked for, granted and surrendered, and of none that is gone; what is over is
+    counted; whatever is undone, made anew and put down twice."""
     seed = random.randrange(1 << 32)
     print("seed", seed)
     rng = random.Random(seed)
-    clock = version = 10**15
-    made: dict[int, int] = {}
-    stamps = Stamps(lambda: clock, lambda: made)
-    for _ in range(20_000):
-        clock += rng.choice((1000, 100_000, MOMENT // 2, MOMENT, 3 * MOMENT))
-        stamps.step(version)
-        changes = rng.randrange(4)
-        if rng.random() < 0.05:
-            continue  # the turn is undone
-        for _ in range(changes):
-            version += 1
-            made[version] = clock
-        while len(made) > 50:
-            del made[rng.choice(list(made))]
-    assert made
-    for number, at in made.items():
-        assert 0 <= at // 1000 - stamps.when(number) <= 2 * MOMENT // 1000
-    assert len(stamps._stamps) <= FEW + 2 * 51
-    assert stamps.when(0) == 0
+    clock = 0.0
+    times = Times(lambda: clock)
+    machine = ServerMachine("a@x", 1)
+    history = begin(machine)
+    known: dict[int, tuple[bool, float]] = {}
+    waits, holds, given_up = [0.0], [0.0], [0.0]
+    for _ in range(2_000):
+        clock += rng.random()
+        changed = []
+        kept = len(history)
+        for _ in range(rng.randint(1, 2)):
+            message = any_message(rng)
+            history.append((machine.handle, (message,)))
+            machine.handle(message)
+            changed.append(machine.changed)
+        if rng.random() < 0.2:
+            del history[kept:]
+            replay(history)
+            continue
+        for _ in range(rng.randint(1, 2)):
+            times.note(changed)
+        if rng.random() < 0.1:
+            history = begin(machine)
+            replay(history)
+        numbers = machine.numbers(())
+        present = {n: entry.granted for n in numbers if (entry := machine.table.entry(n))}
+        for number in known.keys() - present.keys():
+            granted, at = known.pop(number)
+            (holds if granted else given_up).append(clock - at)
+        for number, granted in present.items():
+            before, at = known.get(number, (granted, clock))
+            if before is not granted:
+                (waits if granted else holds).append(clock - at)
+                at = clock
+            known[number] = granted, at
+        assert times.got == {n: at for n, (granted, at) in known.items() if granted}
+        waiting = {n: at for n, (granted, at) in known.items() if not granted}
+        assert waiting.items() <= times.asked.items()
+        assert times.asked.keys() <= known.keys()
+    counted = times.all.statistics()
+    for durations, seconds in zip(counted, (waits, given_up, holds), strict=True):
+        assert durations.total == len(seconds) - 1 > 0
+        assert durations.seconds == pytest.approx(sum(seconds))
+
+
+def any_message(rng: random.Random) -> ServerMessage:
+    """A request, or less of one."""
+    agent = rng.choice((HOLDER, NEXT, LAST))
+    lock_id = tuple(rng.choice("ab") for _ in range(rng.randint(1, 2)))
+    return rng.choice(
+        (
+            Request(agent, "c", lock_id, rng.choice(("read", "write"))),
+            Release(agent, lock_id),
+            Surrender(agent, lock_id),
+            Remove(agent),
+        )
+    )
 
 
 def test_a_clock_that_is_set_back() -> None:
-    """What comes then has the times of that clock."""
-    clock = 10**15
-    stamps = Stamps(lambda: clock, list)
-    stamps.step(1)
-    clock -= 3600 * 10**9
-    stamps.step(2)
-    assert stamps.when(3) == clock // 1000
+    """How long something takes is right; when it began is told as if the clock had always been as it is now."""
+    wall, clock = 10**18, 5.0
+    machine = ServerMachine("a@x", 1)
+    recorded = recording(machine, lambda: wall, lambda: clock)
+    handle(recorded, Request(HOLDER, "c", ("a",), "write"))
+    clock += 60
+    handle(recorded, Request(NEXT, "c", ("a",), "write"))
+    clock += 60
+    wall -= 3600 * 10**9
+    held, waits = recorded.requests(None, 0, lambda _: "").requests
+    assert (held.seconds, waits.seconds) == (120, 60)
+    assert held.asked == held.since == wall // 1000 - 120_000_000
+    assert (waits.asked, waits.since) == (wall // 1000 - 60_000_000, 0)
+
+
+def recording(
+    machine: ServerMachine,
+    wall: Callable[[], int] = lambda: 10**15,
+    clock: Callable[[], float] = lambda: 7.0,
+) -> Record:
+    """A record of a machine."""
+    return Record(machine, Times(clock), wall, Counters())
+
+
+def handle(recorded: Record, message: ServerMessage) -> None:
+    """Have a message taken in, in a turn of its own."""
+    machine = recorded._machine
+    machine.handle(message)
+    recorded._times.note([machine.changed])
 
 
 # --- Names --------------------------------------------------------------------------------------
@@ -149,7 +212,7 @@ def test_questions(question: Question) -> None:
 def test_the_largest_pages() -> None:
     """They can be sent; each has at least one part, and says whether there is more."""
     machine = ServerMachine("a@x", 1)
-    recorded = Record(machine, lambda: 10**15)
+    recorded = recording(machine)
     for number in range(150):
         machine.handle(Request(ME, "c" * LONGEST_TEXT, (number, *LARGE[:3]), "write"))
     machine.handle(Request(ME, "c", LARGE, "write"))
@@ -182,7 +245,7 @@ def test_what_is_no_answer() -> None:
 def table_of(*requests: tuple[AgentId, LockId, Any]) -> Waits:
     """The graph of a lock table that was asked for these."""
     machine = ServerMachine("a@x", 1)
-    recorded = Record(machine, lambda: 10**15)
+    recorded = recording(machine)
     for agent, lock_id, mode in requests:
         machine.handle(Request(agent, f"c{agent.created >> 12 & 7}", lock_id, mode))
     page: RequestPage = recorded.requests(None, 0, lambda _: "")
@@ -237,7 +300,7 @@ def test_edges_lead_where_all_edges_lead() -> None:
     rng = random.Random(seed)
     for _ in range(60):
         machine = ServerMachine("a@x", 1)
-        recorded = Record(machine, lambda: 10**15)
+        recorded = recording(machine)
         for _ in range(9):
             agent = AgentId((1 << 40) + (rng.randrange(6) << 12), "n@x", 0)
             lock_id = tuple(rng.choice("ab") for _ in range(rng.randint(1, 2)))

@@ -58,7 +58,7 @@ class ServerMachine:
             server of this node has given.
 
     Attributes:
-        changed: The entries that the last message has changed that has changed any, for whoever puts times down.
+        changed: The entries that the last message has changed, for whoever puts down when.
         table_class: The lock table; `locks.sim.rules` has wrong ones to choose.
         notifier_class: What decides which agents are notified of what; likewise.
         relays_class: What passes on what agents tell each other; likewise.
@@ -81,6 +81,7 @@ class ServerMachine:
 
     def handle(self, message: ServerMessage) -> list[ServerEffect]:
         """Take in one message; return what is to be done, in this order."""
+        self.changed = ()
         # The frequent ones first; `match` would take longer.
         if isinstance(message, Request):
             return self._request(message)

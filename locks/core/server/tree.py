@@ -231,17 +231,12 @@ class Entry:
         pending: For how many entries below it waits, if that is its reason; otherwise -1.
         notified: Which owners were notified of it, each with its `turned` at that time; this belongs to
             `locks.core.server.notifier`.
-        asked: When it was asked for, or surrendered; this and `got` belong to the actor around the machine, which
-            has a clock, and mean nothing here. 0.0 if that is not known.
-        got: When it was granted; 0.0 if it is not, or that is not known.
     """
 
     __slots__ = (
-        "asked",
         "blocker",
         "blocking",
         "gone",
-        "got",
         "granted",
         "mode",
         "notified",
@@ -273,7 +268,6 @@ class Entry:
         self.blocking: dict[Entry, None] | None = None
         self.pending = -1
         self.notified: dict[EntryOwner, int] | None = None
-        self.asked = self.got = 0.0
 
     def record(self, node: str) -> RequestRecord:
         """How it is at this moment."""
