@@ -194,7 +194,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`locks.aio` and `locks.metrics` are imported when they are first used: not every program needs them."""
+    """`locks.aio`, `locks.metrics` and `locks.tracing` are imported when they are first used: not every program needs them."""
     if name == "aio":
         import locks.aio
 
@@ -203,4 +203,8 @@ def __getattr__(name: str) -> Any:
         import locks.metrics
 
         return locks.metrics
+    if name == "tracing":
+        import locks.tracing
+
+        return locks.tracing
     raise AttributeError(f"module 'locks' has no attribute {name!r}")

@@ -224,6 +224,8 @@ class Agent(Holding, metaclass=Shown):
         if watch is not None:
             reason = "normal" if ended.reason is None else ended.reason
             self.node.executor.run_soon(watch.fire, self, reason)
+        if self.spans is not None:
+            self.node.executor.run_soon(self.spans.ended, self.id, ended.reason)
         if self._link and ended.reason is not None:
             self.node.executor.run_soon(exit_client, self.client, ended.reason)
 
@@ -290,7 +292,10 @@ class Agent(Holding, metaclass=Shown):
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
         """The same; whoever calls gives the call up if this, or what comes after it, fails."""
-        return self._wait(call, timeout, self.machine.ask_all, objects, call)
+        result = self._wait(call, timeout, self.machine.ask_all, objects, call)
+        if self.spans is not None:
+            self.spans.granted(self, [each[0] for each in objects])
+        return result
 
     def give_up(self, call: PendingCall) -> None:
         """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
@@ -301,7 +306,10 @@ class Agent(Holding, metaclass=Shown):
         """Wait for all that was asked for."""
         call = self.node.new_call()
         try:
-            return self._wait(call, timeout, self.machine.await_all, call)
+            result = self._wait(call, timeout, self.machine.await_all, call)
+            if self.spans is not None:
+                self.spans.granted(self, [each.lock_id for each in self.lock_info() if each.held])
+            return result
         except BaseException:
             self.give_up(call)
             raise

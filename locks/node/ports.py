@@ -8,7 +8,7 @@ with other nodes, then `dispatch`, then `node`. Whatever keeps a port can stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
@@ -94,6 +94,19 @@ class OriginalGuard(Protocol):
 
     def check_token(self, agent: AgentMachine, lock_id: LockId) -> None:
         """Raise `InvalidOption` if the lock has no fencing token."""
+
+
+class Spans(Protocol):
+    """Who wants to know what clients wait for and hold; `locks.tracing` does. Never called in a turn."""
+
+    def waiting(self, agent: Any) -> Callable[[Any], None]:
+        """A client begins to wait; returns what is to be called with the answer, or with `None` if there is none."""
+
+    def granted(self, agent: Any, lock_ids: Iterable[LockId]) -> None:
+        """A client has these locks; it may have had some of them before."""
+
+    def ended(self, agent: AgentId, reason: Exception | None) -> None:
+        """A transaction has ended, with a reason unless its client has ended it."""
 
 
 class NodePort(Protocol):

@@ -8,14 +8,14 @@ for the lock servers' answers, which of other nodes take a moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from locks.core.agent.machine import AgentMachine, Object
 from locks.errors import CannotServe
 from locks.model import AgentId, LockResult, check_timeout
 from locks.node.door import Door
 from locks.node.one_client import hold_up_others, note_wait
-from locks.node.ports import Answering, NodePort, PendingCall
+from locks.node.ports import Answering, NodePort, PendingCall, Spans
 from locks.node.refusals import check_may_wait, explained, timed_out
 from locks.runtime.native import insist
 
@@ -25,9 +25,14 @@ ANSWERED_WITHIN = 5.0  # seconds that lock servers have to answer those who do n
 
 
 class Waiting(Door):
-    """The waits of an agent's clients."""
+    """The waits of an agent's clients.
+
+    Attributes:
+        spans: Who is told of them, if anybody is.
+    """
 
     __slots__ = ()
+    spans: ClassVar[Spans | None] = None
 
     node: NodePort
     machine: AgentMachine
@@ -81,10 +86,15 @@ class Waiting(Door):
             note_wait(self)
             if len(self.node.clients.get(self.client_key, ())) > 1:
                 self.turn.run(hold_up_others, self, call, timeout != 0)
-            if timeout == 0:
-                self._await_answers(call)
-            else:
-                call.waiter.wait(timeout)
+            over = None if self.spans is None else self.spans.waiting(self)
+            try:
+                if timeout == 0:
+                    self._await_answers(call)
+                else:
+                    call.waiter.wait(timeout)
+            finally:
+                if over is not None:
+                    over(call.result)
         if isinstance(call.result, Exception):
             raise call.result
         return call.result

@@ -73,6 +73,12 @@ LIBRARY = [
         (*NODES, "node", "program"),
         "metrics/: for Prometheus",
     ),
+    Layer(
+        "tracing",
+        ("locks.tracing*",),
+        (*NODES, "node"),
+        "tracing/: for OpenTelemetry",
+    ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
     Layer("sim", ("locks.sim*",), (*GROUND, "core"), "sim/: the simulator"),
@@ -107,7 +113,7 @@ LIBRARY = [
         ("locks", "locks.shapes.decorator"),
         (
             *(*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "metrics"),
-            *("face", "aio"),
+            *("tracing", "face", "aio"),
         ),
         "import locks: all of it, and the decorator",
     ),
