@@ -6,7 +6,7 @@ the node's executor, so that a slow watcher does not hold up others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar
 
@@ -67,7 +67,7 @@ class Server(Door):
     Attributes:
         times: When its requests were asked for and granted.
         record: What it tells observers.
-        changed: What each message has changed in this turn; put down when that is committed.
+        changed: The entries that were changed in this turn; put down when that is committed.
         broken: Deadlocks that were broken in this turn; likewise.
     """
 
@@ -81,7 +81,7 @@ class Server(Door):
         self.times = Times(node.clock)
         self.record = Record(self.machine, self.times, node.now, node.counters, first_version)
         self.history = begin(self.machine)
-        self.changed: list[Sequence[Entry]] = []
+        self.changed: list[Entry] = []
         self.broken: list[Deadlock] = []
         self._fenced = False
         self._touched = node.touched
@@ -201,8 +201,7 @@ class Server(Door):
             self._touched.append((self, step))
             self.history.append(step)
             effects = machine.handle(message)
-            if machine.changed:
-                self.changed.append(machine.changed)
+            self.changed += machine.changed
             if type(message) is Surrender and message.report is not None:
                 self._surrendered(message.report, effects[-1])
             self.node.perform(self, effects)

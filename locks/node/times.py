@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import inf
 
 from locks.core.server.tree import Entry
@@ -99,38 +99,37 @@ class Times:
         self.look_by = inf
         self.on_wait: Callable[[], object] = _nothing
 
-    def note(self, changed: Iterable[Sequence[Entry]]) -> None:
+    def note(self, changed: Iterable[Entry]) -> None:
         """A turn is committed that has changed these entries, or may have."""
         now = self.clock()
         asked, got, holds = self.asked, self.got, self.all.holds
-        for entries in changed:
-            for entry in entries:
-                number = entry.number
-                if entry.gone:
-                    since = got.pop(number, None)
-                    begun = asked.pop(number, None) if asked else None
-                    if since is not None:
-                        if entry.slot.lock_id[0] == HELD_UP:
-                            continue
-                        held = now - since
-                        holds.counts[bisect_left(BOUNDS, held)] += 1
-                        holds.seconds += held
-                        if self.by_first is not None:
-                            self._of(entry.slot.lock_id).holds.add(held)
-                    elif begun is not None:
-                        self._waited(entry, now - begun, False)
-                elif entry.granted:
-                    if number not in got:
-                        got[number] = now
-                        if number in asked:
-                            self._waited(entry, now - asked[number], True)
-                elif number in got:  # surrendered
-                    asked[number] = now
-                    self._held(entry, now - got.pop(number))
-                elif number not in asked:
-                    asked[number] = now
-                    if now > self.look_by and entry.slot.lock_id[0] != HELD_UP:
-                        self.on_wait()
+        for entry in changed:
+            number = entry.number
+            if entry.gone:
+                since = got.pop(number, None)
+                begun = asked.pop(number, None) if asked else None
+                if since is not None:
+                    if entry.slot.lock_id[0] == HELD_UP:
+                        continue
+                    held = now - since
+                    holds.counts[bisect_left(BOUNDS, held)] += 1
+                    holds.seconds += held
+                    if self.by_first is not None:
+                        self._of(entry.slot.lock_id).holds.add(held)
+                elif begun is not None:
+                    self._waited(entry, now - begun, False)
+            elif entry.granted:
+                if number not in got:
+                    got[number] = now
+                    if number in asked:
+                        self._waited(entry, now - asked[number], True)
+            elif number in got:  # surrendered
+                asked[number] = now
+                self._held(entry, now - got.pop(number))
+            elif number not in asked:
+                asked[number] = now
+                if now > self.look_by and entry.slot.lock_id[0] != HELD_UP:
+                    self.on_wait()
 
     def _held(self, entry: Entry, seconds: float) -> None:
         """A lock was surrendered."""

@@ -24,6 +24,7 @@ from locks.core.facts import (
 )
 from locks.core.messages import Release, Remove, Request, ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
+from locks.core.server.tree import Entry
 from locks.facts.graph import Waits, waits_of
 from locks.facts.pictures import FORMATS
 from locks.facts.stories import as_typed, duration, why
@@ -65,13 +66,13 @@ def test_times_of_turns_that_are_done_and_undone() -> None:
     waits, holds, given_up = [0.0], [0.0], [0.0]
     for _ in range(2_000):
         clock += rng.random()
-        changed = []
+        changed: list[Entry] = []
         kept = len(history)
         for _ in range(rng.randint(1, 2)):
             message = any_message(rng)
             history.append((machine.handle, (message,)))
             machine.handle(message)
-            changed.append(machine.changed)
+            changed += machine.changed
         if rng.random() < 0.2:
             del history[kept:]
             replay(history)
@@ -145,7 +146,7 @@ def handle(recorded: Record, message: ServerMessage) -> None:
     """Have a message taken in, in a turn of its own."""
     machine = recorded._machine
     machine.handle(message)
-    recorded._times.note([machine.changed])
+    recorded._times.note(machine.changed)
 
 
 # --- Names --------------------------------------------------------------------------------------
