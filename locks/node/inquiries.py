@@ -7,7 +7,6 @@ observer is not connected with it; both nodes log it.
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Mapping
@@ -35,12 +34,11 @@ from locks.otp.processes import Processes
 from locks.otp.remote import Remotes
 from locks.otp.terms import Atom, Pid
 from locks.runtime import Executor
+from locks.runtime.logs import log_event
 from locks.wire import LOCK_SERVER, BadMessage
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
 
 __all__ = ["Answers", "Inquiries", "Witness", "ask_all"]
-
-logger = logging.getLogger("locks.nodes")
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 OLD = "it does not know this question: it runs an older version of locks, or the original"
@@ -103,8 +101,8 @@ class Witness:
             return Broken(False, f"transaction {name} has ended by itself")
         text = f"transaction {name} was ended by {_line(by)}: {_line(reason)}. Its locks are gone"
         error = TransactionBroken(text, agent=name, reason=reason, by=by)
-        client = agent.machine.client
-        self._node.executor.run_soon(logger.warning, "%s (%s)", text, client)
+        log = partial(_log_break, self._node.name, question, "%s (%s)")
+        self._node.executor.run_soon(log, text, agent.machine.client)
         agent.event(agent.machine.end, error)
         return Broken(True)
 
@@ -118,6 +116,13 @@ def _address(cluster: _Connections | None, node: str) -> str:
 def _line(text: str) -> str:
     """What another node says, as one line of a log."""
     return text if text.isprintable() else repr(text)
+
+
+def _log_break(node: str, question: Break, text: str, *args: object) -> None:
+    """Log that a transaction is ended."""
+    name, reason, by = question
+    about = {"agent": str(name), "by": _line(by), "reason": _line(reason)}
+    log_event("broken", text, *args, node=node, **about)
 
 
 class Inquiries:
@@ -163,9 +168,9 @@ class Inquiries:
             return
         check_budget(self._passed_on + 1, MOST_CALLS, "transactions to be ended")
         text = "%s (%s) asks for the end of transaction %s: %s"
-        run_soon = self._cluster.executor.run_soon
+        log = partial(_log_break, self._name, question, text)
         by, reason = _line(question.by), _line(question.reason)
-        run_soon(logger.warning, text, by, caller.node, question.agent, reason)
+        self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
 
         def told(answered: bool, said: Any) -> None:
             self._passed_on -= 1

@@ -25,7 +25,7 @@ LOGGERS = {
     "locks.deadlocks": "deadlocks that were resolved, with their reports",
     "locks.leader": "elections: who leads, who does not any more; callbacks and messages that fail",
     "locks.local": 'the lock server of a machine (`servers="local"`)',
-    "locks.losses": "locks that a program was told it has, and that are lost",
+    "locks.losses": "locks that a program was told it has, and that are lost; transactions that an operator has ended",
     "locks.mvcc": "the lock table of `locks.mvcc`",
     "locks.nodes": "nodes that come and go; what others do wrong, strangers, discovery, servers that are others",
     "locks.program": "how a program's node is started",
@@ -100,6 +100,17 @@ EVENTS = {
         logging.WARNING,
         {**_NODE, "agent": "the agent", "client": "its client", "locks": "the lock ids, as texts"},
         "A client has lost locks that it was told it has.",
+    ),
+    "broken": LoggedEvent(
+        "locks.losses",
+        logging.WARNING,
+        {
+            **_NODE,
+            "agent": "the agent",
+            "by": "who wants it, as that one says",
+            "reason": "why, likewise",
+        },
+        "A transaction is ended from outside; logged by the lock server that was asked, and by the transaction's node.",
     ),
     "node_up": LoggedEvent(
         "locks.nodes",

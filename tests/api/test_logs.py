@@ -210,6 +210,16 @@ def test_a_deadlock(caplog: pytest.LogCaptureFixture) -> None:
     assert locks.statistics().broken == (0, 1)
 
 
+def test_an_end_from_outside(caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged who wanted it, and why."""
+    agent, _ = locks.begin_transaction([(X, "write")])
+    locks.break_transaction(agent, reason="it sleeps", by="an operator")
+    eventually(lambda: events(caplog, "broken"))
+    (record,) = events(caplog, "broken")
+    assert (vars(record)["by"], vars(record)["reason"]) == ("an operator", "it sleeps")
+    assert vars(record)["agent"] == str(agent.id)
+
+
 def test_every_logger_is_documented() -> None:
     """Whatever has a name below `locks` is in the list; events are told by loggers of the list."""
     made = {name for name in logging.root.manager.loggerDict if name.split(".")[0] == "locks"}
