@@ -380,13 +380,11 @@ class _Dispatch(Dispatch):
 
     def deliver(self, receiver: Server | Agent, message: Any) -> None:
         receiver.handle(message)
-        server = self.server
-        if server.changed:
-            server.times.note(server.changed)
-            for report in server.broken:
-                server.record.broke(report)
-            server.changed.clear()
-            server.broken.clear()
+        if self.server.changed:
+            self.put_down()
+
+    def log_broken(self, report: Deadlock) -> None:
+        """A simulation tells its own story."""
 
     def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
         if isinstance(sender, _Agent):

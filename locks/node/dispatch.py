@@ -260,12 +260,8 @@ class Dispatch:
                 if not self._is_hopeless(effect, error):
                     raise
             outbox.popleft()
-        server = self.server
-        if server.changed:
-            server.times.note(server.changed)
-            if server.broken:
-                self._broke(server.broken)
-            server.changed.clear()
+        if self.server.changed:
+            self.put_down()
         if self._noted:
             self._note()
         if self._queue:  # of what was carried out, something is for an actor here
@@ -283,12 +279,19 @@ class Dispatch:
             if not self._over[-1]:
                 self._over.pop()
 
-    def _broke(self, reports: list[Deadlock]) -> None:
-        """Deadlocks were broken: each is logged and remembered."""
-        for report in reports:
-            self._news.broke(report)
-            self.server.record.broke(report)
-        reports.clear()
+    def put_down(self) -> None:
+        """The turn is committed: put down what the lock server has changed, and when. Twice is as good as once."""
+        server = self.server
+        server.times.note(server.changed)
+        for report in server.broken:
+            self.log_broken(report)
+            server.record.broke(report)
+        server.broken.clear()
+        server.changed.clear()
+
+    def log_broken(self, report: Deadlock) -> None:
+        """The lock server has broken a deadlock."""
+        self._news.broke(report)
 
     def _shorten(self) -> None:
         """Begin histories anew that have grown long; between two turns, now and then."""
