@@ -19,6 +19,7 @@ __all__ = [
     "Leading",
     "NodeStatistics",
     "TimesStatistics",
+    "TrafficStatistics",
 ]
 
 BOUNDS = (
@@ -93,6 +94,24 @@ class Leading(NamedTuple):
     term: Number
 
 
+class TrafficStatistics(NamedTuple):
+    """What goes between a node and others.
+
+    Attributes:
+        connections: Nodes that are connected now.
+        messages_sent: Messages of the protocol sent to them, since this node began; heartbeats don't count.
+        messages_received: Likewise received.
+        bytes_sent: How large these were, before TLS.
+        bytes_received: Likewise.
+    """
+
+    connections: Number = 0
+    messages_sent: Number = 0
+    messages_received: Number = 0
+    bytes_sent: Number = 0
+    bytes_received: Number = 0
+
+
 class NodeStatistics(NamedTuple):
     """Counters of a node since it was started, and its size now.
 
@@ -110,6 +129,8 @@ class NodeStatistics(NamedTuple):
         lost: Locks that this node's clients were told they have, and that were lost.
         connections_lost: Connections with other nodes that were lost.
         leaders: The elections in which instances of this node take part, by name; the first 1,000.
+        elected: How often one of these instances began to lead.
+        traffic: What goes between this node and others.
     """
 
     name: Name
@@ -125,3 +146,5 @@ class NodeStatistics(NamedTuple):
     lost: Number
     connections_lost: Number
     leaders: Annotated[tuple[Leading, ...], Size(MOST_ELECTIONS)]
+    elected: Number = 0
+    traffic: TrafficStatistics = TrafficStatistics()

@@ -136,6 +136,12 @@ class Metrics:
         yield "locks_knowledge_messages_total", {}, statistics.knowledge
         yield from _others(node)
         yield "locks_connections_lost_total", {}, statistics.connections_lost
+        traffic = statistics.traffic
+        yield "locks_messages_total", {"direction": "sent"}, traffic.messages_sent
+        yield "locks_messages_total", {"direction": "received"}, traffic.messages_received
+        yield "locks_message_bytes_total", {"direction": "sent"}, traffic.bytes_sent
+        yield "locks_message_bytes_total", {"direction": "received"}, traffic.bytes_received
+        yield "locks_elected_total", {}, statistics.elected
         for name, leads, term in statistics.leaders:
             yield "locks_leader_election_master_status", {"name": name}, leads
             yield "locks_leader_election_term", {"name": name}, term

@@ -75,12 +75,21 @@ METRICS = {
     "locks_connections_lost_total": Metric(
         "counter", "Connections with other nodes that were lost."
     ),
+    "locks_messages_total": Metric(
+        "counter",
+        "Messages between this node and others; direction: sent, or received.",
+        ("direction",),
+    ),
+    "locks_message_bytes_total": Metric(
+        "counter", "How large these were in all, before TLS.", ("direction",)
+    ),
     "locks_servers": Metric("gauge", "Nodes on which this program's locks are taken."),
     "locks_servers_connected": Metric("gauge", "Of these, those that can be asked now."),
     "locks_servers_needed": Metric("gauge", "How many of them a lock needs."),
     "locks_leader_election_master_status": Metric(
         "gauge", "1 if this program leads the election of this name, 0 if it follows.", ("name",)
     ),
+    "locks_elected_total": Metric("counter", "How often this program began to lead."),
     "locks_leader_election_term": Metric(
         "gauge", "The term of the leader that this program knows.", ("name",)
     ),

@@ -29,6 +29,7 @@ from locks.core.messages import (
     Watch,
 )
 from locks.core.parts import in_parts
+from locks.core.statistics import TrafficStatistics
 from locks.errors import AgentEnded, MisuseError
 from locks.lock_ids import shown, size_of
 from locks.model import AgentId, LockId, View
@@ -298,6 +299,12 @@ class Cluster:
             self._monitors[watcher] = None
         else:
             self._monitors.pop(watcher, None)
+
+    def traffic(self) -> TrafficStatistics:
+        """What goes between this node and others."""
+        links, sum_ = self.distribution.links, self.distribution.traffic
+        counts = (sum_.sent, sum_.received, sum_.bytes_sent, sum_.bytes_received)
+        return TrafficStatistics(len(links), *counts)
 
     def _tell(self, news: NodeUp | NodeDown, link: Link) -> None:
         reason = news.reason if isinstance(news, NodeDown) else None

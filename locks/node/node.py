@@ -16,7 +16,7 @@ from typing import Any
 
 import pykka
 
-from locks.core.statistics import NodeStatistics
+from locks.core.statistics import NodeStatistics, TrafficStatistics
 from locks.errors import InvalidOption, MisuseError, NodeNotRunning
 from locks.lock_ids import shown
 from locks.model import AgentId, LockId, View, check_text, check_timeout
@@ -512,4 +512,6 @@ class Node(metaclass=Shown):
         """Counters and present size."""
         table = self.turn.ask(self.server.machine.statistics)
         times = self.server.times.all.statistics()
-        return self.counters.statistics(self.name, len(self.agents_by_id), table, times)
+        traffic = TrafficStatistics() if self.cluster is None else self.cluster.traffic()
+        agents = len(self.agents_by_id)
+        return self.counters.statistics(self.name, agents, table, times, traffic)

@@ -11,6 +11,7 @@ from locks.core.statistics import (
     Leading,
     NodeStatistics,
     TimesStatistics,
+    TrafficStatistics,
 )
 from locks.ranges import LONGEST_TEXT
 
@@ -21,13 +22,13 @@ class Counters:
     """What a node counts as it runs: fields of `NodeStatistics`, under the same names."""
 
     __slots__ = (
-        *("aborted", "broken", "connections_lost", "deadlocks", "knowledge"),
+        *("aborted", "broken", "connections_lost", "deadlocks", "elected", "knowledge"),
         *("leaders", "lost", "timeouts", "transactions"),
     )
 
     def __init__(self) -> None:
         self.transactions = self.aborted = self.deadlocks = self.knowledge = 0
-        self.timeouts = self.lost = self.connections_lost = 0
+        self.timeouts = self.lost = self.connections_lost = self.elected = 0
         self.broken: dict[Literal["surrendered", "aborted"], int] = dict.fromkeys(
             ("surrendered", "aborted"), 0
         )
@@ -35,6 +36,8 @@ class Counters:
 
     def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
         """An instance of an election leads, or does not, or knows another term."""
+        before = self.leaders.get((name, instance))
+        self.elected += leads and not (before is not None and before.leads)
         self.leaders[name, instance] = Leading(name[:LONGEST_TEXT], leads, term)
 
     def left(self, name: str, instance: str) -> None:
@@ -51,7 +54,12 @@ class Counters:
         return tuple(sorted(found.values())[:MOST_ELECTIONS])
 
     def statistics(
-        self, name: str, agents: int, table: TableStatistics, times: TimesStatistics
+        self,
+        name: str,
+        agents: int,
+        table: TableStatistics,
+        times: TimesStatistics,
+        traffic: TrafficStatistics,
     ) -> NodeStatistics:
         """All counters, with what is not counted but looked up."""
         return NodeStatistics(
@@ -68,4 +76,6 @@ class Counters:
             lost=self.lost,
             connections_lost=self.connections_lost,
             leaders=self._leaders(),
+            elected=self.elected,
+            traffic=traffic,
         )

@@ -26,6 +26,7 @@ __all__ = [
     "OverBudget",
     "Pace",
     "Tally",
+    "Traffic",
     "check_budget",
 ]
 
@@ -186,3 +187,12 @@ class Pace:
         """Whether somebody else has wanted something lately."""
         others_at = self._before if self._last is share else self._last_at
         return now - others_at < TOGETHER
+
+
+class Traffic:
+    """What was sent and received over all links of a node: messages, and their bytes before TLS."""
+
+    __slots__ = ("bytes_received", "bytes_sent", "received", "sent")
+
+    def __init__(self) -> None:
+        self.sent = self.received = self.bytes_sent = self.bytes_received = 0

@@ -35,7 +35,7 @@ from gevent import socket as gevent_socket
 from locks.errors import assert_never
 from locks.otp import handshake as steps
 from locks.otp.address_book import News
-from locks.otp.budgets import Pace
+from locks.otp.budgets import Pace, Traffic
 from locks.otp.dialling import Dialling
 from locks.otp.discovery import Address, HostAndPort, UnixAddress
 from locks.otp.door import Door, Stranger, listen, talk, tls_told
@@ -115,6 +115,7 @@ class Distribution:
         self.unsent: list[Link] = []
         self.notices = notices
         self.pace = pace
+        self.traffic = Traffic()
         self._turn = turn
         self._executor = executor
         self._on_up = on_up
@@ -450,6 +451,7 @@ class Distribution:
             on_lost=self._lost,
             unsent=self.unsent,
             pace=self.pace,
+            traffic=self.traffic,
             relay=relay,
         )
         self.links[peer.name] = link

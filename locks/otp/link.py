@@ -24,7 +24,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from locks.otp.budgets import Pace
+from locks.otp.budgets import Pace, Traffic
 from locks.otp.handshake import Peer
 from locks.runtime.waiter import run_in_hub
 
@@ -129,6 +129,7 @@ class Link:
         on_lost: Called with the link and the reason when it is lost, in the turn.
         unsent: Where the link puts itself when `flush` is due.
         pace: How the links of the node take turns.
+        traffic: What counts messages.
 
     Attributes:
         address: Host and port of its other end.
@@ -166,6 +167,7 @@ class Link:
         "_taken",
         "_timer",
         "_tls",
+        "_traffic",
         "_turn",
         "_unsent",
         "_waiting",
@@ -200,6 +202,7 @@ class Link:
         on_lost: Callable[[Link, str], object],
         unsent: list[Link],
         pace: Pace | None = None,
+        traffic: Traffic | None = None,
         relay: str | None = None,
     ) -> None:
         self.peer = peer
@@ -223,6 +226,7 @@ class Link:
         self._on_lost = on_lost
         self._unsent = unsent
         self._pace = Pace() if pace is None else pace
+        self._traffic = Traffic() if traffic is None else traffic
         self._share = self._pace.share(peer.name)
         self._out = bytearray()  # whole frames
         self._raw = bytearray()  # bytes for the socket: the same, or encrypted
@@ -254,6 +258,8 @@ class Link:
         if self.closed is None:
             self._out.extend(_LENGTH.pack(len(body)) + body)  # a whole frame, or nothing
             self.quiet = 0
+            self._traffic.sent += 1
+            self._traffic.bytes_sent += len(body)
             if not self._waits_to_flush:
                 self._waits_to_flush = True
                 self._unsent.append(self)
@@ -445,6 +451,7 @@ class Link:
                     break
                 at += 4 + length
                 if length:
+                    self._count_received(length)
                     self._go_on_with = self._on_frame(self, data[at - length : at])
                     frames += 1
             now = time.perf_counter()
@@ -466,10 +473,15 @@ class Link:
         if not self._allows(end - 4) or len(whole) < end:
             return b""
         with memoryview(whole) as view, view[4:end] as frame, view[end:] as rest:
+            self._count_received(len(frame))
             self._go_on_with = partial(self._on_frame, self, bytes(frame))
             data = bytes(rest)
         whole.clear()
         return data
+
+    def _count_received(self, length: int) -> None:
+        self._traffic.received += 1
+        self._traffic.bytes_received += length
 
     def _allows(self, length: int) -> bool:
         """Whether a frame may have this length; if not, the link is lost."""

@@ -118,6 +118,7 @@ def test_all_metrics_are_told() -> None:
     assert scraped.families() == METRICS.keys()
     assert scraped.value("locks_leader_election_master_status", name="jobs") == 1
     assert scraped.value("locks_leader_election_term", name="jobs") == 17
+    assert scraped.value("locks_elected_total") == 1
     for metric in scraped.registry.collect():
         for sample in metric.samples:
             name = metric.name + "_total" * (metric.type == "counter")

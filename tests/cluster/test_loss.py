@@ -268,10 +268,14 @@ def test_a_loss_is_logged(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> Non
         return any(fields.items() <= each.items() for each in told)
 
     eventually(lambda: said("node_up", node=A, peer=B))
+    assert a.statistics().traffic.connections == 1
     tx = Tx(a)
     tx.ask(X, [B])
     eventually(lambda: tx.agent.machine.holds(X))
     tx.do(tx.agent.status)
+    other, traffic = b.statistics().traffic, a.statistics().traffic
+    assert 0 < other.messages_received <= traffic.messages_sent
+    assert 0 < other.bytes_received <= traffic.bytes_sent
     b.stop()
     eventually(lambda: said("node_down", node=A, peer=B))
     eventually(lambda: said("lost", node=A, agent=str(tx.agent.id), locks=["x"]))

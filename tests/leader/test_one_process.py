@@ -328,3 +328,4 @@ def test_who_leads_is_logged_and_counted(nodes: Nodes, caplog: pytest.LogCapture
     eventually(lambda: (leads(first), leads(second)) == ([], [True]))
     eventually(lambda: first.name in said("stepped_down"))
     eventually(lambda: second.name in said("elected"))
+    assert [each.statistics().elected for each in (first, second)] == [1, 1]
