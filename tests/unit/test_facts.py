@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -329,6 +329,14 @@ def _behind(edges: Any, agent: AgentId) -> set[AgentId]:
 # --- In one program -----------------------------------------------------------------------------
 
 
+@pytest.fixture
+def program() -> Iterator[None]:
+    """Its node is stopped afterwards."""
+    yield
+    locks.stop()
+
+
+@pytest.mark.usefixtures("program")
 def test_a_transaction_is_ended_from_outside() -> None:
     """Its lock is free, its client is told at its next call by whom and why, and `tx.lost` is open."""
     agent, _ = locks.begin_transaction([(("broken", 1), "write")])
@@ -343,6 +351,7 @@ def test_a_transaction_is_ended_from_outside() -> None:
         locks.break_transaction(agent.id, reason="again")
 
 
+@pytest.mark.usefixtures("program")
 @pytest.mark.parametrize("reason", ["", " ", "two\nlines", "x" * 301, None, 7])
 def test_a_reason_is_needed(reason: Any) -> None:
     """Nothing is ended without one."""
