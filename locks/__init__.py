@@ -27,7 +27,6 @@ from locks.api import (
     lock_objects,
     queue,
     spawn_agent,
-    statistics,
     surrender_nowait,
     transaction_status,
     unlock,
@@ -58,7 +57,7 @@ from locks.errors import (
     TransactionBroken,
     WaitsForItself,
 )
-from locks.facts.gather import break_transaction, waits
+from locks.facts.gather import break_transaction, statistics, waits
 from locks.facts.graph import Wait, Waits
 from locks.model import (
     AgentId,

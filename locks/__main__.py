@@ -8,7 +8,20 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from locks import __version__
-from locks.cli import breaking, config, deadlocks, demo, graph, node, ps, run, sim, status, why
+from locks.cli import (
+    breaking,
+    config,
+    deadlocks,
+    demo,
+    graph,
+    groups,
+    node,
+    ps,
+    run,
+    sim,
+    status,
+    why,
+)
 
 __all__ = ["main"]
 
@@ -35,6 +48,7 @@ def main(
     deadlocks.add_command(commands)
     demo.add_command(commands)
     graph.add_command(commands)
+    groups.add_command(commands)
     node.add_command(commands)
     ps.add_command(commands)
     run.add_command(commands)

@@ -20,7 +20,6 @@ from locks.arguments import (
 )
 from locks.core.agent.flags import Flag
 from locks.core.checked import check_agent_id
-from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption
 from locks.model import (
     AgentId,
@@ -62,7 +61,6 @@ __all__ = [
     "lock_objects",
     "queue",
     "spawn_agent",
-    "statistics",
     "surrender_nowait",
     "transaction_status",
     "unlock",
@@ -479,8 +477,3 @@ def unwatch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Wat
 def watchers(lock_id: Sequence[Any]) -> list[Any]:
     """The watchers of exactly this lock id, on this program's node."""
     return default_node().server.watchers(check_lock_id(lock_id))
-
-
-def statistics() -> NodeStatistics:
-    """Counters of this program's node."""
-    return default_node().statistics()

@@ -147,6 +147,7 @@ class Ownership(Worker):
 
     def _start(self, part: Part) -> None:
         node = self._node or default_node()
+        part.seen_in(node.counters.workers, self.groups)
         self._participant = start(
             Participant,
             part,

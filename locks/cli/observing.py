@@ -14,6 +14,7 @@ from typing import Any
 from locks.cli.joining import add_options, join
 from locks.core.facts import RequestFact
 from locks.errors import LocksError, MisuseError
+from locks.facts.gather import await_servers
 from locks.facts.stories import as_typed
 from locks.model import AgentId, LockId
 from locks.program import stop
@@ -36,6 +37,7 @@ __all__ = [
 
 NOTHING, WRONG, FAILED = 1, 2, 3
 PATIENCE = 5.0
+MOMENT = 2.0  # seconds for the last of the servers to be connected
 STATUS = "Exit status: 0;{nothing} 2 wrong arguments; 3 no lock server has answered, or it could not be done."
 
 
@@ -83,6 +85,7 @@ def add_looking(
 def _look(name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     try:
         join(options)
+        await_servers(min(MOMENT, options.timeout))
         return run(options)
     except LocksError as error:
         print(f"locks {name}: {error}", file=sys.stderr)

@@ -7,28 +7,38 @@ something takes.
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from locks.core.statistics import NodeStatistics
+from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, LockId, RequestRecord
 from locks.ranges import MOST_RECORDS, Name, Names, Number, Size, Text
 
 __all__ = [
+    "MOST_CLIENTS",
     "MOST_DEADLOCKS",
     "Answer",
+    "AskClients",
     "AskDeadlocks",
+    "AskMembers",
     "AskNode",
     "AskRequests",
     "Break",
     "Broken",
+    "ClientPage",
     "DeadlockFact",
     "DeadlockPage",
+    "MemberFact",
+    "MemberPage",
     "NodeFact",
     "Question",
     "RequestFact",
     "RequestPage",
+    "Untold",
+    "node_of",
 ]
 
+MOST_CLIENTS = 1000  # in one page
 MOST_DEADLOCKS = 100  # that a lock server remembers
 
 
@@ -108,7 +118,7 @@ class DeadlockPage(NamedTuple):
 
 
 class NodeFact(NamedTuple):
-    """A node with a lock server, at one moment.
+    """A node at one moment.
 
     Attributes:
         node: Its name.
@@ -129,6 +139,50 @@ class NodeFact(NamedTuple):
     servers: Names
     clients: Number
     statistics: NodeStatistics
+
+
+class ClientPage(NamedTuple):
+    """Some of the client nodes that are connected with a node, by name.
+
+    Attributes:
+        clients: Their names.
+        more: Whether there are later ones.
+    """
+
+    clients: Annotated[tuple[Name, ...], Size(MOST_CLIENTS)]
+    more: bool
+
+
+class MemberFact(NamedTuple):
+    """An actor that is a member of a process group.
+
+    Attributes:
+        scope: The scope of the group.
+        group: The group, as other nodes see it.
+        member: What the actor is called.
+        node: Its node.
+        program: The file of its program.
+        pid: The number of the program's process.
+    """
+
+    scope: Name
+    group: Any
+    member: Text
+    node: Name
+    program: Text
+    pid: Number
+
+
+class MemberPage(NamedTuple):
+    """Some of the actors of a node that are members of process groups; one that has joined twice is there twice.
+
+    Attributes:
+        members: The members.
+        more: Whether there are later ones.
+    """
+
+    members: Annotated[tuple[MemberFact, ...], Size(MOST_RECORDS)]
+    more: bool
 
 
 # --- Questions ----------------------------------------------------------------------------------
@@ -157,11 +211,39 @@ class AskDeadlocks(NamedTuple):
 
 
 class AskNode(NamedTuple):
-    """What is your node? The answer is a `NodeFact`."""
+    """What is a node? The answer is a `NodeFact`.
+
+    Attributes:
+        node: The node.
+    """
+
+    node: Name
+
+
+class AskClients(NamedTuple):
+    """Which client nodes are connected with you? The answer is a `ClientPage`.
+
+    Attributes:
+        after: Those whose names come after this one.
+    """
+
+    after: Name
+
+
+class AskMembers(NamedTuple):
+    """Which actors of a node are members of process groups? The answer is a `MemberPage`.
+
+    Attributes:
+        node: The node.
+        after: Only those after so many.
+    """
+
+    node: Name
+    after: Number
 
 
 class Break(NamedTuple):
-    """End a transaction; a lock server passes it on to the node of its agent. The answer is a `Broken`.
+    """End a transaction. The answer is a `Broken`.
 
     Attributes:
         agent: The transaction's agent.
@@ -186,5 +268,28 @@ class Broken(NamedTuple):
     why: Text = ""
 
 
-Question = AskRequests | AskDeadlocks | AskNode | Break
-Answer = RequestPage | DeadlockPage | NodeFact | Broken
+class Untold(NamedTuple):
+    """A question was not answered, for it could not be passed on.
+
+    Attributes:
+        why: Why not.
+    """
+
+    why: Text
+
+
+Question = AskRequests | AskDeadlocks | AskNode | AskClients | AskMembers | Break
+Answer = RequestPage | DeadlockPage | NodeFact | ClientPage | MemberPage | Broken | Untold
+
+
+def node_of(question: Question) -> str | None:
+    """The node that a question is for, if it is a certain one; lock servers pass it on to that one."""
+    match question:
+        case AskNode(node) | AskMembers(node):
+            return node
+        case Break(agent):
+            return agent.node
+        case AskRequests() | AskDeadlocks() | AskClients():
+            return None
+        case _:
+            assert_never(question)

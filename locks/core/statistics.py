@@ -14,10 +14,12 @@ from locks.ranges import Name, Number, Size, Text
 __all__ = [
     "BOUNDS",
     "MOST_ELECTIONS",
+    "MOST_OWNERSHIPS",
     "BrokenStatistics",
     "Durations",
     "Leading",
     "NodeStatistics",
+    "Owning",
     "TimesStatistics",
     "TrafficStatistics",
 ]
@@ -30,6 +32,7 @@ BOUNDS = (
 
 MOST_BUCKETS = 100  # of a histogram; versions to come may have others
 MOST_ELECTIONS = 1000  # that are told of
+MOST_OWNERSHIPS = 1000  # likewise
 
 
 class Durations(NamedTuple):
@@ -112,6 +115,22 @@ class TrafficStatistics(NamedTuple):
     bytes_received: Number = 0
 
 
+class Owning(NamedTuple):
+    """An ownership in which a worker of a node takes part.
+
+    Attributes:
+        name: What is owned.
+        groups: How many groups of resources there are.
+        owned: How many of them are the worker's own.
+        done: How many tasks it has done.
+    """
+
+    name: Text
+    groups: Number
+    owned: Number
+    done: Number
+
+
 class NodeStatistics(NamedTuple):
     """Counters of a node since it was started, and its size now.
 
@@ -131,6 +150,7 @@ class NodeStatistics(NamedTuple):
         leaders: The elections in which instances of this node take part, by name; the first 1,000.
         elected: How often one of these instances began to lead.
         traffic: What goes between this node and others.
+        ownership: The ownerships in which workers of this node take part, one for each worker, by name; the first 1,000.
     """
 
     name: Name
@@ -148,3 +168,4 @@ class NodeStatistics(NamedTuple):
     leaders: Annotated[tuple[Leading, ...], Size(MOST_ELECTIONS)]
     elected: Number = 0
     traffic: TrafficStatistics = TrafficStatistics()
+    ownership: Annotated[tuple[Owning, ...], Size(MOST_OWNERSHIPS)] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -11,49 +11,60 @@ from locks.arguments import checked_agent
 from locks.core.checked import check_agent_id
 from locks.core.facts import (
     Answer,
+    AskClients,
     AskDeadlocks,
+    AskMembers,
     AskNode,
     AskRequests,
     Break,
     Broken,
+    ClientPage,
     DeadlockFact,
     DeadlockPage,
+    MemberFact,
+    MemberPage,
     NodeFact,
     Question,
     RequestFact,
     RequestPage,
 )
+from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption, NodeNotRunning
 from locks.facts.graph import Waits, waits_of
 from locks.lock_ids import shown
 from locks.model import AgentId, check_lock_id, check_timeout, plain_text
 from locks.node.agent import Agent
 from locks.node.clients import this_program
-from locks.node.inquiries import Answers, ask_all
-from locks.node.node import Node
+from locks.node.inquiries import ask_all
 from locks.node.scope import scope_of
+from locks.otp.options import check_node_name
 from locks.program import default_node
 
 __all__ = [
     "Gathered",
+    "all_nodes",
+    "await_servers",
     "break_transaction",
     "deadlocks",
     "lock_servers",
+    "members",
     "quorum",
     "requests",
+    "statistics",
     "waits",
 ]
 
 PATIENCE = 5.0
+AT_ONCE = 100  # client nodes that are asked
 LONGEST_REASON = 300  # characters
 
 
 class Gathered(NamedTuple):
-    """What several lock servers have told.
+    """What several nodes have told.
 
     Attributes:
         facts: All of it.
-        silent: The lock servers that have not answered, each with why.
+        silent: The nodes that have not answered, each with why.
     """
 
     facts: tuple[Any, ...]
@@ -81,32 +92,53 @@ def requests(prefix: Sequence[Any] | None = None, *, timeout: float = PATIENCE) 
     """All requests on all lock servers of the program; see `waits`."""
     checked = None if prefix is None else check_lock_id(prefix)
 
-    def rest(page: Answer) -> tuple[Iterable[RequestFact], int | None]:
-        assert isinstance(page, RequestPage)
-        more = page.requests[-1].request.number if page.more else None
-        return page.requests, more
+    def rest(page: RequestPage, _: int) -> tuple[Iterable[RequestFact], int | None]:
+        more = page.more and page.requests
+        return page.requests, page.requests[-1].request.number if more else None
 
-    return _by_pages(lambda after: AskRequests(checked, after), rest, timeout)
+    def ask(_: str, after: int) -> Question:
+        return AskRequests(checked, after)
+
+    return _of_servers(_Asking(ask, RequestPage, rest), timeout)
 
 
 def deadlocks(*, timeout: float = PATIENCE) -> Gathered:
     """The deadlocks that the lock servers remember, the newest first."""
 
-    def rest(page: Answer) -> tuple[Iterable[DeadlockFact], int | None]:
-        assert isinstance(page, DeadlockPage)
-        return page.deadlocks, page.deadlocks[-1].number if page.more else None
+    def rest(page: DeadlockPage, _: int) -> tuple[Iterable[DeadlockFact], int | None]:
+        return page.deadlocks, page.deadlocks[-1].number if page.more and page.deadlocks else None
 
-    found = _by_pages(AskDeadlocks, rest, timeout)
+    found = _of_servers(_Asking(lambda _, after: AskDeadlocks(after), DeadlockPage, rest), timeout)
     newest = sorted(found.facts, key=lambda fact: (fact.now - fact.at, -fact.number))
     return Gathered(tuple(newest), found.silent)
 
 
 def lock_servers(*, timeout: float = PATIENCE) -> Gathered:
     """What the lock servers say of themselves (`NodeFact`)."""
+    return _of_servers(_NODES, timeout)
+
+
+def all_nodes(*, timeout: float = PATIENCE) -> Gathered:
+    """What the lock servers, and all client nodes that are connected with them, say of themselves (`NodeFact`)."""
+    return _of_all(_NODES, timeout)
+
+
+def members(*, timeout: float = PATIENCE) -> Gathered:
+    """The members of process groups on the lock servers, and on all client nodes that are connected with them."""
+
+    def rest(page: MemberPage, after: int) -> tuple[Iterable[MemberFact], int | None]:
+        return page.members, after + len(page.members) if page.more and page.members else None
+
+    return _of_all(_Asking(AskMembers, MemberPage, rest), timeout)
+
+
+def await_servers(timeout: float) -> bool:
+    """Wait until all lock servers can be asked; return whether that is so.
+
+    A program starts when enough of them are there for its locks. Who wants to hear all of them waits a moment longer.
+    """
     node = default_node()
-    answers = _ask(node, dict.fromkeys(scope_of(node).nodes, AskNode()), timeout)
-    facts = tuple(each for each in answers.said.values() if isinstance(each, NodeFact))
-    return Gathered(facts, tuple(answers.silent.items()))
+    return node.cluster is None or node.await_nodes(scope_of(node).nodes, timeout=timeout)
 
 
 def quorum() -> tuple[int, int]:
@@ -136,19 +168,37 @@ def break_transaction(
     name = check_agent_id(agent) if isinstance(agent, AgentId) else checked_agent(agent).id
     question = Break(name, _said("reason", reason), _said("by", by if by is not None else _me()))
     check_timeout(timeout)
-    node = default_node()
-    if name.node == node.name:
-        asked = [name.node]
-    else:
-        asked = [each for each in scope_of(node).nodes if each in node.alive]
-    why = f"none of the lock servers can be reached from {node.name}"
-    for server in asked:
-        answers = _ask(node, {server: question}, timeout)
-        answer = answers.said.get(server)
+    why = ""
+    for answer in _answers(name.node, question, timeout):
         if isinstance(answer, Broken) and answer.done:
             return
-        why = answer.why if isinstance(answer, Broken) else answers.silent.get(server, why)
+        why = answer.why if isinstance(answer, Broken) else str(answer)
     raise NodeNotRunning(f"transaction {name} was not ended: {why}", nodes=[name.node])
+
+
+def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeStatistics:
+    """Counters of a node: of its transactions, its lock server, its elections.
+
+    Args:
+        node: The node, by its name; this program's own by default. One that is not connected with this program, a client
+            of the same servers for example, is asked by way of them.
+        timeout: Seconds to wait for another node at most.
+
+    Raises:
+        InvalidOption: That is no name of a node.
+        NodeNotRunning: It does not answer, or runs an older version of locks.
+    """
+    own = default_node()
+    if node is None or node == own.name:
+        return own.statistics()
+    name = check_node_name(node)
+    check_timeout(timeout)
+    why = ""
+    for answer in _answers(name, AskNode(name), timeout):
+        if isinstance(answer, NodeFact):
+            return answer.statistics
+        why = str(answer)
+    raise NodeNotRunning(f"{name} tells no statistics: {why}", nodes=[name])
 
 
 def _said(name: str, text: Any) -> str:
@@ -176,28 +226,107 @@ def _me() -> str:
     return f"{user}{this_program()}"[:LONGEST_REASON]
 
 
-def _ask(node: Node, questions: dict[str, Question], timeout: float) -> Answers:
-    return ask_all(node, node.cluster, questions, timeout)
+# --- Asking -------------------------------------------------------------------------------------
+
+
+class _Asking(NamedTuple):
+    """How something is asked for, page by page.
+
+    Attributes:
+        ask: Makes the question for a node, from what is known already.
+        kind: What an answer is.
+        rest: Tells what is in an answer to a question, and what is known then; `None` if that is all.
+        first: What is known at first.
+    """
+
+    ask: Callable[[str, Any], Question]
+    kind: type[Answer]
+    rest: Callable[[Any, Any], tuple[Iterable[Any], Any]]
+    first: Any = 0
+
+
+_NODES = _Asking(lambda name, _: AskNode(name), NodeFact, lambda fact, _: ([fact], None))
+
+
+def _answers(name: str, question: Question, timeout: float) -> Iterator[Answer | str]:
+    """Ask a node, directly or by way of one lock server after another; what it says, or why it says nothing."""
+    node = default_node()
+    if name == node.name or (node.cluster is not None and name in node.cluster.distribution.links):
+        ways = [name]
+    else:
+        ways = [each for each in scope_of(node).nodes if each in node.alive and each != node.name]
+    if not ways:
+        yield f"none of the lock servers can be reached from {node.name}"
+    for way in ways:
+        answers = ask_all(node, node.cluster, {name: question}, timeout, {name: way})
+        yield answers.said[name] if name in answers.said else answers.silent[name]
+
+
+def _of_servers(asking: _Asking, timeout: float) -> Gathered:
+    """Ask all lock servers."""
+    return _by_pages(asking, timeout, scope_of(default_node()).nodes)
+
+
+def _of_all(asking: _Asking, timeout: float) -> Gathered:
+    """Ask all lock servers, and the client nodes that are connected with them, by way of them."""
+    servers = scope_of(default_node()).nodes
+    ways, silent = _client_nodes(timeout)
+    found: list[Any] = []
+    names = [*servers, *ways]
+    for at in range(0, len(names), AT_ONCE):
+        some = _by_pages(asking, timeout, names[at : at + AT_ONCE], ways)
+        found += some.facts
+        silent |= dict(some.silent)
+    return Gathered(tuple(found), tuple(silent.items()))
+
+
+def _client_nodes(timeout: float) -> tuple[dict[str, str], dict[str, str]]:
+    """By way of which lock server each client node can be asked; and which lock servers have not answered, with why."""
+
+    def rest(page: ClientPage, _: str) -> tuple[Iterable[str], str | None]:
+        return page.clients, page.clients[-1] if page.more and page.clients else None
+
+    asking = _Asking(lambda _, after: AskClients(after), ClientPage, rest, "")
+    ways: dict[str, str] = {}
+    silent: dict[str, str] = {}
+    for server in scope_of(default_node()).nodes:
+        found = _by_pages(asking, timeout, [server])
+        silent |= dict(found.silent)
+        for name in found.facts:
+            ways.setdefault(name, server)
+    return ways, silent
 
 
 def _by_pages(
-    ask: Callable[[int], Question],
-    rest: Callable[[Answer], tuple[Iterable[Any], int | None]],
+    asking: _Asking,
     timeout: float,
+    names: Iterable[str],
+    ways: Mapping[str, str] | None = None,
 ) -> Gathered:
-    """Ask all lock servers, page by page; each goes on where its last page ended."""
+    """Ask nodes, page by page; each goes on where its last page ended.
+
+    Args:
+        asking: What for.
+        timeout: Seconds to wait for each page at most.
+        names: The nodes.
+        ways: By way of which lock servers.
+    """
     check_timeout(timeout)
     node = default_node()
     found: list[Any] = []
     silent: dict[str, str] = {}
-    after = dict.fromkeys(scope_of(node).nodes, 0)
-    while after:
-        answers = _ask(node, {name: ask(number) for name, number in after.items()}, timeout)
+    known = dict.fromkeys(names, asking.first)
+    while known:
+        questions = {name: asking.ask(name, after) for name, after in known.items()}
+        answers = ask_all(node, node.cluster, questions, timeout, ways)
         silent |= answers.silent
-        after = {}
+        before, known = known, {}
         for name, page in answers.said.items():
-            facts, more = rest(page)
+            if not isinstance(page, asking.kind):
+                silent[name] = "it has answered another question"
+                continue
+            facts, more = asking.rest(page, before[name])
             found += facts
             if more is not None:
-                after[name] = more
+                known[name] = more
     return Gathered(tuple(found), tuple(silent.items()))

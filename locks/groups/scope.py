@@ -10,7 +10,7 @@ their watchers are told by the node's executor, in the order in which things hav
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,7 +32,9 @@ from locks.groups.table import (
     WatchPeer,
 )
 from locks.groups.wire import Group
+from locks.node.clients import label_of
 from locks.node.node import Node
+from locks.node.services import Member
 from locks.otp import etf
 from locks.otp.budgets import MOST_MEMBERSHIPS, Tally
 from locks.otp.control import StrangeMessage, check_speaker
@@ -178,6 +180,14 @@ class Scope:
     def groups(self) -> list[Any]:
         """The groups that have members."""
         return [_value(group) for group in self._table.groups()]
+
+    def members_here(self) -> Iterator[Member]:
+        """The actors of this node that are members, for observers."""
+        for group, members in self._table.content():
+            assert isinstance(group, Group)
+            for member in members:
+                ref: Any = member
+                yield Member(group.value, len(group.encoded), label_of(ref))
 
     def monitor(self, group: Group, watcher: Watcher) -> GroupMonitor:
         """Have a watcher told of the changes of a group."""

@@ -190,6 +190,10 @@ class GroupTable:
         """The members of a group that live on this node."""
         return self._own.members(group)
 
+    def content(self) -> tuple[tuple[Hashable, tuple[Hashable, ...]], ...]:
+        """The groups with members on this node, each with these."""
+        return self._own.content()
+
     def has_joined(self, group: Hashable, member: Hashable) -> bool:
         """Whether a member of this node is in a group."""
         return group in self._joined.get(member, ())

@@ -1,8 +1,8 @@
-"""Questions of observers: what a lock server tells of itself, and a transaction that is to be ended.
+"""Questions of observers: what a node tells of itself, and a transaction that is to be ended.
 
 An observer is a client node like any other, which asks the lock servers that it is connected with. What it asks costs the
-lock server a page at a time, and changes nothing, but for `Break`. That one goes on to the node of the agent, for the
-observer is not connected with it; both nodes log it.
+lock server a page at a time, and changes nothing, but for `Break`. A question for another client node goes by way of a lock
+server, for the observer is not connected with that one. A `Break` is logged by both nodes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,20 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from locks.core.facts import (
+    MOST_CLIENTS,
     Answer,
+    AskClients,
     AskDeadlocks,
+    AskMembers,
     AskNode,
     AskRequests,
     Break,
     Broken,
+    ClientPage,
     NodeFact,
     Question,
+    Untold,
+    node_of,
 )
 from locks.errors import TransactionBroken, assert_never
 from locks.node.clients import this_program
@@ -65,7 +71,7 @@ class Witness:
         self._node = node
 
     def answer(self, question: Question, cluster: _Connections | None = None) -> Answer:
-        """The answer to a question; of a `Break`, only if the agent lives here."""
+        """The answer to a question that is for this node."""
         record = self._node.server.record
         match question:
             case AskRequests(prefix, after):
@@ -74,10 +80,19 @@ class Witness:
                 return record.reports(after)
             case AskNode():
                 return self._about(cluster)
+            case AskClients(after):
+                return _clients(cluster, after)
+            case AskMembers(_, after):
+                return self._node.services.members(self._node.name, self._program, after)
             case Break():
                 return self._break(question)
             case _:
                 assert_never(question)
+
+    @property
+    def _program(self) -> str:
+        """What others see behind the names of the node's clients."""
+        return self._node.program or this_program()
 
     def _about(self, cluster: _Connections | None) -> NodeFact:
         node = self._node
@@ -86,7 +101,7 @@ class Witness:
         return NodeFact(
             node.name,
             str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", "")),
-            (node.program or this_program()).strip(" ()"),
+            self._program.strip(" ()"),
             record.started,
             record.now(),
             tuple(sorted(node.alive)),
@@ -111,6 +126,13 @@ def _address(cluster: _Connections | None, node: str) -> str:
     """From where a node is connected."""
     link = None if cluster is None else cluster.distribution.links.get(node)
     return "" if link is None else f"{link.address[0]}:{link.address[1]}"[:255]
+
+
+def _clients(cluster: _Connections | None, after: str) -> ClientPage:
+    """A page of the names of connected client nodes."""
+    links = [] if cluster is None else cluster.distribution.links.values()
+    names = sorted(link.peer.name for link in links if link.peer.hidden and link.peer.name > after)
+    return ClientPage(tuple(names[:MOST_CLIENTS]), len(names) > MOST_CLIENTS)
 
 
 def _line(text: str) -> str:
@@ -149,28 +171,32 @@ class Inquiries:
         if not is_question(request):
             return False
         question = unpack_question(request)
-        if isinstance(question, Break) and question.agent.node != self._name:
-            self._pass_on(caller, tag, question)
+        name = node_of(question)
+        if name is not None and name != self._name:
+            self._pass_on(caller, tag, question, name)
         else:
             answer = pack_answer(self._witness.answer(question, self._cluster))
             self._cluster.remotes.answer_term(caller, tag, answer)
         return True
 
-    def _pass_on(self, caller: Pid, tag: Any, question: Break) -> None:
-        """Tell the node of an agent that it is to end, and its answer to who has asked for it."""
-        name = question.agent.node
+    def _pass_on(self, caller: Pid, tag: Any, question: Question, name: str) -> None:
+        """Put a question to another node, and pass its answer on to who has asked."""
+        links = self._cluster.distribution.links
         answer = partial(self._cluster.remotes.answer_term, caller, tag)
-        if (
-            name not in self._cluster.distribution.links
-            or caller.node not in self._cluster.distribution.links
-        ):
-            answer(pack_answer(Broken(False, f"{name} is not connected with {self._name}")))
+
+        def unanswered(why: str) -> None:
+            is_break = isinstance(question, Break)
+            answer(pack_answer(Broken(False, why[:1000]) if is_break else Untold(why[:1000])))
+
+        if name not in links or caller.node not in links:
+            unanswered(f"{name} is not connected with {self._name}")
             return
-        check_budget(self._passed_on + 1, MOST_CALLS, "transactions to be ended")
-        text = "%s (%s) asks for the end of transaction %s: %s"
-        log = partial(_log_break, self._name, question, text)
-        by, reason = _line(question.by), _line(question.reason)
-        self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
+        check_budget(self._passed_on + 1, MOST_CALLS, "questions to be passed on")
+        if isinstance(question, Break):
+            text = "%s (%s) asks for the end of transaction %s: %s"
+            log = partial(_log_break, self._name, question, text)
+            by, reason = _line(question.by), _line(question.reason)
+            self._cluster.executor.run_soon(log, by, caller.node, question.agent, reason)
 
         def told(answered: bool, said: Any) -> None:
             self._passed_on -= 1
@@ -178,7 +204,7 @@ class Inquiries:
                 answer(said)
             else:
                 why = OLD if answered else f"it does not answer: {said}"
-                answer(pack_answer(Broken(False, f"{name} has not ended it: {why}"[:1000])))
+                unanswered(f"{name} gives no answer: {why}")
 
         self._cluster.processes.call(name, LOCK_SERVER, pack_question(question), told)
         self._passed_on += 1
@@ -201,6 +227,7 @@ def ask_all(
     cluster: _Connections | None,
     questions: Mapping[str, Question],
     timeout: float,
+    ways: Mapping[str, str] | None = None,
 ) -> Answers:
     """Ask several nodes at once, and wait for their answers; not in a turn.
 
@@ -209,6 +236,8 @@ def ask_all(
         cluster: What it has to do with others.
         questions: What to ask, by node.
         timeout: Seconds to wait at most.
+        ways: By way of which lock servers to ask those that are not connected; these must be what the question
+            is for (`node_of`).
     """
     check_may_wait()
     deadline = time.monotonic() + timeout
@@ -216,14 +245,15 @@ def ask_all(
     silent: dict[str, str] = {}
     calls: dict[str, BlockingCall] = {}
     for name, question in questions.items():
+        way = (ways or {}).get(name, name)
         if name == node.name:
             said[name] = node.turn.run(Witness(node).answer, question, cluster)
-        elif cluster is None or name not in cluster.distribution.links:
-            why = node.refusals.get(name, "")
+        elif cluster is None or way not in cluster.distribution.links:
+            why = node.refusals.get(way, "")
             silent[name] = f"it can't be reached{why and ': '}{why}"
         else:
             calls[name] = call = BlockingCall(cluster.processes, node.turn)
-            node.turn.run(call.begin, name, LOCK_SERVER, pack_question(question))
+            node.turn.run(call.begin, way, LOCK_SERVER, pack_question(question))
     for name, call in calls.items():
         outcome = call.wait(max(0.0, deadline - time.monotonic()))
         if outcome is None:
@@ -234,7 +264,12 @@ def ask_all(
             silent[name] = OLD
         else:
             try:
-                said[name] = unpack_answer(outcome[1])
+                answer = unpack_answer(outcome[1])
             except BadMessage as error:
                 silent[name] = f"its answer can't be read: {error}"
+            else:
+                if isinstance(answer, Untold):
+                    silent[name] = answer.why
+                else:
+                    said[name] = answer
     return Answers(said, silent)

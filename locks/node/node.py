@@ -30,8 +30,9 @@ from locks.node.ports import OriginalGuard
 from locks.node.refusals import owner_has_ended
 from locks.node.scope import first_scope
 from locks.node.server import Server, listener
+from locks.node.services import Service, Services
 from locks.node.statistics import Counters
-from locks.node.surroundings import Service, Surroundings
+from locks.node.surroundings import Surroundings
 from locks.otp.discovery import Address, HostAndPort
 from locks.otp.notices import Notices
 from locks.otp.options import Options, check_node_name, parse_peer
@@ -77,6 +78,7 @@ class Node(metaclass=Shown):
         dependents: Actors that are stopped with it.
         notices: Logs warnings about others.
         server: The reference of its lock server.
+        services: What else lives on it.
         scope: Where locks are taken; `None` before the first one, if it meets others and it was not said.
         refusals: Why nodes that run can't be connected, by their names.
     """
@@ -123,7 +125,7 @@ class Node(metaclass=Shown):
         self.server = self._dispatch.server = Server(self, around.first_version())
         self.clients: dict[Hashable, dict[Agent, None]] = {}  # the transactions of each
         self.holders: ByClient[Agent] = ByClient()  # those of `locks.Lock`s
-        self._services: dict[tuple[str, str], Any] = {}
+        self.services = Services()
         self._serial = itertools.count(1)
         if options is not None:
             assert isinstance(self.executor, Executor)
@@ -253,7 +255,7 @@ class Node(metaclass=Shown):
             watch = self.server.ended()
             if watch is not None:
                 self.executor.run_soon(watch.fire, self.server, "normal")
-            self.turn.run_surely(self._end_services)
+            self.turn.run_surely(self.services.end)
             self.executor.stop(timeout=5)
 
     def _leave(self) -> None:
@@ -306,14 +308,7 @@ class Node(metaclass=Shown):
         self.check_running()
         if not self._surroundings.has_services:
             raise MisuseError(f"{self.name} is simulated: a simulation has no {kind}")
-        found = self._services.get((kind, name))
-        if found is None:
-            found = self._services[kind, name] = make()
-        return found
-
-    def _end_services(self) -> None:
-        for service in self._services.values():
-            service.end()
+        return self.services.get(kind, name, make)
 
     @property
     def trace(self) -> Trace | None:

@@ -30,6 +30,7 @@ from locks.model import AgentId, LockId, View, show
 from locks.node.agent import Agent
 from locks.node.ports import NodePort
 from locks.node.server import Server
+from locks.node.services import Services
 from locks.otp import etf
 from locks.otp.control import SpawnRequest
 from locks.otp.distribution import Distribution
@@ -79,10 +80,12 @@ class LocalNode(NodePort, Protocol):
         running: Whether it was not stopped.
         server: Its lock server.
         agents_by_id: Its agents.
+        services: What else lives on it.
     """
 
     running: bool
     server: Server
+    services: Services
     agents_by_id: dict[AgentId, Agent]
 
     def new_number(self) -> int:

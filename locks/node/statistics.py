@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from locks.core.server.counters import TableStatistics
 from locks.core.statistics import (
     MOST_ELECTIONS,
+    MOST_OWNERSHIPS,
     BrokenStatistics,
     Leading,
     NodeStatistics,
+    Owning,
     TimesStatistics,
     TrafficStatistics,
 )
@@ -23,7 +26,7 @@ class Counters:
 
     __slots__ = (
         *("aborted", "broken", "connections_lost", "deadlocks", "elected", "knowledge"),
-        *("leaders", "lost", "timeouts", "transactions"),
+        *("leaders", "lost", "timeouts", "transactions", "workers"),
     )
 
     def __init__(self) -> None:
@@ -33,6 +36,7 @@ class Counters:
             ("surrendered", "aborted"), 0
         )
         self.leaders: dict[tuple[str, str], Leading] = {}  # by election and instance
+        self.workers: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
 
     def leading(self, name: str, instance: str, leads: bool, term: int) -> None:
         """An instance of an election leads, or does not, or knows another term."""
@@ -43,6 +47,11 @@ class Counters:
     def left(self, name: str, instance: str) -> None:
         """An instance has left an election."""
         self.leaders.pop((name, instance), None)
+
+    def _ownership(self) -> tuple[Owning, ...]:
+        """What each worker tells, by name."""
+        told = sorted(look() for look in list(self.workers.values()))
+        return tuple(Owning(name[:LONGEST_TEXT], *rest) for name, *rest in told[:MOST_OWNERSHIPS])
 
     def _leaders(self) -> tuple[Leading, ...]:
         """The elections, by name; one of several instances may lead."""
@@ -78,4 +87,5 @@ class Counters:
             leaders=self._leaders(),
             elected=self.elected,
             traffic=traffic,
+            ownership=self._ownership(),
         )

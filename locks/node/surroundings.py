@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
@@ -12,14 +12,7 @@ from locks.node.ports import Background, PendingCall
 from locks.runtime import Executor, interrupts
 from locks.runtime.inline import Journal, Turn
 
-__all__ = ["Service", "Surroundings"]
-
-
-class Service(Protocol):
-    """What else lives on a node, and ends with it."""
-
-    def end(self) -> None:
-        """The node has stopped; in the turn."""
+__all__ = ["Surroundings"]
 
 
 class Surroundings:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
 
 from locks.errors import InvalidOption, assert_never
+from locks.lock_ids import shown
 from locks.ownership.backlog import Backlog
 from locks.ownership.errors import OwnershipEnded
 from locks.ownership.member import Member
@@ -89,6 +90,7 @@ class Part:
         self.stopping = False
         self.leaves = False  # because it was told to
         self._tell: Callable[[FromWorker], object] = _nobody
+        self._seen_in: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
         self.runs: dict[
             object, None
         ] = {}  # the one that runs a backlog, and those that find that out
@@ -102,6 +104,19 @@ class Part:
                 "thread of `threading`, a greenlet or an actor",
                 client=repr(client),
             ) from None
+
+    def seen_in(
+        self, workers: dict[object, Callable[[], tuple[str, int, int, int]]], groups: int
+    ) -> None:
+        """Be among the statistics of a node until it is over.
+
+        Args:
+            workers: The node's.
+            groups: How many groups there are.
+        """
+        name = shown(self.name)
+        self._seen_in = workers
+        workers[self] = lambda: (name, groups, len(self.member.owned), self.done)
 
     # --- By its participant, in the background ------------------------------------------------------
 
@@ -193,6 +208,7 @@ class Part:
 
     def ended(self, reason: object) -> None:
         """The part is over."""
+        self._seen_in.pop(self, None)
         self._monitor.cancel()
         self.reason = reason
         self.over.open()  # first: a thread that sees it stopping may ask whether it has failed

@@ -86,6 +86,7 @@ class Ownership(Worker):
     def _start(self, part: Part) -> None:
         node = self._node or default_node()
         node.check_running()
+        part.seen_in(node.counters.workers, self.groups)
         node.executor.call(_join, node, self.name, self.grouping, part)
 
 

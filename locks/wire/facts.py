@@ -10,15 +10,20 @@ from typing import Any
 
 from locks.core.facts import (
     Answer,
+    AskClients,
     AskDeadlocks,
+    AskMembers,
     AskNode,
     AskRequests,
     Break,
     Broken,
+    ClientPage,
     DeadlockPage,
+    MemberPage,
     NodeFact,
     Question,
     RequestPage,
+    Untold,
 )
 from locks.otp.etf_decode import constant
 from locks.otp.fields import BadMessage, Form, brief, tag_of
@@ -33,8 +38,8 @@ def _forms(*kinds: type[Any]) -> dict[type[Any], tuple[str, Form]]:
     return {kind: (tag, FORMS.message(kind, OURS, constant(tag))) for kind, tag in tags.items()}
 
 
-_QUESTIONS = _forms(AskRequests, AskDeadlocks, AskNode, Break)
-_ANSWERS = _forms(RequestPage, DeadlockPage, NodeFact, Broken)
+_QUESTIONS = _forms(AskRequests, AskDeadlocks, AskNode, AskClients, AskMembers, Break)
+_ANSWERS = _forms(RequestPage, DeadlockPage, NodeFact, ClientPage, MemberPage, Broken, Untold)
 _UNPACK_QUESTION = {tag: form.unpack for tag, form in _QUESTIONS.values()}
 _UNPACK_ANSWER = {tag: form.unpack for tag, form in _ANSWERS.values()}
 

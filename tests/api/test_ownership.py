@@ -535,3 +535,11 @@ def test_a_fork_takes_no_part(run_script: Callable[..., str]) -> None:
         "groups: 2",
         "groups of the parent: 2",
     ]
+
+
+def test_what_a_node_owns_is_among_its_statistics() -> None:
+    """Of each worker, until it has left."""
+    with Ownership("ingest", 4, group_for=int), Ownership(("a", 1), 2, group_for=int):
+        expected = [("'ingest'", 4, 4, 0), ("('a', 1)", 2, 2, 0)]
+        eventually(lambda: [tuple(each) for each in locks.statistics().ownership] == expected)
+    assert locks.statistics().ownership == ()

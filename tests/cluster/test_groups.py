@@ -394,7 +394,7 @@ def test_a_node_that_never_used_groups(nodes: Nodes, caplog: pytest.LogCaptureFi
     a, b = nodes.meet(A, B)
     mine = Member.start()
     groups.join("g", mine, node=a)
-    assert b._services == {}
+    assert b.services._found == {}
     assert a.nodes() == [B]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
     mine.stop()

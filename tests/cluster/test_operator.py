@@ -7,7 +7,6 @@ The transcript in `docs/commands.md` is of what happens here; the test compares 
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import select
@@ -16,12 +15,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
-from locks.__main__ import main
+from tests.cluster.commands import locks, process, running
 from tests.cluster.harness import COOKIE, ROOT, World
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
@@ -59,67 +58,12 @@ OLD = "import locks.node.inquiries; locks.node.inquiries.is_question = lambda te
 REASON = "sleeps since midnight, ticket 17"
 
 
-class Done(NamedTuple):
-    """A command that has ended.
-
-    Attributes:
-        status: Its exit status.
-        out: What it has printed.
-        error: What it has printed to standard error.
-    """
-
-    status: int
-    out: str
-    error: str
-
-
-def locks(servers: Servers, *arguments: str) -> Done:
-    """Run a command of an operator in this process, which takes less time."""
-    known = ["--servers", ",".join(servers.addresses)] if "--servers" not in arguments else []
-    out, error = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(error):
-        try:
-            status = main([*arguments, *known, "--cookie-file", str(servers.world.cookie_file)])
-        except SystemExit as end:
-            status = int(str(end.code))
-    return Done(status, out.getvalue(), error.getvalue())
-
-
-def process(servers: Servers, *arguments: str) -> Done:
-    """Run it as a process."""
-    done = subprocess.run(
-        [sys.executable, "-m", "locks_leader.command", *arguments],
-        env=servers.environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 def ps(servers: Servers, *arguments: str) -> list[dict[str, Any]]:
     """What `locks ps` tells."""
     status, out, error = locks(servers, "ps", "--json", *arguments)
     assert (status, error) == (0, "")
     found: list[dict[str, Any]] = json.loads(out)["locks"]
     return found
-
-
-@contextmanager
-def running(servers: Servers, *codes: str) -> Iterator[list[subprocess.Popen[str]]]:
-    """While programs run; each has said that it is ready before the next one begins."""
-    programs: list[subprocess.Popen[str]] = []
-    try:
-        for code in codes:
-            program = servers.program(code)
-            programs.append(program)
-            assert program.stdout is not None
-            assert program.stdout.readline() == "ready\n"
-        yield programs
-    finally:
-        for program in programs:
-            program.kill()
-            program.communicate(timeout=LIMIT)
 
 
 @contextmanager
@@ -297,15 +241,23 @@ sys.stdin.readline()
     assert "older version" in done.error
 
 
+OBSERVERS = {
+    "waits": "import locks, sys; print('ready', flush=True); locks.waits(); print('3 of 3', flush=True); input()",
+}
+
+
 @pytest.mark.explore
-def test_an_observer_that_is_stopped_delays_nobody() -> None:
+@pytest.mark.parametrize("observer", OBSERVERS.values(), ids=OBSERVERS)
+def test_an_observer_that_is_stopped_delays_nobody(observer: str) -> None:
     """It asks, and is stopped; a leader is killed: the next one leads while the observer still counts as connected."""
-    observer = "import locks, sys; locks.waits(); print('ready', flush=True); sys.stdin.readline()"
     elect = [sys.executable, "-m", "locks_leader.command", "elect", "chief", "--"]
     lead = [sys.executable, "-c", "print('ready', flush=True); input()"]
     with World() as world:
         servers = Servers(world, net_ticktime=60)  # silence alone ends no connection here
         with running(servers, observer) as (stopped,):
+            assert stopped.stdout is not None
+            while not stopped.stdout.readline().startswith("3 of 3"):
+                assert stopped.poll() is None
             stopped.send_signal(signal.SIGSTOP)
             candidates = [
                 subprocess.Popen(

@@ -188,9 +188,12 @@ LEADER = [
     ),
     Layer(
         "leader command",
-        ("locks_leader.command", "locks_leader.elect", "locks_leader.__main__"),
-        (*PUBLIC, "cli", "leader ground", "leader face"),
-        "elect.py, command.py: the command line",
+        (
+            *("locks_leader.command", "locks_leader.elect", "locks_leader.leaders"),
+            "locks_leader.__main__",
+        ),
+        (*PUBLIC, "core", "cli", "leader ground", "leader face"),
+        "elect.py, leaders.py, command.py: the command line",
     ),
 ]
 LAYERS = [*LIBRARY, *LEADER]

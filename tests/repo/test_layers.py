@@ -24,6 +24,7 @@ from tests.repo.layers import (
 
 MAY_PRINT = [
     "locks_leader.elect",
+    "locks_leader.leaders",
     "locks.cli*",
     "locks_leader.demo*",
     "locks_leader.sim.cli*",

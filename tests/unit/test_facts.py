@@ -11,16 +11,22 @@ import pytest
 import locks
 from locks.cli.ids import parse_id
 from locks.core.facts import (
+    MOST_CLIENTS,
+    AskClients,
     AskDeadlocks,
+    AskMembers,
     AskNode,
     AskRequests,
     Break,
     Broken,
+    ClientPage,
     DeadlockFact,
     DeadlockPage,
     Question,
     RequestFact,
     RequestPage,
+    Untold,
+    node_of,
 )
 from locks.core.messages import Release, Remove, Request, ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
@@ -32,10 +38,12 @@ from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord, blocks
 from locks.node.clients import checked_label, labelled, parts_of, this_program
 from locks.node.history import begin, replay
 from locks.node.record import Record
+from locks.node.services import Member, Services
 from locks.node.statistics import Counters
 from locks.node.times import Times
 from locks.otp import etf
-from locks.ranges import LONGEST_TEXT, MOST_EDGES
+from locks.otp.terms import Atom
+from locks.ranges import LONGEST_NAME, LONGEST_TEXT, MOST_EDGES
 from locks.wire import BadMessage
 from locks.wire.facts import (
     is_question,
@@ -192,7 +200,9 @@ QUESTIONS: list[Question] = [
     AskRequests(None, 0),
     AskRequests(LARGE, (1 << 63) - 1),
     AskDeadlocks(7),
-    AskNode(),
+    AskNode("a@x"),
+    AskClients("n" * LONGEST_NAME),
+    AskMembers("n" * LONGEST_NAME, (1 << 63) - 1),
     Break(ME, "r" * LONGEST_TEXT, "b" * LONGEST_TEXT),
 ]
 
@@ -229,13 +239,51 @@ def test_the_largest_pages() -> None:
     edge = Edge(record(1, LARGE[:100]), record(2, LARGE[:100]))
     report = Deadlock(ME, ("a",), "a@x", "aborted", (edge,) * MOST_EDGES, "the youngest")
     deadlocks = DeadlockPage((DeadlockFact(1, 2, 3, report),), True)
-    for answer in (deadlocks, Broken(False, "w" * LONGEST_TEXT)):
+    clients = ClientPage(("n" * LONGEST_NAME,) * MOST_CLIENTS, True)
+    why = "w" * LONGEST_TEXT
+    for answer in (deadlocks, clients, Broken(False, why), Untold(why)):
         assert unpack_answer(etf.decode(etf.encode(pack_answer(answer)))) == answer
+
+
+def test_pages_of_members() -> None:
+    """Each member comes once, in its order, whatever the pages; the largest page can be sent, with groups of any kind."""
+
+    class Groups:
+        def end(self) -> None:
+            pass
+
+        def members_here(self) -> list[Member]:
+            return [
+                Member(group, size, f"worker-{number}")
+                for number in range(120)
+                for group, size in (("g" * 60_000, 60_003), (("a", 1, Atom("b"), [2]), 20))
+            ]
+
+    services = Services()
+    services.get("process groups", "s" * LONGEST_NAME, Groups)
+    seen: list[str] = []
+    more = True
+    while more:
+        page = services.members("a@x", " (bank.py, pid 7)", len(seen))
+        assert unpack_answer(etf.decode(etf.encode(pack_answer(page)))) == page
+        assert {fact[3:] for fact in page.members} == {("a@x", "bank.py", 7)}
+        seen += [fact.member for fact in page.members]
+        more = page.more
+    assert seen == [each.name for each in Groups().members_here()]
+    assert Services().members("a@x", "", 0).members == ()
+
+
+def test_whom_a_question_is_for() -> None:
+    """Only what is for a certain node is passed on to another one."""
+    assert [node_of(each) for each in QUESTIONS] == [
+        *(None, None, None, "a@x", None),
+        *("n" * LONGEST_NAME, ME.node),
+    ]
 
 
 def test_what_is_no_answer() -> None:
     """It is refused."""
-    for term in (7, ("$locks",), pack_question(AskNode()), pack_answer(Broken(True))[:-1]):
+    for term in (7, ("$locks",), pack_question(AskNode("a@x")), pack_answer(Broken(True))[:-1]):
         with pytest.raises(BadMessage):
             unpack_answer(etf.decode(etf.encode(term)))
 

@@ -1,0 +1,81 @@
+"""`locks groups`: the process groups, and their members."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from locks.cli.observing import FAILED, add_looking, as_json, print_json, say_silent, table
+from locks.core.facts import MemberFact
+from locks.facts.gather import members
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks groups
+  locks groups --json | jq '.groups[] | select(.group == "printers") | .members[].node'
+"""
+SAYS = """The process groups that have members, and these: on the servers, and on all programs that are connected with
+them. Elections have groups, too: of their candidates, and of their workers."""
+HEADS = ("SCOPE", "GROUP", "MEMBER", "PROGRAM", "PID", "NODE")
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    add_looking(
+        commands,
+        "groups",
+        _run,
+        what="list the process groups and their members",
+        says=SAYS,
+        examples=EXAMPLES,
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    found = members(timeout=options.timeout)
+    groups: dict[tuple[str, str], list[MemberFact]] = {}
+    for fact in found.facts:
+        groups.setdefault((fact.scope, group_name(fact.group)), []).append(fact)
+    if options.json:
+        data = [_as_data(groups[each]) for each in sorted(groups)]
+        print_json({"groups": data, "silent": dict(found.silent)})
+    else:
+        rows = [_as_row(fact) for each in sorted(groups) for fact in groups[each]]
+        print(table(HEADS, rows) if rows else "No group has members.")
+        say_silent(found.silent)
+    return FAILED if found.silent and not found.facts else 0
+
+
+def group_name(group: Any) -> str:
+    """A group, for a person."""
+    return group if type(group) is str and group.isprintable() else repr(group)
+
+
+def _as_row(fact: MemberFact) -> tuple[str, ...]:
+    return (
+        fact.scope,
+        group_name(fact.group),
+        fact.member,
+        fact.program,
+        str(fact.pid),
+        fact.node,
+    )
+
+
+def _as_data(facts: list[MemberFact]) -> dict[str, Any]:
+    return {
+        "scope": facts[0].scope,
+        "group": as_json(facts[0].group),
+        "members": [member_as_data(fact) for fact in facts],
+    }
+
+
+def member_as_data(fact: MemberFact) -> dict[str, Any]:
+    """A member."""
+    return {
+        "member": fact.member,
+        "program": fact.program,
+        "pid": fact.pid,
+        "node": fact.node,
+    }

@@ -1,0 +1,83 @@
+"""What lives on a node besides locks: process groups, for example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from locks.core.facts import MemberFact, MemberPage
+from locks.node.clients import parts_of
+
+__all__ = ["Member", "Service", "Services"]
+
+MOST_ITEMS = 100  # in one page
+LARGEST_PAGE = 64 * 1024  # bytes of names of groups at which a page is full
+
+
+class Member(NamedTuple):
+    """An actor of the node that is a member of a group, as a service tells it.
+
+    Attributes:
+        group: The group, as other nodes see it.
+        size: How many bytes that takes.
+        name: What the actor is called.
+    """
+
+    group: Any
+    size: int
+    name: str
+
+
+class Service(Protocol):
+    """One of those."""
+
+    def end(self) -> None:
+        """The node has stopped; in the turn."""
+
+    def members_here(self) -> Iterable[Member]:
+        """The actors of this node that are members of its groups; in the turn."""
+
+
+class Services:
+    """Those of one node, by kind and name. All of it is for the turn."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, str], Service] = {}
+
+    def get(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
+        """The one of a name; made when it is first asked for."""
+        found = self._found.get((kind, name))
+        if found is None:
+            found = self._found[kind, name] = make()
+        return found
+
+    def end(self) -> None:
+        """The node has stopped."""
+        for service in self._found.values():
+            service.end()
+
+    def members(self, node: str, program: str, after: int) -> MemberPage:
+        """A page of the members of all groups.
+
+        Args:
+            node: The node.
+            program: What others see behind the names of its clients.
+            after: Only those after so many.
+        """
+        _, file, pid = parts_of(program)
+        facts: list[MemberFact] = []
+        size = 0
+        for scope, member in islice(self._all(), after, None):
+            if len(facts) >= MOST_ITEMS or size >= LARGEST_PAGE:
+                return MemberPage(tuple(facts), True)
+            size += member.size
+            facts.append(MemberFact(scope, member.group, member.name, node, file, pid))
+        return MemberPage(tuple(facts), False)
+
+    def _all(self) -> Iterable[tuple[str, Member]]:
+        return (
+            (name, member)
+            for (_, name), service in self._found.items()
+            for member in service.members_here()
+        )

@@ -1,0 +1,74 @@
+"""The commands that look, run as operators do; and programs to look at."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import NamedTuple
+
+from locks import __main__ as command_line
+from locks_leader import elect, leaders
+from tests.cluster.servers import LIMIT, Servers
+
+__all__ = ["Done", "locks", "process", "running"]
+
+
+class Done(NamedTuple):
+    """A command that has ended.
+
+    Attributes:
+        status: Its exit status.
+        out: What it has printed.
+        error: What it has printed to standard error.
+    """
+
+    status: int
+    out: str
+    error: str
+
+
+def locks(servers: Servers, *arguments: str) -> Done:
+    """Run a command of an operator in this process, which takes less time."""
+    known = ["--servers", ",".join(servers.addresses)] if "--servers" not in arguments else []
+    out, error = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(error):
+        try:
+            status = command_line.main(
+                [*arguments, *known, "--cookie-file", str(servers.world.cookie_file)],
+                more=[elect.add_command, leaders.add_command],
+            )
+        except SystemExit as end:
+            status = int(str(end.code))
+    return Done(status, out.getvalue(), error.getvalue())
+
+
+def process(servers: Servers, *arguments: str) -> Done:
+    """Run it as a process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "locks_leader.command", *arguments],
+        env=servers.environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@contextmanager
+def running(servers: Servers, *codes: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """While programs run; each has said that it is ready before the next one begins."""
+    programs: list[subprocess.Popen[str]] = []
+    try:
+        for code in codes:
+            program = servers.program(code)
+            programs.append(program)
+            assert program.stdout is not None
+            assert program.stdout.readline() == "ready\n"
+        yield programs
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate(timeout=LIMIT)

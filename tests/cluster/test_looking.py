@@ -1,0 +1,164 @@
+"""What can be asked of nodes that are not connected with who asks: leaders, groups, statistics; by commands and programs."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.commands import locks, running
+from tests.cluster.harness import World
+from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.helpers import eventually
+
+CANDIDATE = """
+import sys, locks_leader
+sys.argv[0] = "chief.py"
+election = locks_leader.Election("chief", label={label!r})
+election.start()
+{until_it_leads}
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+WORKER = """
+import sys, locks_leader
+sys.argv[0] = "worker.py"
+class Worker(locks_leader.Behaviour):
+    def elected(self, election, newcomer): return None
+    def surrendered(self, state, election): pass
+worker = locks_leader.start(Worker, resource="chief", role="worker")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+PRINTERS = """
+import sys, locks
+from locks import groups
+sys.argv[0] = "printers.py"
+class Printer(locks.GeventActor): pass
+printers = [Printer.start() for _ in range(2)]
+locks.start()
+groups.join("printers", *printers)
+groups.join(("floor", 1), printers[0], scope="house")
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+LEADS = "while election.leadership is None: __import__('time').sleep(0.01)"
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Servers]:
+    """The lock servers; silence alone ends no connection here."""
+    with World() as world:
+        yield Servers(world, net_ticktime=60)
+
+
+def told(servers: Servers, *arguments: str, silent: int = 0) -> dict[str, Any]:
+    """What a command tells."""
+    done = locks(servers, *arguments, "--json")
+    assert done.status == 0, done
+    data: dict[str, Any] = json.loads(done.out)
+    assert len(data["silent"]) == silent, data
+    return data
+
+
+def test_who_leads_and_who_follows(processes: Servers) -> None:
+    """The leader with its term, candidates and workers; a leader that is stopped is shown, too, without its term."""
+    first = CANDIDATE.format(label="the first", until_it_leads=LEADS)
+    second = CANDIDATE.format(label="the second", until_it_leads="")
+    with running(processes, first, second, WORKER) as programs:
+        pids = [program.pid for program in programs]
+        (election,) = told(processes, "leaders")["elections"]
+        leader = election["leader"]
+        assert (leader["label"], leader["program"], leader["pid"]) == (
+            "the first",
+            "chief.py",
+            pids[0],
+        )
+        assert len(leader["servers"]) >= 2
+        assert leader["term"] > 1
+        followers = [[each["pid"] for each in election[role]] for role in ("candidates", "workers")]
+        assert followers == [[pids[1]], [pids[2]]]
+        rows = [line.split() for line in locks(processes, "leaders", "chief").out.splitlines()]
+        assert [row[1] for row in rows] == ["ROLE", "leads", "candidate", "worker"]
+        assert rows[1][2] == str(leader["term"])
+        assert locks(processes, "leaders", "nothing").status == 1
+
+        programs[0].send_signal(signal.SIGSTOP)
+        try:
+            data = told(processes, "leaders", "--timeout", "0.5", silent=1)
+            (election,) = data["elections"]
+            assert (election["leader"]["label"], election["leader"]["term"]) == ("the first", None)
+        finally:
+            programs[0].send_signal(signal.SIGCONT)
+
+
+def test_groups_and_their_members(processes: Servers) -> None:
+    """Of programs that are not connected with the one that asks, in all scopes."""
+    with running(processes, PRINTERS) as (program,):
+        groups = {
+            (each["scope"], str(each["group"])): each["members"]
+            for each in told(processes, "groups")["groups"]
+            if "locks_leader" not in str(each["group"])
+        }
+        assert {key: len(members) for key, members in groups.items()} == {
+            ("house", "['floor', 1]"): 1,
+            ("locks_pg", "printers"): 2,
+        }
+        members = groups["locks_pg", "printers"]
+        assert {(each["program"], each["pid"]) for each in members} == {
+            ("printers.py", program.pid)
+        }
+        assert all(each["member"].startswith("Printer-") for each in members)
+        text = locks(processes, "groups").out
+        assert text.count(members[0]["member"]) == 2
+
+    eventually(lambda: "printers" not in locks(processes, "groups").out)
+
+
+def test_statistics_of_other_nodes(processes: Servers) -> None:
+    """Of a lock server, of a client of the same servers, and of nobody."""
+    worker = """
+import locks, sys
+locks.start()
+for number in range(7):
+    with locks.transaction() as tx: tx.write_lock(("a",))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+    asker = f"""
+import locks
+request, *_ = [each for each in locks.waits().requests if each.label == "here"]
+node = request.request.agent.node
+print(node, locks.statistics(node=node).transactions)
+print(locks.statistics(node={NAMES[1]!r}).table.requests >= 1)
+print(locks.statistics() == locks.statistics(node=locks.statistics().name))
+for name in ("nobody@nowhere", "no name"):
+    try:
+        locks.statistics(node=name)
+    except locks.LocksError as error:
+        print(type(error).__name__, error)
+"""
+    hold = worker.replace(
+        'print("ready"',
+        'tx = locks.transaction(label="here"); tx.__enter__().read_lock(("b",))\nprint("ready"',
+    )
+    with running(processes, hold) as (program,):
+        lines = processes.run(asker).splitlines()
+    assert lines[0].startswith(f"client-{program.pid}-")
+    assert lines[0].endswith(" 8")
+    assert lines[1:3] == ["True", "True"]
+    assert lines[3].startswith("NodeNotRunning nobody@nowhere tells no statistics: ")
+    assert "is not connected with" in lines[3]
+    assert lines[4].startswith("InvalidOption ")
+    assert len(lines) == 5, lines
+
+
+def test_nobody_is_there(processes: Servers) -> None:
+    """Without members or elections that is said; without servers the exit status is 3."""
+    eventually(lambda: locks(processes, "leaders").out == "There is no election.\n", LIMIT / 2)
+    for command in ("leaders", "groups"):
+        done = locks(processes, command, "--servers", "x@127.0.0.1:1", "--timeout", "0.5")
+        assert done.status == 3, done
