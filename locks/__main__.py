@@ -20,6 +20,7 @@ from locks.cli import (
     run,
     sim,
     status,
+    top,
     why,
 )
 
@@ -54,6 +55,7 @@ def main(
     run.add_command(commands)
     sim.add_command(commands)
     status.add_command(commands)
+    top.add_command(commands)
     why.add_command(commands)
     for add_command in more:
         add_command(commands)

@@ -17,9 +17,9 @@ from locks.cli.observing import (
 )
 from locks.core.facts import RequestFact
 from locks.facts.gather import requests
-from locks.facts.graph import Waits, waits_of
-from locks.facts.stories import as_typed, duration
-from locks.model import AgentId, is_held_up_id
+from locks.facts.graph import Waits, grouped, waits_of
+from locks.facts.stories import as_typed, duration, longest
+from locks.model import AgentId
 
 __all__ = ["add_command"]
 
@@ -73,21 +73,6 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if answered else FAILED
 
 
-def grouped(waits: Waits) -> list[list[RequestFact]]:
-    """Requests of one agent for one id, in one mode and state, at all servers; what takes longest comes first."""
-    groups: dict[tuple[Any, ...], list[RequestFact]] = {}
-    for fact in waits.requests:
-        request = fact.request
-        if not is_held_up_id(request.lock_id):
-            key = (request.agent, request.lock_id, request.mode, request.state)
-            groups.setdefault(key, []).append(fact)
-    return sorted(groups.values(), key=lambda facts: -_seconds(facts))
-
-
-def _seconds(facts: Sequence[RequestFact]) -> float:
-    return max(fact.seconds for fact in facts)
-
-
 def _behind(waits: Waits, facts: Sequence[RequestFact]) -> list[AgentId]:
     if facts[0].granted:
         return []
@@ -100,7 +85,7 @@ def _behind(waits: Waits, facts: Sequence[RequestFact]) -> list[AgentId]:
 def _as_row(waits: Waits, facts: Sequence[RequestFact]) -> tuple[str, ...]:
     fact = facts[0]
     return (
-        duration(_seconds(facts)),
+        duration(longest(facts).seconds),
         "held" if fact.granted else "waits",
         fact.request.mode,
         as_typed(fact.request.lock_id),
@@ -118,7 +103,7 @@ def _as_data(waits: Waits, facts: Sequence[RequestFact]) -> dict[str, Any]:
     data = fact_as_data(facts[0])
     for name in ("server", "number"):
         del data[name]
-    data["seconds"] = _seconds(facts)
+    data["seconds"] = longest(facts).seconds
     data["servers"] = sorted(fact.request.node for fact in facts)
     data["behind"] = [str(agent) for agent in _behind(waits, facts)]
     return data

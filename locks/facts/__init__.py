@@ -1,6 +1,8 @@
 """Who holds, who waits, since when and behind whom, on all lock servers of a program.
 
-* `gather.py`: asks the lock servers.
+* `gather.py`: asks the lock servers, and by way of them other nodes.
 * `graph.py`: the wait-for graph of all that they say; pure.
 * `stories.py`: the same in sentences; pure.
+* `pictures.py`: the same as a picture; pure.
+* `live.py`: what is shown of it again and again; pure.
 """

@@ -11,12 +11,12 @@ it waits for, and of those ahead in line the nearest, back to the first one that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from locks.core.facts import RequestFact
 from locks.model import AgentId, LockId, blocks, is_held_up_id
 
-__all__ = ["Wait", "Waits", "waits_of"]
+__all__ = ["Wait", "Waits", "grouped", "waits_of"]
 
 MOST_AHEAD = 10  # in line, of those that are kept for one waiter
 
@@ -99,6 +99,17 @@ def waits_of(requests: Iterable[RequestFact], silent: Sequence[tuple[str, str]] 
         for holder in tables[fact.request.node].ahead_of(fact)
     ]
     return Waits(known, tuple(edges), tuple(silent))
+
+
+def grouped(waits: Waits) -> list[list[RequestFact]]:
+    """Requests of one agent for one id, in one mode and state, at all servers; what takes longest comes first."""
+    groups: dict[tuple[Any, ...], list[RequestFact]] = {}
+    for fact in waits.requests:
+        request = fact.request
+        if not is_held_up_id(request.lock_id):
+            key = (request.agent, request.lock_id, request.mode, request.state)
+            groups.setdefault(key, []).append(fact)
+    return sorted(groups.values(), key=lambda facts: -max(fact.seconds for fact in facts))
 
 
 class _Table:

@@ -243,6 +243,13 @@ sys.stdin.readline()
 
 OBSERVERS = {
     "waits": "import locks, sys; print('ready', flush=True); locks.waits(); print('3 of 3', flush=True); input()",
+    "top": """
+import sys
+from locks_leader import command
+sys.argv[1:] = ["top", "--interval", "0.1"]
+print("ready", flush=True)
+sys.exit(command.main())
+""",
 }
 
 

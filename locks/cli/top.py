@@ -1,0 +1,157 @@
+"""`locks top`: what the lock servers do, live in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from locks.cli.observing import FAILED, NOTHING, add_looking, as_data, print_json
+from locks.errors import InvalidOption
+from locks.facts.gather import deadlocks, lock_servers, quorum, requests
+from locks.facts.graph import waits_of
+from locks.facts.live import Look, frame, rates
+
+__all__ = ["add_command"]
+
+EXAMPLES = """\
+  locks top                       # q ends it
+  locks top --interval 10
+  locks top --once                # one frame, after one interval
+  locks top | tee -a locks.log    # no terminal: one frame after another
+"""
+SAYS = """What the lock servers do, again and again: how many requests, grants, waits and deadlocks there are in a second, the ids
+for which most wait, the longest waits and holds, and the last deadlocks, those marked that have just come. q ends it."""
+WIDTH, HEIGHT = 160, 40  # of a frame that is not for a terminal
+QUICKEST = 0.1  # seconds between two looks
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = add_looking(
+        commands,
+        "top",
+        _run,
+        what="show what the lock servers do, live",
+        says=SAYS,
+        nothing="--once: too few lock servers answer to take a lock",
+        examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="print one frame, after one interval, and end"
+    )
+    parser.add_argument(
+        "--interval",
+        type=float,
+        default=2.0,
+        metavar="SECONDS",
+        help="between two looks (default: %(default)s)",
+    )
+
+
+def _run(options: argparse.Namespace) -> int:
+    if not QUICKEST <= options.interval <= threading.TIMEOUT_MAX:
+        raise InvalidOption(
+            f"--interval {options.interval:g} is no time between two looks: take {QUICKEST:g} s or more",
+            interval=options.interval,
+        )
+    if options.once or options.json or not sys.stdout.isatty():
+        return _print(options)
+    return _Live(options).run()
+
+
+def look(timeout: float) -> Look:
+    """Look at all lock servers."""
+    known, needed = quorum()
+    nodes = lock_servers(timeout=timeout)
+    found = requests(timeout=timeout)
+    remembered = deadlocks(timeout=timeout)
+    silent = dict(nodes.silent) | dict(found.silent)
+    waits = waits_of(found.facts, tuple(silent.items()))
+    return Look(nodes.facts, waits, remembered.facts, known, needed)
+
+
+def _looks(
+    options: argparse.Namespace, pause: threading.Event
+) -> Iterator[tuple[Look | None, Look]]:
+    """Each look with the one before, until the pause is broken."""
+    before = None
+    while True:
+        begun = time.monotonic()
+        now = look(options.timeout)
+        yield before, now
+        before = now
+        if pause.wait(max(0.0, begun + options.interval - time.monotonic())):
+            return
+
+
+def _print(options: argparse.Namespace) -> int:
+    """One frame, or one after another, to what is no terminal; from the second look on, for the first one has no rates."""
+    for before, now in _looks(options, threading.Event()):
+        if before is None:
+            continue
+        if options.json:
+            print_json(_as_data(before, now))
+        else:
+            print(time.strftime("%Y-%m-%d %H:%M:%S%z"))
+            print("\n".join(frame(before, now, WIDTH, HEIGHT)), end="\n\n")
+        sys.stdout.flush()
+        if options.once:
+            enough = len(now.nodes) >= now.needed
+            return 0 if enough else NOTHING if now.nodes else FAILED
+    return 0
+
+
+def _as_data(before: Look | None, now: Look) -> dict[str, Any]:
+    return {
+        "nodes": [as_data(fact) for fact in now.nodes],
+        "rates": {name: each._asdict() for name, each in rates(before, now).items()},
+        "silent": dict(now.waits.silent),
+    }
+
+
+class _Live:
+    """Looks in a thread of its own, so that keys and signals never wait for a lock server that does not answer.
+
+    Args:
+        options: Those of the command.
+    """
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        from locks.cli.screen import Screen  # there is none on every system
+
+        self._options = options
+        self._screen = Screen()
+        self._pause = threading.Event()
+        self._seen: tuple[Look | None, Look] | None = None
+        self._error: Exception | None = None
+
+    def run(self) -> int:
+        """Draw until somebody ends it; return the exit status."""
+        with self._screen as screen:
+            thread = threading.Thread(target=self._look, name="locks top", daemon=True)
+            thread.start()
+            try:
+                while screen.ended_by is None and self._error is None:
+                    if self._seen is not None:
+                        screen.draw(frame(*self._seen, *screen.size))
+                    if "q" in screen.keys().lower():
+                        return 0
+            finally:
+                self._pause.set()
+        if self._error is not None:
+            raise self._error
+        return 128 + (screen.ended_by or signal.SIGTERM)
+
+    def _look(self) -> None:
+        try:
+            for seen in _looks(self._options, self._pause):
+                self._seen = seen
+                self._screen.wake()
+        except Exception as error:
+            self._error = error  # for the main thread
+            self._screen.wake()

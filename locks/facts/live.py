@@ -1,0 +1,261 @@
+"""What `locks top` shows: the text of one frame, made of two looks at the servers and the size of the screen.
+
+Rates are those of the counters of the lock servers, between the two looks, by the clock of each server. A server that was
+not there at the first one, or has begun anew since, has none yet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from locks.core.facts import DeadlockFact, NodeFact, RequestFact
+from locks.facts.graph import Waits, grouped
+from locks.facts.stories import as_typed, duration, longest, who, wish
+from locks.model import LockId
+from locks.node.clients import parts_of
+
+__all__ = ["Look", "frame", "rates"]
+
+LEAST = (20, 3)  # columns and lines that a frame has at least
+GAP = "  "
+
+
+class Look(NamedTuple):
+    """What the lock servers have told at one time.
+
+    Attributes:
+        nodes: What each is, those that have answered.
+        waits: Who holds, and who waits.
+        deadlocks: Those that are remembered, the newest first.
+        known: How many lock servers there are.
+        needed: How many of them a lock needs.
+    """
+
+    nodes: tuple[NodeFact, ...]
+    waits: Waits
+    deadlocks: tuple[DeadlockFact, ...]
+    known: int
+    needed: int
+
+
+class Rates(NamedTuple):
+    """What one lock server, or several, did in a second.
+
+    Attributes:
+        requests: Requests taken in.
+        grants: Grants.
+        waits: Requests that had to wait.
+        deadlocks: Deadlocks broken.
+        waited: Waits that ended with the lock.
+        seconds_waited: How long these took, all together.
+        held: Locks that were given back.
+        seconds_held: How long they were held, all together.
+    """
+
+    requests: float
+    grants: float
+    waits: float
+    deadlocks: float
+    waited: float
+    seconds_waited: float
+    held: float
+    seconds_held: float
+
+
+class _Section(NamedTuple):
+    """A table below a heading.
+
+    Attributes:
+        heads: The headings of its columns.
+        rows: Its rows, those first that are to be seen.
+    """
+
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def rates(before: Look | None, now: Look) -> dict[str, Rates]:
+    """The rates of the lock servers, by node: of those that were there at both times."""
+    earlier = {} if before is None else {fact.node: fact for fact in before.nodes}
+    found = {}
+    for fact in now.nodes:
+        then = earlier.get(fact.node)
+        seconds = 0.0 if then is None else (fact.now - then.now) / 1e6
+        if then is not None and then.started == fact.started and seconds > 0:
+            pairs = zip(_counted(then), _counted(fact), strict=True)
+            found[fact.node] = Rates(*((new - old) / seconds for old, new in pairs))
+    return found
+
+
+def _counted(fact: NodeFact) -> Rates:
+    table, (waits, _, holds) = fact.statistics.table, fact.statistics.times
+    broken = sum(fact.statistics.broken)
+    times = (waits.total, waits.seconds, holds.total, holds.seconds)
+    return Rates(table.requests, table.grants, table.waits, broken, *times)
+
+
+def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]:
+    """The lines of a frame, as many as there is room for, none longer than the screen is wide.
+
+    Args:
+        before: The look before; `None` if this is the first one.
+        now: What is to be shown.
+        columns: How wide the screen is.
+        lines: How high it is.
+    """
+    columns, lines = max(columns, LEAST[0]), max(lines, LEAST[1])
+    measured = rates(before, now)
+    rows = grouped(now.waits)
+    held = [row for row in rows if row[0].granted]
+    waiting = [row for row in rows if not row[0].granted]
+    text = [*_summary(now, len(held), len(waiting)), _rates(measured)]
+    text += ["", *_table(_servers(now, measured))]
+    sections = [
+        _hottest(held, waiting),
+        _waiting(now.waits, waiting[:lines]),
+        _holding(held[:lines]),
+        _deadlocks(before, now),
+    ]
+    shown = [section for section in sections if section.rows]
+    room = lines - len(text) - 2 * len(shown)  # a section has an empty line and its headings
+    for section, count in zip(shown, _shares([len(s.rows) for s in shown], room), strict=True):
+        if count:
+            text += ["", *_table(section._replace(rows=section.rows[:count]))]
+    return ["".join(_shown(line)[:columns]).rstrip() for line in text[:lines]]
+
+
+def _shown(text: str) -> str:
+    """What a terminal shows as it stands: other programs have said some of it."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _shares(wanted: Sequence[int], room: int) -> list[int]:
+    """How many rows each section gets: who needs few gets them, the others get the same."""
+    given = [0] * len(wanted)
+    left = max(room, 0)
+    while left and (hungry := [at for at, rows in enumerate(wanted) if given[at] < rows]):
+        each = max(left // len(hungry), 1)
+        for at in hungry[:left]:
+            more = min(each, wanted[at] - given[at])
+            given[at] += more
+            left -= more
+    return given
+
+
+def _table(section: _Section) -> list[str]:
+    rows = [section.heads, *section.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+# --- Its parts ----------------------------------------------------------------------------------
+
+
+def _summary(now: Look, held: int, waiting: int) -> list[str]:
+    there = len(now.nodes)
+    servers = f"{there} of {now.known} lock servers, {now.needed} needed"
+    enough = "" if there >= now.needed else ": locks can NOT be taken"
+    waiters = {edge.waiter.request.agent for edge in now.waits.edges}
+    roots = len({edge.holder.request.agent for edge in now.waits.edges} - waiters)
+    behind = f" behind {roots} that wait{'s' if roots == 1 else ''} for nothing" if roots else ""
+    return [f"{servers}{enough}; {held} held, {waiting} waiting{behind}"]
+
+
+def _rates(measured: dict[str, Rates]) -> str:
+    if not measured:
+        return "a second: not known before the next look"
+    total = Rates(*map(sum, zip(*measured.values(), strict=True)))
+    requests, grants, waits, deadlocks = map(_number, total[:4])
+    text = f"a second: {requests} requests, {grants} grants, {waits} waits, {deadlocks} deadlocks"
+    if total.waited:
+        text += f"; a wait took {_milliseconds(total.seconds_waited / total.waited)}"
+    if total.held:
+        text += f"; a lock was held {_milliseconds(total.seconds_held / total.held)}"
+    return text
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else duration(seconds)
+
+
+def _number(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 100 or rate == 0 else f"{rate:.1f}"
+
+
+def _servers(now: Look, measured: dict[str, Rates]) -> _Section:
+    rows = []
+    for fact in sorted(now.nodes):
+        rate = measured.get(fact.node)
+        figures = ["-"] * 3 if rate is None else [_number(each) for each in rate[:3]]
+        table = fact.statistics.table
+        counts = (table.entries, table.waiting, fact.clients, sum(fact.statistics.broken))
+        up = duration((fact.now - fact.started) / 1e6)
+        rows.append((fact.node, up, *figures, *map(str, counts)))
+    rows += [(name, "silent", *["-"] * 7) for name, _ in sorted(now.waits.silent)]
+    heads = ("SERVER", "UP FOR", "REQUESTS/s", "GRANTS/s", "WAITS/s")
+    return _Section((*heads, "LOCKS", "WAITING", "CLIENTS", "DEADLOCKS"), rows)
+
+
+def _hottest(held: list[list[RequestFact]], waiting: list[list[RequestFact]]) -> _Section:
+    """The ids for which most transactions wait."""
+    waits: dict[LockId, list[RequestFact]] = {}
+    for row in waiting:
+        waits.setdefault(row[0].request.lock_id, []).append(longest(row))
+    holders = Counter(row[0].request.lock_id for row in held)
+    ids = sorted(waits, key=lambda each: (-len(waits[each]), -longest(waits[each]).seconds))
+    rows = [
+        (
+            str(len(waits[each])),
+            duration(longest(waits[each]).seconds),
+            str(holders[each]),
+            as_typed(each),
+        )
+        for each in ids
+    ]
+    return _Section(("WAITING", "LONGEST", "HELD BY", "HOTTEST ID"), rows)
+
+
+def _waiting(waits: Waits, waiting: list[list[RequestFact]]) -> _Section:
+    ahead: dict[tuple[str, int], dict[str, None]] = {}
+    for waiter, holder in waits.edges:
+        ahead.setdefault(waiter.request.key, {})[holder.label] = None
+    rows = []
+    for row in waiting:
+        names = dict.fromkeys(name for fact in row for name in ahead.get(fact.request.key, ()))
+        behind = ", ".join(names) or "-"
+        rows.append((duration(longest(row).seconds), wish(row[0]), who(row[0]), behind))
+    return _Section(("WAITS FOR", "WANTS", "WHO", "BEHIND"), rows)
+
+
+def _holding(held: list[list[RequestFact]]) -> _Section:
+    rows = [(duration(longest(row).seconds), wish(row[0]), who(row[0])) for row in held]
+    return _Section(("HELD FOR", "LOCK", "WHO"), rows)
+
+
+def _deadlocks(before: Look | None, now: Look) -> _Section:
+    """The newest first; those that have come since the look before are marked."""
+    seen = None if before is None else {_key(fact) for fact in before.deadlocks}
+    rows = []
+    for fact in now.deadlocks:
+        new = "new" if seen is not None and _key(fact) not in seen else ""
+        report = fact.report
+        circle = " > ".join(_circle(edge.waiter.client for edge in report.cycle))
+        ago = duration((fact.now - fact.at) / 1e6)
+        rows.append((f"{ago} ago", new, report.action, as_typed(report.lock_id), circle))
+    return _Section(("DEADLOCK", "", "ACTION", "ID", "WHO WAITED FOR WHOM"), rows)
+
+
+def _key(fact: DeadlockFact) -> tuple[str, int, int]:
+    return fact.report.server, fact.number, fact.at
+
+
+def _circle(clients: Iterable[str]) -> list[str]:
+    """Who waits for whom: back to the first one; a client that waits with several transactions is named once in a row."""
+    names = [name for name, _ in groupby(parts_of(client)[0] for client in clients)]
+    return names + names[:1]
