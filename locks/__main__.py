@@ -10,6 +10,7 @@ from typing import Any
 from locks import __version__
 from locks.cli import (
     breaking,
+    completion,
     config,
     deadlocks,
     demo,
@@ -45,6 +46,7 @@ def main(
     parser.add_argument("--version", action="version", version=f"locks {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     breaking.add_command(commands)
+    completion.add_command(commands, parser)
     config.add_command(commands)
     deadlocks.add_command(commands)
     demo.add_command(commands)
