@@ -22,6 +22,7 @@ from locks.cli import (
     sim,
     status,
     top,
+    web,
     why,
 )
 
@@ -58,6 +59,7 @@ def main(
     sim.add_command(commands)
     status.add_command(commands)
     top.add_command(commands)
+    web.add_command(commands)
     why.add_command(commands)
     for add_command in more:
         add_command(commands)

@@ -17,12 +17,12 @@ from locks.cli.observing import (
     FAILED,
     NOTHING,
     add_looking,
-    as_json,
     print_json,
     say_silent,
     table,
 )
 from locks.core.facts import MemberFact, NodeFact, RequestFact
+from locks.facts.data import as_json
 from locks.facts.gather import all_nodes, members, quorum, requests
 from locks.facts.stories import duration, longest
 from locks.model import AgentId, LockId, show

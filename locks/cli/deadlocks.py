@@ -6,11 +6,11 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, as_json, id_as_data, print_json, say_silent
+from locks.cli.observing import FAILED, add_looking, print_json, say_silent
 from locks.core.facts import DeadlockFact
+from locks.facts.data import deadlock_as_data
 from locks.facts.gather import deadlocks
 from locks.facts.stories import duration
-from locks.model import Edge, RequestRecord
 
 __all__ = ["add_command"]
 
@@ -39,7 +39,9 @@ def _run(options: argparse.Namespace) -> int:
     found = deadlocks(timeout=options.timeout)
     facts: tuple[DeadlockFact, ...] = found.facts[: options.last]
     if options.json:
-        print_json({"deadlocks": [_as_data(fact) for fact in facts], "silent": dict(found.silent)})
+        print_json(
+            {"deadlocks": [deadlock_as_data(fact) for fact in facts], "silent": dict(found.silent)}
+        )
     else:
         print("\n\n".join(_told(fact) for fact in facts) or "No deadlock is remembered.")
         say_silent(found.silent)
@@ -54,33 +56,3 @@ def _told(fact: DeadlockFact) -> str:
     ago = duration((fact.now - fact.at) / 1e6)
     where = f"broken by {fact.report.server}"
     return f"{_when(fact):%Y-%m-%d %H:%M:%S%z}, {ago} ago, {where}:\n{fact.report}"
-
-
-def _as_data(fact: DeadlockFact) -> dict[str, Any]:
-    report = fact.report
-    return {
-        "at": fact.at / 1e6,
-        "server": report.server,
-        "agent": str(report.agent),
-        **id_as_data(report.lock_id),
-        "node": report.node,
-        "action": report.action,
-        "rule": report.rule,
-        "cycle": [_edge_as_data(edge) for edge in report.cycle],
-        "text": str(report),
-    }
-
-
-def _edge_as_data(edge: Edge) -> dict[str, Any]:
-    return {"waiter": _record_as_data(edge.waiter), "holder": _record_as_data(edge.holder)}
-
-
-def _record_as_data(record: RequestRecord) -> dict[str, Any]:
-    return {
-        **id_as_data(record.lock_id),
-        "agent": as_json(record.agent),
-        "client": record.client,
-        "mode": record.mode,
-        "state": record.state,
-        "server": record.node,
-    }

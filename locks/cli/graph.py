@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, fact_as_data, print_json, say_silent
+from locks.cli.observing import FAILED, add_looking, print_json, say_silent
+from locks.facts.data import fact_as_data
 from locks.facts.gather import waits
 from locks.facts.pictures import FORMATS
 

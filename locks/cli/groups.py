@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, as_json, print_json, say_silent, table
+from locks.cli.observing import FAILED, add_looking, print_json, say_silent, table
 from locks.core.facts import MemberFact
+from locks.facts.data import as_json
 from locks.facts.gather import members
 
 __all__ = ["add_command"]

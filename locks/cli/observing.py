@@ -12,11 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from locks.cli.joining import add_options, join
-from locks.core.facts import RequestFact
 from locks.errors import LocksError, MisuseError
 from locks.facts.gather import await_servers
-from locks.facts.stories import as_typed
-from locks.model import AgentId, LockId
+from locks.model import AgentId
 from locks.program import stop
 
 __all__ = [
@@ -25,11 +23,7 @@ __all__ = [
     "PATIENCE",
     "WRONG",
     "add_looking",
-    "as_data",
-    "as_json",
-    "fact_as_data",
     "find_agent",
-    "id_as_data",
     "print_json",
     "say_silent",
     "table",
@@ -115,50 +109,6 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
-
-
-def as_json(value: Any) -> Any:
-    """A value as JSON has it: what is neither text nor number nor a list of these, as Python writes it."""
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if isinstance(value, AgentId):
-        return str(value)
-    if isinstance(value, (tuple, list)):
-        return [as_json(each) for each in value]
-    return repr(value)
-
-
-def id_as_data(lock_id: LockId) -> dict[str, Any]:
-    """A lock id."""
-    return {"id": as_json(lock_id), "typed": as_typed(lock_id)}
-
-
-def as_data(value: Any) -> Any:
-    """A tree of named tuples."""
-    if hasattr(value, "_asdict"):
-        return {name: as_data(part) for name, part in value._asdict().items()}
-    return [as_data(part) for part in value] if isinstance(value, tuple) else value
-
-
-def fact_as_data(fact: RequestFact) -> dict[str, Any]:
-    """A request at one lock server."""
-    request = fact.request
-    return {
-        **id_as_data(request.lock_id),
-        "mode": request.mode,
-        "state": request.state,
-        "server": request.node,
-        "number": request.number,
-        "agent": str(request.agent),
-        "label": fact.label,
-        "program": fact.program,
-        "pid": fact.pid,
-        "node": request.agent.node,
-        "address": fact.address,
-        "asked": fact.asked / 1e6,
-        "since": fact.since / 1e6 if fact.granted else None,
-        "seconds": fact.seconds,
-    }
 
 
 def print_json(value: Any) -> None:

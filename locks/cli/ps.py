@@ -10,12 +10,12 @@ from locks.cli.ids import ID_HELP, parse_id
 from locks.cli.observing import (
     FAILED,
     add_looking,
-    fact_as_data,
     print_json,
     say_silent,
     table,
 )
 from locks.core.facts import RequestFact
+from locks.facts.data import fact_as_data
 from locks.facts.gather import requests
 from locks.facts.graph import Waits, grouped, waits_of
 from locks.facts.stories import as_typed, duration, longest

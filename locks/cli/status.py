@@ -6,8 +6,9 @@ import argparse
 import time
 from typing import Any
 
-from locks.cli.observing import NOTHING, add_looking, as_data, print_json, say_silent, table
+from locks.cli.observing import NOTHING, add_looking, print_json, say_silent, table
 from locks.core.facts import NodeFact
+from locks.facts.data import tree_as_data
 from locks.facts.gather import lock_servers, quorum
 from locks.facts.stories import duration
 
@@ -93,5 +94,5 @@ def _as_data(fact: NodeFact, clock: float) -> dict[str, Any]:
         "clock_ahead": fact.now / 1e6 - clock,
         "sees": list(fact.servers),
         "clients": fact.clients,
-        "statistics": as_data(fact.statistics),
+        "statistics": tree_as_data(fact.statistics),
     }

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from locks.cli.observing import FAILED, NOTHING, add_looking, as_data, print_json
+from locks.cli.observing import FAILED, NOTHING, add_looking, print_json
 from locks.errors import InvalidOption
+from locks.facts.data import tree_as_data
 from locks.facts.gather import deadlocks, lock_servers, quorum, requests
 from locks.facts.graph import waits_of
 from locks.facts.live import Look, frame, rates
@@ -108,7 +109,7 @@ def _print(options: argparse.Namespace) -> int:
 
 def _as_data(before: Look | None, now: Look) -> dict[str, Any]:
     return {
-        "nodes": [as_data(fact) for fact in now.nodes],
+        "nodes": [tree_as_data(fact) for fact in now.nodes],
         "rates": {name: each._asdict() for name, each in rates(before, now).items()},
         "silent": dict(now.waits.silent),
     }

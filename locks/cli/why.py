@@ -10,11 +10,11 @@ from locks.cli.observing import (
     FAILED,
     NOTHING,
     add_looking,
-    fact_as_data,
     find_agent,
     print_json,
     say_silent,
 )
+from locks.facts.data import fact_as_data
 from locks.facts.gather import waits
 from locks.facts.graph import Waits
 from locks.facts.stories import agents_at, why

@@ -118,6 +118,12 @@ LIBRARY = [
         "import locks: all of it, and the decorator",
     ),
     Layer(
+        "web",
+        ("locks.web*",),
+        (*GROUND, "core", "face"),
+        "web/: the live page",
+    ),
+    Layer(
         "ownership",
         ("locks.ownership*",),
         (*GROUND, "runtime", "node", "program", "face", "package"),
@@ -128,7 +134,7 @@ LIBRARY = [
         ("locks.cli*", "locks.__main__"),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
-            *("sim", "face", "package"),
+            *("sim", "face", "package", "web"),
         ),
         "cli/: the command line",
     ),
@@ -218,6 +224,8 @@ PURE = (
     "locks.mvcc.records",
     "locks.mvcc.waiting",
     "locks.mvcc.table",
+    "locks.web.picture",
+    "locks.web.changes",
     "locks_leader.errors",
     "locks_leader.policy",
     "locks_leader.core*",

@@ -1,0 +1,149 @@
+"""`locks web`: the live page."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gevent
+
+from locks.cli.joining import add_options, join
+from locks.cli.observing import FAILED, WRONG
+from locks.errors import InvalidOption, LocksError, MisuseError
+from locks.program import stop
+from locks.runtime import Event
+from locks.web.lookout import Lookout
+from locks.web.rules import Rules, is_loopback
+from locks.web.serving import Page, serve
+
+__all__ = ["add_command", "add_page_options", "page_served"]
+
+EXAMPLES = """\
+  locks web                                            # then open the address that it prints
+  locks web --allow-break                              # transactions can be ended by it
+  locks web --listen 0.0.0.0:8420 --token-file token   # for other machines, too
+  locks web --host locks.example.org                   # behind a proxy that is called so
+"""
+SAYS = """A live page for a browser: who holds, who waits, behind whom and since when, and which deadlocks there were. It looks
+only while somebody has it open, and at most a sixth of the time. Whoever can open it sees all lock ids and labels: by
+default only programs of this machine can. Where others can, or where it may end transactions, the address that
+is printed has a token in it, and nobody without the token sees anything."""
+LISTEN = "127.0.0.1:8420"
+SHORTEST_TOKEN = 16
+LONGEST_PATIENCE = 1.0  # seconds that requests have at the end
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to the command line."""
+    parser = commands.add_parser(
+        "web",
+        help="serve a live page for a browser",
+        description=SAYS,
+        epilog=f"Examples:\n{EXAMPLES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_options(parser)
+    add_page_options(parser)
+    parser.add_argument(
+        "--listen",
+        default=LISTEN,
+        metavar="HOST:PORT",
+        help="port 0 takes a free one (default: %(default)s)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def add_page_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say who may do what with the page."""
+    parser.add_argument(
+        "--allow-break",
+        action="store_true",
+        help="transactions can be ended by the page, with a reason",
+    )
+    parser.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="what the page may be called, besides addresses and localhost; may be repeated",
+    )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        help="file with the token that is demanded (default: a new one, where one is needed)",
+    )
+
+
+@contextmanager
+def page_served(options: argparse.Namespace, listen: str) -> Iterator[str]:
+    """While the page is served; gives its address.
+
+    Args:
+        options: As `add_page_options` has added them.
+        listen: Where to listen, `host:port`.
+
+    Raises:
+        InvalidOption: Something in it is wrong.
+    """
+    host, port = _address(listen)
+    is_safe = is_loopback(host) and not options.host and not options.allow_break
+    token = _token(options.token_file) or ("" if is_safe else secrets.token_urlsafe())
+    names = tuple(name.lower() for name in options.host)
+    lookout = Lookout()
+    server = serve(host, port, Page(lookout, Rules(names, token, options.allow_break)))
+    looking = gevent.spawn(lookout.run)
+    try:
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{server.server_port}/" + (f"#token={token}" if token else "")
+    finally:
+        looking.kill()
+        server.stop(LONGEST_PATIENCE)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidOption(f"{text!r} is no HOST:PORT, such as {LISTEN}")
+    return host, int(port)
+
+
+def _token(path: Path | None) -> str:
+    """The token in a file; none, if there is no file."""
+    if path is None:
+        return ""
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidOption(f"the token can't be read: {error}") from None
+    if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
+        raise InvalidOption(
+            f"the token in {path} has to be {SHORTEST_TOKEN} characters or more in one line, without spaces"
+        )
+    return token
+
+
+def _run(options: argparse.Namespace) -> int:
+    ended = Event()
+    try:
+        join(options)
+        with page_served(options, options.listen) as address:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: ended.open())
+            print(address, flush=True)
+            while not ended.wait(timeout=1):
+                pass
+    except LocksError as error:
+        print(f"locks web: {error}", file=sys.stderr)
+        return WRONG if isinstance(error, MisuseError) else FAILED
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        stop()
+    return 0

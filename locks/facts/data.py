@@ -1,0 +1,86 @@
+"""Facts as JSON has them: for the commands with `--json`, and for the live page; pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locks.core.facts import DeadlockFact, RequestFact
+from locks.facts.stories import as_typed
+from locks.model import AgentId, Edge, LockId, RequestRecord
+
+__all__ = ["as_json", "deadlock_as_data", "fact_as_data", "id_as_data", "tree_as_data"]
+
+
+def as_json(value: Any) -> Any:
+    """A value as JSON has it: what is neither text nor number nor a list of these, as Python writes it."""
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    if isinstance(value, AgentId):
+        return str(value)
+    if isinstance(value, (tuple, list)):
+        return [as_json(each) for each in value]
+    return repr(value)
+
+
+def id_as_data(lock_id: LockId) -> dict[str, Any]:
+    """A lock id."""
+    return {"id": as_json(lock_id), "typed": as_typed(lock_id)}
+
+
+def tree_as_data(value: Any) -> Any:
+    """A tree of named tuples."""
+    if hasattr(value, "_asdict"):
+        return {name: tree_as_data(part) for name, part in value._asdict().items()}
+    return [tree_as_data(part) for part in value] if isinstance(value, tuple) else value
+
+
+def fact_as_data(fact: RequestFact) -> dict[str, Any]:
+    """A request at one lock server."""
+    request = fact.request
+    return {
+        **id_as_data(request.lock_id),
+        "mode": request.mode,
+        "state": request.state,
+        "server": request.node,
+        "number": request.number,
+        "agent": str(request.agent),
+        "label": fact.label,
+        "program": fact.program,
+        "pid": fact.pid,
+        "node": request.agent.node,
+        "address": fact.address,
+        "asked": fact.asked / 1e6,
+        "since": fact.since / 1e6 if fact.granted else None,
+        "seconds": fact.seconds,
+    }
+
+
+def deadlock_as_data(fact: DeadlockFact) -> dict[str, Any]:
+    """A deadlock that was broken."""
+    report = fact.report
+    return {
+        "at": fact.at / 1e6,
+        "server": report.server,
+        "agent": str(report.agent),
+        **id_as_data(report.lock_id),
+        "node": report.node,
+        "action": report.action,
+        "rule": report.rule,
+        "cycle": [_edge_as_data(edge) for edge in report.cycle],
+        "text": str(report),
+    }
+
+
+def _edge_as_data(edge: Edge) -> dict[str, Any]:
+    return {"waiter": _record_as_data(edge.waiter), "holder": _record_as_data(edge.holder)}
+
+
+def _record_as_data(record: RequestRecord) -> dict[str, Any]:
+    return {
+        **id_as_data(record.lock_id),
+        "agent": as_json(record.agent),
+        "client": record.client,
+        "mode": record.mode,
+        "state": record.state,
+        "server": record.node,
+    }

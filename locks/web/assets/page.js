@@ -1,0 +1,708 @@
+// The live page. It keeps a copy of the picture (tables of rows, by key), makes the changes that the server sends, and
+// draws what is in view. All text that comes from elsewhere is put in as text, never as HTML.
+
+const ROW = 26; // the height of a row of the tree, as in page.css
+const FEW = 300; // so many requests are all unfolded at first
+const MOST_BOXES = 60; // in the graph
+const SAMPLES = 120; // of each rate
+const TABLES = ["state", "servers", "agents", "locks", "waits", "deadlocks"];
+
+const $ = (id) => document.getElementById(id);
+const tables = Object.fromEntries(TABLES.map((name) => [name, new Map()]));
+const view = {
+  at: 0, // what the observer's clock said when the last picture was made
+  got: 0, // when it arrived here
+  live: false,
+  mayBreak: false,
+  search: "",
+  folds: new Map(), // of the tree, what somebody has folded or unfolded
+  rows: [], // of the tree, those that are unfolded
+  picked: null, // the key of a row
+  agent: null, // of whom the details are shown
+  flashing: new Set(), // agents
+  opened: new Map(), // deadlocks that somebody has opened or closed
+  steps: new Map(), // of a deadlock, which step is shown
+  rates: new Map(),
+  before: null, // what the servers had counted, and when
+};
+
+// --- Small things -------------------------------------------------------------------------------
+
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "onclick") element.addEventListener("click", value);
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+function draw(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+function fill(element, ...children) {
+  element.replaceChildren(...children);
+}
+
+function duration(seconds) {
+  if (seconds < 60) return `${Math.max(0, seconds).toFixed(1)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days ${hours % 24} h`;
+}
+
+const short = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
+const program = (agent) => (agent.program ? `${agent.program}, pid ${agent.pid}` : "");
+const labelOf = (key) => tables.agents.get(key)?.label ?? "somebody";
+const plural = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+
+// A row says since when by the clock of a lock server; how far that is ahead of the observer's, the servers' rows say.
+function age(lock) {
+  if (!lock.since) return null;
+  const observed = view.at + (view.live ? (performance.now() - view.got) / 1000 : 0);
+  return observed + (tables.servers.get(lock.clock)?.ahead ?? 0) - lock.since;
+}
+
+function ageText(lock) {
+  const seconds = age(lock);
+  return seconds === null ? "" : duration(seconds);
+}
+
+// --- The tree of locks ----------------------------------------------------------------------------
+
+let tree = null;
+
+function matches(key, lock) {
+  const words = view.search.toLowerCase().split(/\s+/).filter(Boolean);
+  if (!words.length) return true;
+  const agent = tables.agents.get(lock.agent) ?? {};
+  const text = [lock.typed, lock.mode, agent.label, agent.program, agent.pid, agent.name, agent.address].join(" ").toLowerCase();
+  return words.every((word) => text.includes(word));
+}
+
+function grow() {
+  const root = { key: "", label: "", depth: -1, children: new Map(), requests: [], held: 0, waits: 0 };
+  let shown = 0;
+  for (const [key, lock] of tables.locks) {
+    if (!matches(key, lock)) continue;
+    shown += 1;
+    let node = root;
+    for (let depth = 0; depth < lock.id.length; depth++) {
+      const name = JSON.stringify(lock.id[depth]);
+      let child = node.children.get(name);
+      if (!child) {
+        const label = typeof lock.id[depth] === "string" ? lock.id[depth] : name;
+        child = { key: `${node.key}/${name}`, label, depth, children: new Map(), requests: [], held: 0, waits: 0 };
+        node.children.set(name, child);
+      }
+      node = child;
+      node[lock.held ? "held" : "waits"] += 1;
+    }
+    node.requests.push([key, lock]);
+  }
+  tree = { root, shown };
+}
+
+function unfolded(node) {
+  const said = view.folds.get(node.key);
+  if (said !== undefined) return said;
+  return view.search !== "" || node.waits > 0 || tree.shown <= FEW || node.depth < 0;
+}
+
+const byName = new Intl.Collator("en", { numeric: true });
+
+function flatten() {
+  const rows = [];
+  const todo = [tree.root];
+  while (todo.length) {
+    const node = todo.pop();
+    if (node.lock) {
+      rows.push(node);
+      continue;
+    }
+    if (node.depth >= 0) rows.push(node);
+    if (!unfolded(node)) continue;
+    const below = [...node.children.values()].sort((a, b) => (b.waits > 0) - (a.waits > 0) || byName.compare(a.label, b.label));
+    const here = node.requests
+      .sort(([, a], [, b]) => b.held - a.held || a.since - b.since)
+      .map(([key, lock]) => ({ key, lock, depth: node.depth + 1 }));
+    todo.push(...below.reverse(), ...here.reverse());
+  }
+  view.rows = rows;
+}
+
+function showTree() {
+  const box = $("tree");
+  const { rows } = view;
+  $("tree-space").style.height = `${Math.max(rows.length, 1) * ROW}px`;
+  const first = Math.max(0, Math.floor(box.scrollTop / ROW) - 4);
+  const last = Math.min(rows.length, first + Math.ceil(box.clientHeight / ROW) + 8);
+  $("tree-rows").style.transform = `translateY(${first * ROW}px)`;
+  const elements = rows.slice(first, last).map((row, index) => treeRow(row, first + index));
+  if (!rows.length && view.at) {
+    elements.push(make("p", { class: "none" }, view.search ? "Nothing is like that." : "Nobody holds or wants a lock."));
+  }
+  fill($("tree-rows"), ...elements);
+  const at = rows.findIndex((row) => row.key === view.picked);
+  if (at >= first && at < last) box.setAttribute("aria-activedescendant", `row-${at}`);
+  else box.removeAttribute("aria-activedescendant");
+}
+
+function treeRow(row, index) {
+  const element = make("div", { class: "row", role: "treeitem", id: `row-${index}`, "aria-level": row.depth + 1 });
+  element.style.paddingLeft = `${row.depth * 16}px`;
+  element.dataset.index = index;
+  if (row.key === view.picked) element.classList.add("picked");
+  if (row.lock) {
+    const agent = tables.agents.get(row.lock.agent) ?? { label: "somebody" };
+    element.append(
+      make("span", { class: "twist" }),
+      make("span", { class: `tag ${row.lock.held ? "held" : "waits"}` }, `${row.lock.held ? "holds" : "waits"} ${row.lock.mode}`),
+      make("span", { class: "who" }, agent.label),
+      make("span", { class: "soft" }, program(agent)),
+      make("span", { class: "age" }, ageText(row.lock)),
+    );
+    return element;
+  }
+  const open = unfolded(row);
+  element.setAttribute("aria-expanded", open);
+  element.append(make("span", { class: "twist" }, open ? "▾" : "▸"), make("span", { class: "typed" }, row.label));
+  if (row.held && !open) element.append(make("span", { class: "tag held" }, `${row.held} held`));
+  if (row.waits) element.append(make("span", { class: "tag waits" }, `${row.waits} waiting`));
+  return element;
+}
+
+function fold(row, open) {
+  view.folds.set(row.key, open);
+  flatten();
+  showTree();
+}
+
+function pick(index) {
+  const row = view.rows[index];
+  if (!row) return;
+  view.picked = row.key;
+  const box = $("tree");
+  const top = index * ROW;
+  if (top < box.scrollTop) box.scrollTop = top;
+  if (top + ROW > box.scrollTop + box.clientHeight) box.scrollTop = top + ROW - box.clientHeight;
+  showTree();
+}
+
+function treeKeys(event) {
+  const at = view.rows.findIndex((row) => row.key === view.picked);
+  const row = view.rows[at];
+  const page = Math.floor($("tree").clientHeight / ROW);
+  const moves = { ArrowDown: at + 1, ArrowUp: Math.max(0, at - 1), PageDown: Math.min(at + page, view.rows.length - 1), PageUp: Math.max(0, at - page), Home: 0, End: view.rows.length - 1 };
+  if (event.key in moves) pick(moves[event.key]);
+  else if (!row) return;
+  else if (event.key === "ArrowRight" && !row.lock) unfolded(row) ? pick(at + 1) : fold(row, true);
+  else if (event.key === "ArrowLeft" && !row.lock && unfolded(row)) fold(row, false);
+  else if (event.key === "ArrowLeft") pick(view.rows.findLastIndex((each, index) => index < at && each.depth < row.depth));
+  else if (event.key === "Enter" || event.key === " ") row.lock ? showDetails(row.lock.agent) : fold(row, !unfolded(row));
+  else return;
+  event.preventDefault();
+}
+
+// --- The wait-for graph ---------------------------------------------------------------------------
+
+const BOX = { width: 186, height: 40, across: 46, down: 10 };
+
+// Each agent is drawn one column right of those that it waits for; who waits for nobody is on the left.
+function layout() {
+  const behind = new Map();
+  const ahead = new Map();
+  for (const edge of tables.waits.values()) {
+    if (!behind.has(edge.holder)) behind.set(edge.holder, []);
+    behind.get(edge.holder).push(edge);
+    if (!ahead.has(edge.waiter)) ahead.set(edge.waiter, []);
+    ahead.get(edge.waiter).push(edge);
+  }
+  const everybody = new Set([...behind.keys(), ...ahead.keys()]);
+  const roots = [...everybody].filter((key) => tables.agents.get(key)?.root);
+  const column = new Map();
+  // Those of a circle have no root.
+  for (const start of [...roots.sort((a, b) => (behind.get(b)?.length ?? 0) - (behind.get(a)?.length ?? 0)), ...everybody]) {
+    if (column.has(start)) continue;
+    column.set(start, 0);
+    const todo = [start];
+    for (let at = 0; at < todo.length; at++) {
+      for (const edge of behind.get(todo[at]) ?? []) {
+        if (column.has(edge.waiter)) continue;
+        column.set(edge.waiter, column.get(todo[at]) + 1);
+        todo.push(edge.waiter);
+      }
+    }
+  }
+  const places = new Map();
+  const used = [];
+  for (const [key, across] of [...column].slice(0, MOST_BOXES)) {
+    const down = used[across] ?? 0;
+    used[across] = down + 1;
+    places.set(key, { x: across * (BOX.width + BOX.across) + 4, y: down * (BOX.height + BOX.down) + 4 });
+  }
+  const width = used.length * (BOX.width + BOX.across) + 8;
+  return { places, ahead, everybody, width, height: Math.max(0, ...used.filter(Boolean)) * (BOX.height + BOX.down) + 8 };
+}
+
+function showGraph() {
+  const { places, ahead, everybody, width, height } = layout();
+  $("graph-note").textContent = everybody.size > places.size ? `${places.size} of ${everybody.size.toLocaleString("en")}` : "";
+  if (!places.size) {
+    fill($("graph"), make("p", { class: "none" }, view.at ? "Nobody waits." : ""));
+    return;
+  }
+  const svg = draw("svg", { width, height, role: "img", "aria-label": `${everybody.size} wait or are waited for` });
+  const tip = draw("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto-start-reverse" }, draw("path", { d: "M0 0 8 4 0 8Z" }));
+  svg.append(draw("defs", {}, tip));
+  for (const edges of ahead.values()) {
+    for (const edge of edges) {
+      const from = places.get(edge.waiter);
+      const to = places.get(edge.holder);
+      if (!from || !to) continue;
+      const isLeft = to.x < from.x; // or it goes round on the right
+      const [x1, y1] = [from.x + (isLeft ? 0 : BOX.width), from.y + BOX.height / 2];
+      const [x2, y2] = [to.x + BOX.width, to.y + BOX.height / 2];
+      const bend = isLeft ? (x1 - x2) / 2 : 30;
+      const first = isLeft ? x1 - bend : Math.max(x1, x2) + bend;
+      svg.append(draw("path", { class: `edge${edge.ahead ? " ahead" : ""}`, d: `M${x1} ${y1} C${first} ${y1} ${isLeft ? x2 + bend : first} ${y2} ${x2} ${y2}`, "marker-end": "url(#tip)" }));
+    }
+  }
+  for (const [key, { x, y }] of places) {
+    const agent = tables.agents.get(key) ?? { label: "somebody" };
+    const wish = ahead.get(key)?.[0];
+    const says = wish ? (wish.typed ? `waits: ${wish.mode} ${wish.typed}` : "waits in another transaction") : "waits for nothing";
+    const kinds = ["box", agent.root && "root", view.flashing.has(key) && "flash"].filter(Boolean).join(" ");
+    const group = draw("g", { class: kinds, transform: `translate(${x} ${y})`, "data-agent": key });
+    group.append(
+      draw("title", {}, `${agent.label} ${program(agent)}\n${says}`),
+      draw("rect", { width: BOX.width, height: BOX.height, rx: 6 }),
+      draw("text", { x: 9, y: 17 }, short(agent.label, 27)),
+      draw("text", { x: 9, y: 32, class: "soft" }, short(says, 32)),
+    );
+    svg.append(group);
+  }
+  fill($("graph"), svg);
+}
+
+// --- Deadlocks ------------------------------------------------------------------------------------
+
+const clientOf = (record) => record.client.replace(/ \([^()]*, pid \d+\)$/, "");
+const wishOf = (record) => `${record.mode} ${record.typed}`;
+
+// What happened, in steps; the edge that was broken closes the circle.
+function stepsOf(deadlock) {
+  const edges = [...deadlock.cycle.slice(1), ...deadlock.cycle.slice(0, 1)];
+  const steps = edges.map(({ waiter, holder }, index) => {
+    const has = holder.state === "granted" ? "holds" : "stands in line for";
+    const closes = index === edges.length - 1 ? " The circle is closed." : "";
+    return `${clientOf(waiter)} waits for ${wishOf(waiter)}: ${clientOf(holder)} ${has} ${wishOf(holder)}.${closes}`;
+  });
+  const yields = deadlock.cycle.length ? clientOf(deadlock.cycle[0].waiter) : deadlock.agent;
+  const done = deadlock.action === "aborted" ? "is aborted" : `gives up ${deadlock.typed}, and waits for it again`;
+  steps.push(`${yields} yields and ${done}: ${deadlock.rule}. The others go on.`);
+  return { edges, steps };
+}
+
+function ring(deadlock, step) {
+  const { edges, steps } = stepsOf(deadlock);
+  const last = step === steps.length - 1;
+  const count = edges.length;
+  const names = edges.map((edge) => clientOf(edge.waiter));
+  const [width, height, radius] = count < 3 ? [440, 120, 20] : [440, 250, count > 12 ? 10 : 18];
+  const [middle, centre] = [width / 2, height / 2];
+  const place = (index) => {
+    const angle = (2 * Math.PI * index) / count - (count < 3 ? Math.PI : Math.PI / 2);
+    return [middle + Math.cos(angle) * 108, centre + Math.sin(angle) * (centre - 40)];
+  };
+  const svg = draw("svg", { class: "ring", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": steps[step] });
+  const tip = draw("marker", { id: "ring-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" }, draw("path", { d: "M0 0 8 4 0 8Z" }));
+  svg.append(draw("defs", {}, tip));
+  edges.forEach((edge, index) => {
+    const [x1, y1] = place(index);
+    const [x2, y2] = place((index + 1) % count);
+    const length = Math.hypot(x2 - x1, y2 - y1) || 1;
+    const [ux, uy] = [(x2 - x1) / length, (y2 - y1) / length];
+    const bulge = count < 3 ? 40 : 14; // to the outside
+    const bend = [(x1 + x2) / 2 + uy * bulge, (y1 + y2) / 2 - ux * bulge];
+    const toward = (x, y) => {
+      const far = Math.hypot(bend[0] - x, bend[1] - y) || 1;
+      return [x + ((bend[0] - x) * (radius + 2)) / far, y + ((bend[1] - y) * (radius + 2)) / far];
+    };
+    const broken = last && index === count - 1;
+    const later = index > step ? " later" : "";
+    const kind = later || (broken ? " broken" : index === step ? " now" : "");
+    svg.append(draw("path", { class: `edge${kind}`, d: `M${toward(x1, y1)} Q${bend} ${toward(x2, y2)}`, "marker-end": "url(#ring-tip)" }));
+    if (count > 8) return;
+    const beyond = count < 3 ? 12 : 18;
+    const [x, y] = [bend[0] + uy * beyond, bend[1] - ux * beyond];
+    const side = x > middle + 20 ? "start" : x < middle - 20 ? "end" : "middle";
+    svg.append(draw("text", { class: `soft${later}`, x, y: y + 4, "text-anchor": side }, short(wishOf(edge.waiter), 24)));
+  });
+  names.forEach((name, index) => {
+    const [x, y] = place(index);
+    const side = x > middle + 20 ? "start" : x < middle - 20 ? "end" : "middle";
+    const aside = { start: radius + 8, end: -radius - 8, middle: 0 }[side];
+    const above = side !== "middle" ? 4 : y < centre ? -radius - 8 : radius + 16;
+    svg.append(
+      draw("circle", { cx: x, cy: y, r: radius, class: last && index === count - 1 ? "yields" : "" }),
+      draw("text", { x, y: y + 4, "text-anchor": "middle" }, String(index + 1)),
+    );
+    if (count <= 12) svg.append(draw("text", { x: x + aside, y: y + above, "text-anchor": side }, short(name, 16)));
+  });
+  return svg;
+}
+
+function card(key, deadlock, open) {
+  const { steps } = stepsOf(deadlock);
+  const element = make("details", { class: "deadlock", "data-key": key });
+  const when = new Date(deadlock.at * 1000).toLocaleTimeString("en-GB");
+  const yields = deadlock.cycle.length ? clientOf(deadlock.cycle[0].waiter) : deadlock.agent;
+  const title = `${yields}: ${deadlock.action}, a circle of ${deadlock.cycle.length}`;
+  element.append(make("summary", {}, make("span", { class: "tag bad" }, when), make("span", { class: "title" }, title)));
+  element.open = open;
+  const body = make("div");
+  const show = () => {
+    const step = view.steps.get(key) ?? steps.length - 1;
+    const go = (to) => () => {
+      view.steps.set(key, Math.min(Math.max(to, 0), steps.length - 1));
+      show();
+    };
+    const button = (text, to) => make("button", { type: "button", onclick: go(to) }, text);
+    fill(
+      body,
+      ring(deadlock, step),
+      make("p", { class: "step" }, `${step + 1}. ${steps[step]}`),
+      make("div", {}, button("From the beginning", 0), " ", button("Back", step - 1), " ", button("On", step + 1), ` ${step + 1} of ${steps.length}`),
+      make("pre", {}, deadlock.text),
+    );
+  };
+  if (open) show();
+  element.addEventListener("toggle", () => {
+    if (element.open !== open) view.opened.set(key, element.open);
+    if (element.open && !body.hasChildNodes()) show();
+  });
+  element.append(body);
+  return element;
+}
+
+function showDeadlocks(fresh) {
+  const newest = [...tables.deadlocks].sort(([, a], [, b]) => b.at - a.at);
+  const old = new Map([...$("deadlocks").children].map((each) => [each.dataset.key, each]));
+  const cards = newest.map(([key, deadlock], index) => {
+    const open = view.opened.get(key) ?? index === 0;
+    const known = old.get(key);
+    const element = known?.dataset.servers === String(deadlock.servers) && known.open === open ? known : card(key, deadlock, open);
+    element.dataset.servers = deadlock.servers;
+    if (fresh.includes(key)) element.classList.add("flash");
+    return element;
+  });
+  $("deadlocks-note").textContent = newest.length > 1 ? `the last ${newest.length}` : "";
+  if (!cards.length) cards.push(make("p", { class: "none" }, view.at ? "None is remembered." : ""));
+  fill($("deadlocks"), ...cards);
+}
+
+// --- The rest ---------------------------------------------------------------------------------------
+
+function showAges() {
+  const all = [...tables.locks].filter(([key, lock]) => lock.since && matches(key, lock));
+  for (const [id, held] of [["waits", false], ["holds", true]]) {
+    const longest = all.map(([, lock]) => lock).filter((lock) => lock.held === held).sort((a, b) => age(b) - age(a)).slice(0, 8);
+    const items = longest.map((lock) => {
+      const what = make("span", { class: "what" }, make("span", { class: "typed" }, lock.typed), ` ${labelOf(lock.agent)}`);
+      return make("li", { tabindex: 0, role: "button", "data-agent": lock.agent }, what, make("span", { class: "age" }, ageText(lock)));
+    });
+    if (!items.length) items.push(make("li", { class: "none" }, view.at ? "None." : ""));
+    fill($(id), ...items);
+  }
+}
+
+function showServers() {
+  const head = ["", "up for", "clients", "locks", "waiting", "deadlocks", "clock"];
+  const number = (text) => make("td", { class: "number" }, String(text));
+  const rows = [...tables.servers].sort().map(([name, server]) => {
+    if (server.silent) return make("tr", { class: "bad" }, make("td", {}, name), make("td", { colspan: 6 }, server.silent));
+    const up = duration(view.at + server.ahead - server.started);
+    const { entries, waiting } = server.table;
+    return make("tr", { title: `${server.program}, version ${server.version}` }, make("td", {}, name), number(up), number(server.clients), number(entries), number(waiting), number(server.deadlocks), number(`${server.ahead >= 0 ? "+" : ""}${server.ahead} s`));
+  });
+  const headings = head.map((text, index) => make("th", index ? { class: "number", scope: "col" } : { scope: "col" }, text));
+  fill($("servers"), make("thead", {}, make("tr", {}, ...headings)), make("tbody", {}, ...rows));
+}
+
+function showState() {
+  const state = tables.state.get("cluster");
+  if (!state) return;
+  const silent = [...tables.servers].filter(([, server]) => server.silent).map(([name]) => name);
+  const text = `${state.answered} of ${plural(state.servers, "lock server", "lock servers")}`;
+  const pill = $("quorum");
+  pill.className = !view.live ? "" : state.enough && !silent.length ? "good" : "bad";
+  const lacks = silent.length ? `, without ${silent.join(", ")}` : "";
+  pill.textContent = view.live ? (state.enough ? text + lacks : `${text}: locks can NOT be taken, ${state.needed} are needed`) : "connecting";
+  let waiting = 0;
+  for (const lock of tables.locks.values()) waiting += !lock.held;
+  $("counts").textContent = `${plural(tables.locks.size - waiting, "lock", "locks")} held, ${waiting.toLocaleString("en")} waited for`;
+  $("locks-note").textContent = [view.search && `${tree.shown.toLocaleString("en")} found`, state.left_out && `${state.left_out.toLocaleString("en")} more are not shown`].filter(Boolean).join(", ");
+  if (state.error) notice(state.error);
+}
+
+function takeRates() {
+  const counted = { requests: 0, grants: 0, waits: 0, deadlocks: 0 };
+  const lives = [];
+  let [entries, waiting] = [0, 0];
+  for (const [name, server] of tables.servers) {
+    if (server.silent) continue;
+    lives.push(`${name} ${server.started}`);
+    for (const kind of ["requests", "grants", "waits"]) counted[kind] += server.table[kind];
+    counted.deadlocks += server.deadlocks;
+    entries += server.table.entries;
+    waiting += server.table.waiting;
+  }
+  const who = lives.sort().join();
+  const { before } = view;
+  view.before = { counted, who, at: view.at };
+  const push = (name, value) => {
+    const known = view.rates.get(name) ?? [];
+    known.push(value);
+    view.rates.set(name, known.slice(-SAMPLES));
+  };
+  if (before?.who === who && view.at > before.at) {
+    for (const [kind, value] of Object.entries(counted)) push(`${kind} a second`, (value - before.counted[kind]) / (view.at - before.at));
+  }
+  push("in the tables", entries);
+  push("waiting", waiting);
+}
+
+function showRates() {
+  const parts = [...view.rates].flatMap(([name, values]) => {
+    const most = Math.max(...values, 1);
+    const points = values.map((value, index) => `${SAMPLES - values.length + index} ${(22 - (20 * value) / most).toFixed(1)}`);
+    const line = draw("svg", { viewBox: `0 0 ${SAMPLES - 1} 24`, preserveAspectRatio: "none", "aria-hidden": true }, draw("path", { d: `M${points.join("L")}` }));
+    const last = values.at(-1);
+    return [make("span", {}, name), line, make("span", { class: "number" }, last >= 10 || Number.isInteger(last) ? Math.round(last).toLocaleString("en") : last.toFixed(1))];
+  });
+  fill($("rates"), ...parts);
+}
+
+function showDetails(key) {
+  view.agent = key;
+  fillDetails();
+  $("break").hidden = !view.mayBreak;
+  $("break-said").textContent = "";
+  if (!$("details").open) $("details").showModal();
+}
+
+function fillDetails() {
+  const agent = tables.agents.get(view.agent);
+  if (!agent) {
+    $("details-title").textContent = "This transaction has ended.";
+    fill($("details-body"));
+    return;
+  }
+  $("details-title").textContent = agent.label;
+  const list = make("dl");
+  const say = (head, ...text) => list.append(make("dt", {}, head), make("dd", {}, ...text));
+  say("transaction", make("span", { class: "typed" }, agent.name));
+  if (agent.program) say("program", program(agent));
+  if (agent.address) say("connected from", agent.address);
+  const own = [...tables.locks.values()].filter((lock) => lock.agent === view.agent);
+  for (const lock of own.slice(0, 20)) {
+    say(lock.held ? "holds" : "waits for", make("span", { class: "typed" }, `${lock.mode} ${lock.typed}`), ` for ${ageText(lock)}, on ${lock.servers.join(", ")}`);
+  }
+  if (own.length > 20) say("", `and ${own.length - 20} more`);
+  const edges = [...tables.waits.values()];
+  const names = (keys) => [...new Set(keys)].slice(0, 10).map(labelOf).join(", ");
+  const ahead = edges.filter((edge) => edge.waiter === view.agent);
+  const behind = edges.filter((edge) => edge.holder === view.agent);
+  if (ahead.length) say("behind", names(ahead.map((edge) => edge.holder)));
+  if (behind.length) say("ahead of", names(behind.map((edge) => edge.waiter)));
+  if (agent.root) say("", "It waits for nothing: it is at work, or has forgotten what it holds.");
+  fill($("details-body"), list);
+}
+
+async function breakTransaction(event) {
+  event.preventDefault();
+  const answer = await fetch("break", { method: "POST", headers: { ...authorization(), "Content-Type": "application/json" }, body: JSON.stringify({ agent: view.agent, reason: $("reason").value }) });
+  const said = await answer.json().catch(() => ({ error: answer.statusText }));
+  $("break-said").textContent = answer.ok ? `The transaction ${said.broken} was ended.` : said.error;
+  if (answer.ok) $("reason").value = "";
+}
+
+function notice(text) {
+  $("notice").hidden = !text;
+  $("notice").textContent = text;
+}
+
+// --- What the server sends ----------------------------------------------------------------------------
+
+let fresh = []; // deadlocks that are new to somebody who watches
+let changed = new Set(); // tables
+let due = false;
+
+function take(message) {
+  if (message.first) {
+    for (const table of Object.values(tables)) table.clear();
+    changed = new Set(TABLES);
+    view.before = null;
+  }
+  for (const [name, keys] of Object.entries(message.gone)) {
+    for (const key of keys) tables[name].delete(key);
+    changed.add(name);
+  }
+  for (const [name, rows] of Object.entries(message.put)) {
+    for (const [key, row] of Object.entries(rows)) {
+      if (name === "deadlocks" && !tables.deadlocks.has(key) && view.at && !message.whole) fresh.push(key);
+      tables[name].set(key, row);
+    }
+    changed.add(name);
+  }
+  if (!message.last) return;
+  view.at = message.at;
+  view.got = performance.now();
+  view.mayBreak = message.may_break;
+  view.live = true;
+  notice("");
+  takeRates();
+  for (const key of fresh) {
+    const { agents } = tables.deadlocks.get(key);
+    for (const agent of agents) view.flashing.add(agent);
+    setTimeout(() => agents.forEach((agent) => view.flashing.delete(agent)), 4000);
+  }
+  if (!due) requestAnimationFrame(show);
+  due = true;
+}
+
+function show() {
+  due = false;
+  const has = (...names) => names.some((name) => changed.has(name));
+  if (has("locks", "agents")) {
+    grow();
+    flatten();
+  }
+  showTree();
+  if (has("waits", "agents") || view.flashing.size) showGraph();
+  if (has("deadlocks")) {
+    showDeadlocks(fresh);
+    if (fresh.length) $("said").textContent = `${plural(fresh.length, "deadlock", "deadlocks")} resolved`;
+  }
+  showAges();
+  showServers();
+  showState();
+  showRates();
+  if ($("details").open) fillDetails();
+  fresh = [];
+  changed.clear();
+}
+
+function authorization() {
+  const token = sessionStorage.getItem("token");
+  return token ? { Authorization: `Bearer ${token}` } : {};
+}
+
+async function listen() {
+  const answer = await fetch("events", { headers: authorization() });
+  if (!answer.ok) {
+    const said = await answer.json().catch(() => ({ error: answer.statusText }));
+    $("ask-token").hidden = answer.status !== 401;
+    throw new Error(said.error);
+  }
+  $("ask-token").hidden = true;
+  let whole = true;
+  let rest = "";
+  for await (const text of answer.body.pipeThrough(new TextDecoderStream())) {
+    const events = (rest + text).split("\n\n");
+    rest = events.pop();
+    for (const event of events) {
+      if (!event.startsWith("data: ")) continue;
+      const message = JSON.parse(event.slice(6));
+      take({ ...message, whole });
+      if (message.last) whole = false;
+    }
+  }
+  throw new Error("the connection was closed");
+}
+
+async function watch() {
+  for (let pause = 500; ; pause = Math.min(pause * 2, 8000)) {
+    const begun = performance.now();
+    try {
+      await listen();
+    } catch (error) {
+      view.live = false;
+      showState();
+      $("quorum").className = "bad";
+      $("quorum").textContent = "not connected";
+      notice(`What is shown is old: ${error.message}.`);
+      if (performance.now() - begun > 10000) pause = 500;
+    }
+    await new Promise((done) => {
+      setTimeout(done, pause);
+      again = done;
+    });
+  }
+}
+
+let again = () => {};
+
+// --- The beginning ------------------------------------------------------------------------------------
+
+const given = /^#token=(.+)$/.exec(location.hash);
+if (given) {
+  sessionStorage.setItem("token", given[1]);
+  history.replaceState(null, "", location.pathname);
+}
+grow();
+$("tree").addEventListener("scroll", showTree, { passive: true });
+$("tree").addEventListener("keydown", treeKeys);
+$("tree").addEventListener("click", (event) => {
+  const index = event.target.closest(".row")?.dataset.index;
+  const row = view.rows[index];
+  if (!row) return;
+  pick(Number(index));
+  row.lock ? showDetails(row.lock.agent) : fold(row, !unfolded(row));
+});
+$("search").addEventListener("input", () => {
+  view.search = $("search").value.trim();
+  view.folds.clear();
+  $("tree").scrollTop = 0;
+  changed.add("locks");
+  show();
+});
+for (const id of ["graph", "waits", "holds"]) {
+  const open = (event) => {
+    const key = event.target.closest("[data-agent]")?.dataset.agent;
+    if (key) showDetails(key);
+  };
+  $(id).addEventListener("click", open);
+  $(id).addEventListener("keydown", (event) => event.key === "Enter" && open(event));
+}
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !event.target.closest("input")) {
+    event.preventDefault();
+    $("search").focus();
+  }
+  if (event.key === "Escape" && event.target === $("search")) {
+    $("search").value = "";
+    $("search").dispatchEvent(new Event("input"));
+    $("tree").focus();
+  }
+});
+$("break").addEventListener("submit", breakTransaction);
+$("ask-token").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", $("token").value.trim());
+  again();
+});
+addEventListener("resize", showTree);
+setInterval(() => {
+  if (!view.live || document.hidden) return;
+  showTree();
+  showAges();
+}, 1000);
+watch();

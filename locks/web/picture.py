@@ -1,0 +1,198 @@
+"""All that the page shows at one moment, as tables of rows that JSON can have.
+
+A row says nothing that changes by itself: not how long something takes, but since when, by whose clock. So a row differs
+from the one before only if something has happened. Rows have keys that stay the same while they mean the same: a lock
+that is waited for, and granted then, is one row that changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from locks.core.facts import DeadlockFact, NodeFact, RequestFact
+from locks.facts.data import as_json, deadlock_as_data, id_as_data
+from locks.facts.graph import Waits, grouped
+from locks.model import AgentId, is_held_up_id
+
+__all__ = ["TABLES", "Look", "Picture", "Row", "key_of", "picture_of"]
+
+Row = dict[str, Any]
+Picture = Mapping[str, Mapping[str, Row]]
+"""Rows by table and key; neither is ever changed."""
+
+TABLES = ("state", "servers", "agents", "locks", "waits", "deadlocks")
+MOST_LOCKS = 20_000  # rows; those that take longest, the waiting first
+MOST_DEADLOCKS = 100
+SAME = 1_000_000  # microseconds between reports of one deadlock by several servers
+
+
+class Look(NamedTuple):
+    """What was seen at one moment.
+
+    Attributes:
+        waits: Who holds and who waits.
+        nodes: What the lock servers say of themselves.
+        deadlocks: Those that they remember.
+        silent: The lock servers that have not answered, each with why.
+        servers: How many lock servers there are.
+        needed: How many of them a lock needs.
+        now: What the observer's clock says, in seconds since 1970.
+        error: Why nothing at all could be asked.
+    """
+
+    waits: Waits
+    nodes: tuple[NodeFact, ...]
+    deadlocks: tuple[DeadlockFact, ...]
+    silent: tuple[tuple[str, str], ...]
+    servers: int
+    needed: int
+    now: float
+    error: str = ""
+
+
+def key_of(agent: AgentId) -> str:
+    """The key of an agent's row; its text alone may be that of another one, too."""
+    return f"{agent.created:x}-{agent}"
+
+
+def picture_of(look: Look) -> Picture:
+    """What the page shows of this."""
+    groups = grouped(look.waits)
+    groups.sort(key=lambda facts: facts[0].granted)  # stable: what takes longest stays first
+    shown = groups[:MOST_LOCKS]
+    edges = _edges(look.waits)
+    facts = [group[0] for group in shown]
+    ends = [fact for edge in look.waits.edges for fact in edge]
+    return {
+        "state": {"cluster": _state(look, len(groups) - len(shown))},
+        "servers": _servers(look),
+        "agents": _agents(facts + ends, look.waits.roots),
+        "locks": {_lock_key(group): _lock(group) for group in shown},
+        "waits": edges,
+        "deadlocks": _deadlocks(look.deadlocks),
+    }
+
+
+def _state(look: Look, left_out: int) -> Row:
+    return {
+        "answered": len(look.nodes),
+        "servers": look.servers,
+        "needed": look.needed,
+        "enough": len(look.nodes) >= look.needed,
+        "left_out": left_out,
+        "error": look.error,
+    }
+
+
+def _servers(look: Look) -> dict[str, Row]:
+    rows: dict[str, Row] = {
+        fact.node: {
+            "version": fact.version,
+            "program": fact.program,
+            "started": fact.started / 1e6,
+            "ahead": round(fact.now / 1e6 - look.now, 1) + 0.0,
+            "sees": len(fact.servers),
+            "clients": fact.clients,
+            "deadlocks": fact.deadlocks,
+            "table": fact.table._asdict(),
+            "silent": "",
+        }
+        for fact in sorted(look.nodes)
+    }
+    for name, reason in look.silent:
+        rows[name] = {"silent": reason}
+    return rows
+
+
+def _agents(facts: Iterable[RequestFact], roots: Sequence[AgentId]) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for fact in facts:
+        key = key_of(fact.request.agent)
+        if key not in rows:
+            rows[key] = {
+                "name": str(fact.request.agent),
+                "label": fact.label,
+                "program": fact.program,
+                "pid": fact.pid,
+                "address": fact.address,
+                "root": False,
+            }
+        elif fact.address and not rows[key]["address"]:
+            rows[key]["address"] = fact.address
+    for agent in roots:
+        rows[key_of(agent)]["root"] = True
+    return rows
+
+
+def _lock_key(facts: Sequence[RequestFact]) -> str:
+    node, number = min(fact.request.key for fact in facts)
+    return f"{number} {node}"
+
+
+def _lock(facts: Sequence[RequestFact]) -> Row:
+    first = facts[0]
+    server, begun = _longest(facts)
+    return {
+        "agent": key_of(first.request.agent),
+        **id_as_data(first.request.lock_id),
+        "mode": first.request.mode,
+        "held": first.granted,
+        "since": begun,
+        "clock": server,
+        "servers": sorted(fact.request.node for fact in facts),
+    }
+
+
+def _longest(facts: Sequence[RequestFact]) -> tuple[str, float]:
+    """Who says since when, and since when: the one that has had it, or been waited for, longest; 0 if none knows."""
+    known = [
+        (fact.since if fact.granted else fact.asked, fact.request.node)
+        for fact in facts
+        if (fact.since if fact.granted else fact.asked)
+    ]
+    begun, server = min(known) if known else (0, facts[0].request.node)
+    return server, begun / 1e6
+
+
+def _edges(waits: Waits) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for waiter, holder in waits.edges:
+        pair = (key_of(waiter.request.agent), key_of(holder.request.agent))
+        is_own = is_held_up_id(waiter.request.lock_id)
+        rows.setdefault(
+            " ".join(pair),
+            {
+                "waiter": pair[0],
+                "holder": pair[1],
+                "typed": "" if is_own else id_as_data(waiter.request.lock_id)["typed"],
+                "mode": waiter.request.mode,
+                "ahead": not holder.granted,
+            },
+        )
+    return rows
+
+
+def _deadlocks(facts: Iterable[DeadlockFact]) -> dict[str, Row]:
+    """The newest, one row for each, also if several servers have broken it at the same time."""
+    rows: dict[str, Row] = {}
+    latest: dict[Any, tuple[int, Row]] = {}
+    for fact in sorted(facts, key=lambda each: (each.at, each.report.server, each.number)):
+        report = fact.report
+        same = (report.agent, report.lock_id, frozenset(report.agents))
+        at, row = latest.get(same, (0, {}))
+        if row and fact.at - at <= SAME:
+            if report.server not in row["servers"]:
+                row["servers"] = [*row["servers"], report.server]
+            continue
+        row = {
+            **deadlock_as_data(fact),
+            "agent_key": key_of(report.agent),
+            "agents": [key_of(agent) for agent in report.agents],
+            "servers": [report.server],
+            "run_again": as_json(report.run_again),
+        }
+        latest[same] = (fact.at, row)
+        rows[f"{fact.at} {fact.number} {report.server}"] = row
+    newest = list(rows)[-MOST_DEADLOCKS:]
+    return {key: rows[key] for key in newest}

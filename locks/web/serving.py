@@ -1,0 +1,234 @@
+"""The HTTP server of the live page: gevent's own, in the hub of whoever starts it.
+
+`GET /` is the page, and tells nothing. `GET /events` is a stream of changes (server-sent events), which the page reads
+with `fetch`, for only that can send the token in a header. `POST /break` ends a transaction.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from importlib import resources
+from typing import Any, NamedTuple
+
+import gevent
+from gevent.pool import Pool
+from gevent.pywsgi import WSGIHandler, WSGIServer
+
+from locks.errors import InvalidOption, LocksError, MisuseError
+from locks.facts.gather import break_transaction
+from locks.web.changes import NOTHING, as_data, changes, parts
+from locks.web.lookout import Lookout
+from locks.web.picture import Picture
+from locks.web.rules import Rules, refusal
+
+__all__ = ["Page", "serve"]
+
+Environ = dict[str, Any]
+StartResponse = Callable[[str, list[tuple[str, str]]], Any]
+logger = logging.getLogger("locks.web")
+
+MOST_STREAMS = 32
+MOST_CONNECTIONS = 128
+LONGEST_BODY = 4096  # bytes
+SILENCE = 30.0  # seconds that a browser may take to read or to send
+SIGN = 5.0  # seconds after which a stream says that it is still there
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    ("Content-Security-Policy", POLICY),
+    ("X-Content-Type-Options", "nosniff"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+]
+ASSETS = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+JSON = "application/json"
+
+
+class _Encoded(NamedTuple):
+    """The changes between two pictures, as they were last sent."""
+
+    old: Picture
+    new: Picture
+    parts: tuple[str, ...]
+
+
+class _Handler(WSGIHandler):
+    """Gives up who reads or sends nothing for a while, and makes no noise about it."""
+
+    ignored_socket_errors: Any = (*WSGIHandler.ignored_socket_errors, "timed out")
+
+    def __init__(self, sock: Any, address: Any, server: Any) -> None:
+        sock.settimeout(SILENCE)
+        super().__init__(sock, address, server)
+
+    def read_request(self, raw_requestline: str) -> Any:
+        try:
+            return super().read_request(raw_requestline)
+        except OSError as error:
+            raise ValueError(f"it ended before its time: {error}") from None
+
+
+class Page:
+    """The page, as an application of WSGI.
+
+    Args:
+        lookout: What is seen.
+        rules: Which requests are answered.
+    """
+
+    def __init__(self, lookout: Lookout, rules: Rules) -> None:
+        self._lookout = lookout
+        self._rules = rules
+        folder = resources.files(__package__) / "assets"
+        self._assets = {path: (folder / name).read_bytes() for path, (name, _) in ASSETS.items()}
+        self._encoded: _Encoded | None = None
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer a request."""
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        refused = refusal(
+            self._rules,
+            host=environ.get("HTTP_HOST", ""),
+            site=environ.get("HTTP_SEC_FETCH_SITE", ""),
+            authorization=environ.get("HTTP_AUTHORIZATION", ""),
+            secret=path not in ASSETS,
+        )
+        if refused is not None:
+            return _answer(start_response, refused.status, {"error": refused.why})
+        if path in ASSETS and method in ("GET", "HEAD"):
+            return _send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
+        if path == "/events" and method == "GET":
+            return self._events(start_response)
+        if path == "/break" and method == "POST":
+            return self._break(environ, start_response)
+        status = (
+            "405 Method Not Allowed" if path in (*ASSETS, "/events", "/break") else "404 Not Found"
+        )
+        return _answer(start_response, status, {"error": f"{method} {path[:100]} is nothing here"})
+
+    # --- The stream ---------------------------------------------------------------------------
+
+    def _events(self, start_response: StartResponse) -> Iterable[bytes]:
+        if self._lookout.watchers >= MOST_STREAMS:
+            why = f"{MOST_STREAMS} pages are open already"
+            return _answer(start_response, "503 Service Unavailable", {"error": why})
+        # Proxies that collect what they pass on would hold events back (nginx knows this header).
+        more = [("Content-Type", "text/event-stream"), ("X-Accel-Buffering", "no")]
+        start_response("200 OK", [*HEADERS, *more])
+        return self._stream()
+
+    def _stream(self) -> Iterator[bytes]:
+        shown = NOTHING
+        number = 0
+        with self._lookout.watched():
+            yield b": hello\n\n"
+            while True:
+                seen = self._lookout.after(number, SIGN)
+                if seen is None:
+                    yield b": still here\n\n"
+                    continue
+                texts = self._texts(shown, seen.picture)
+                for index, text in enumerate(texts, 1):
+                    head = {
+                        "at": seen.at,
+                        "pause": self._lookout.pause,
+                        "may_break": self._rules.may_break,
+                        "first": number == 0 and index == 1,
+                        "last": index == len(texts),
+                    }
+                    yield f"data: {json.dumps(head)[:-1]}, {text[1:]}\n\n".encode()
+                shown, number = seen.picture, seen.number
+
+    def _texts(self, old: Picture, new: Picture) -> tuple[str, ...]:
+        """The changes as texts; most pages have the same two pictures."""
+        known = self._encoded
+        if known is None or known.old is not old or known.new is not new:
+            texts = []
+            for part in parts(changes(old, new)):
+                texts.append(json.dumps(as_data(part)))
+                gevent.sleep(0)  # others are served in between
+            self._encoded = known = _Encoded(old, new, tuple(texts))
+        return known.parts
+
+    # --- The end of a transaction ---------------------------------------------------------------
+
+    def _break(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        if not self._rules.may_break:
+            why = "this page only looks; start it with --allow-break to end transactions by it"
+            return _answer(start_response, "403 Forbidden", {"error": why})
+        try:
+            agent, reason = _wanted(environ)
+        except ValueError as error:
+            return _answer(start_response, "400 Bad Request", {"error": str(error)})
+        seen = self._lookout.newest
+        known = None if seen is None else seen.agents.get(agent)
+        if known is None:
+            why = "that transaction holds and wants nothing any more"
+            return _answer(start_response, "404 Not Found", {"error": why})
+        by = f"somebody at {environ.get('REMOTE_ADDR', '')[:60]}, on the live page"
+        try:
+            break_transaction(known, reason=reason, by=by)
+        except LocksError as error:
+            wrong = isinstance(error, MisuseError)
+            status = "400 Bad Request" if wrong else "502 Bad Gateway"
+            return _answer(start_response, status, {"error": str(error)})
+        return _answer(start_response, "200 OK", {"broken": str(known)})
+
+
+def _wanted(environ: Environ) -> tuple[str, str]:
+    """Which transaction is to end, and why.
+
+    Raises:
+        ValueError: The request does not say so.
+    """
+    if environ.get("CONTENT_TYPE", "").partition(";")[0].strip() != JSON:
+        raise ValueError(f"it has to be {JSON}")
+    length = environ.get("CONTENT_LENGTH") or "0"
+    if not length.isdigit() or not 0 < int(length) <= LONGEST_BODY:
+        raise ValueError(f"it has to have 1 to {LONGEST_BODY} bytes")
+    body = json.loads(environ["wsgi.input"].read(int(length)))
+    if not isinstance(body, dict):
+        raise ValueError("it has to be an object with agent and reason")
+    agent, reason = body.get("agent"), body.get("reason")
+    if not isinstance(agent, str) or not isinstance(reason, str) or not reason.strip():
+        raise ValueError("it has to say which agent, and the reason")
+    return agent, reason
+
+
+def _answer(start_response: StartResponse, status: str, value: Any) -> Iterable[bytes]:
+    return _send(start_response, status, JSON, json.dumps(value).encode())
+
+
+def _send(start_response: StartResponse, status: str, kind: str, body: bytes) -> Iterable[bytes]:
+    start_response(status, [*HEADERS, ("Content-Type", kind), ("Content-Length", str(len(body)))])
+    return [body]
+
+
+def serve(host: str, port: int, page: Page) -> WSGIServer:
+    """Start to serve the page, in greenlets of this thread.
+
+    Raises:
+        InvalidOption: Nobody can listen there.
+    """
+    server = WSGIServer(
+        (host, port),
+        page,
+        spawn=Pool(MOST_CONNECTIONS),
+        handler_class=_Handler,
+        log=None,
+        error_log=logger,
+    )
+    try:
+        server.start()
+    except OSError as error:
+        raise InvalidOption(f"nobody can listen at {host}:{port}: {error}") from None
+    return server

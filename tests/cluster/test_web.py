@@ -1,0 +1,166 @@
+"""The live page as requests see it: real lock servers, real programs, `locks web`, and no browser."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.harness import World
+from tests.cluster.pages import HOLDER, RING, Reader, Web, web
+from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.test_operator import locks, running
+from tests.helpers import eventually
+
+MINE = ("accounts", "ann")
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Servers]:
+    """The lock servers."""
+    with World() as world:
+        yield Servers(world)
+
+
+@pytest.fixture(scope="module")
+def all_processes(processes: Servers) -> Iterator[Web]:
+    """A page that may end transactions."""
+    with web(processes, "--allow-break", "--host", "locks.example.org") as page:
+        yield page
+
+
+def test_a_page_shows_locks_and_deadlocks_as_they_come(processes: Servers) -> None:
+    """By default: on loopback, without a token, read-only. Who holds is there, then gone; a deadlock stays."""
+    with web(processes) as page, Reader(page) as reader:
+        assert page.token == ""
+        first = reader.next()
+        assert first["state"]["cluster"]["enough"]
+        assert list(first["servers"]) == list(NAMES)
+        assert not first["locks"]
+        with running(processes, HOLDER.format(label="night", lock_id=MINE)) as (program,):
+            (row,) = reader.until(lambda picture: bool(picture["locks"]))["locks"].values()
+            assert (row["id"], row["mode"], row["held"]) == (list(MINE), "write", True)
+            agent = reader.picture["agents"][row["agent"]]
+            assert (agent["label"], agent["pid"]) == ("night", program.pid)
+            status, said = page.ask("POST", "/break", {"agent": row["agent"], "reason": "tired"})
+            assert (status, "only looks" in said["error"]) == (403, True)
+            assert program.poll() is None
+        reader.until(lambda picture: not picture["locks"])
+        processes.run(RING)
+        reader.until(lambda picture: bool(picture["deadlocks"]))
+        card = [*reader.picture["deadlocks"].values()][-1]
+        assert {edge["waiter"]["client"].split(" (")[0] for edge in card["cycle"]} == {
+            "wants x",
+            "wants y",
+        }
+        assert card["text"] in locks(processes, "deadlocks").out
+
+
+def test_a_transaction_is_ended_by_the_page(processes: Servers, all_processes: Web) -> None:
+    """With the token and a reason, and not without; its program is told both."""
+    told = HOLDER.replace("    sys.stdin.readline()", "    tx.lost.wait(60); tx.ensure_held()")
+    with running(processes, told.format(label="night", lock_id=MINE)) as (program,):
+        with Reader(all_processes) as reader:
+            reader.until(lambda picture: bool(picture["locks"]))
+            ((key, agent),) = reader.picture["agents"].items()
+            wish = {"agent": key, "reason": "sleeps, ticket 17"}
+            for status, body, headers in (
+                (401, wish, {"authorization": "Bearer wrong"}),
+                (401, wish, {"authorization": ""}),
+                (403, wish, {"sec_fetch_site": "cross-site"}),
+                (421, wish, {"host": "evil.example.org"}),
+                (400, {"agent": key}, {}),
+                (400, {"agent": key, "reason": " "}, {}),
+                (400, {"agent": key, "reason": "two\nlines"}, {}),
+                (400, [], {}),
+                (400, {"agent": key, "reason": "x" * 5000}, {}),
+                (400, wish, {"content_type": "text/plain"}),
+                (404, {"agent": "nobody", "reason": "why not"}, {}),
+            ):
+                got, said = all_processes.ask("POST", "/break", body, **headers)
+                assert (got, list(said)) == (status, ["error"]), (body, headers)
+            assert program.poll() is None
+            assert all_processes.ask("POST", "/break", wish) == (200, {"broken": agent["name"]})
+        _, errors = program.communicate(timeout=LIMIT)
+        assert "TransactionBroken" in errors
+        assert "by somebody at 127.0.0.1, on the live page" in errors
+        assert "sleeps, ticket 17" in errors
+
+
+def test_what_a_stranger_sees(all_processes: Web) -> None:
+    """The empty page and nothing else; it loads nothing from elsewhere, and is in nobody's frame."""
+    for path in ("/", "/page.js", "/page.css"):
+        with all_processes.request("GET", path, authorization="") as answer:
+            policy = answer.headers["Content-Security-Policy"]
+            body = answer.read().decode()
+        assert answer.status == 200
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert not [
+            each
+            for each in ("http://", "https://")
+            if each in body.replace("http://www.w3.org", "")
+        ]
+    for method, path, status, headers in (
+        ("GET", "/events", 401, {"authorization": ""}),
+        ("GET", "/events", 421, {"host": "evil.example.org"}),
+        ("GET", "/events", 403, {"sec_fetch_site": "same-site"}),
+        ("GET", "/", 421, {"host": "evil.example.org"}),
+        ("POST", "/", 405, {}),
+        ("PUT", "/break", 405, {}),
+        ("GET", "/../setup.cfg", 404, {}),
+    ):
+        assert all_processes.ask(method, path, **headers)[0] == status, (method, path, headers)
+    with all_processes.request("GET", "/events", host="locks.example.org") as answer:
+        assert answer.status == 200
+
+
+def test_a_page_that_reads_nothing_delays_nobody(all_processes: Web) -> None:
+    """Also if it never reads a byte, and if it is closed in the middle; strange bytes end one connection."""
+    with socket.create_connection(("127.0.0.1", all_processes.port)) as lazy:
+        text = f"GET /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {all_processes.token}\r\n\r\n"
+        lazy.sendall(text.replace("Host: x", "Host: localhost").encode())
+        with socket.create_connection(("127.0.0.1", all_processes.port)) as strange:
+            strange.sendall(b"\x00\xff nothing\r\n\r\n")
+            assert b"400" in strange.recv(100)
+        with Reader(all_processes) as reader:
+            for _ in range(2):
+                reader.next()
+
+
+def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> None:
+    """With a word why; those that are open go on, and when they are closed others can be opened."""
+    readers = []
+    status = 200
+    while status == 200:
+        assert len(readers) < 100
+        answer = all_processes.request("GET", "/events")
+        status = answer.status
+        readers.append(answer)
+    assert (status, b"are open already" in readers[-1].read()) == (503, True)
+    for answer in readers:
+        answer.close()
+
+    def opened() -> bool:
+        with all_processes.request("GET", "/events") as answer:
+            return answer.status == 200
+
+    eventually(opened)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--listen", "here"], "no HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "no HOST:PORT"),
+        (["--listen", "192.0.2.1:0"], "nobody can listen"),
+        (["--token-file", "/nowhere"], "can't be read"),
+        (["--token-file", "/dev/null"], "16 characters"),
+    ],
+)
+def test_wrong_arguments(processes: Servers, arguments: list[str], said: str) -> None:
+    """One sentence, and exit status 2."""
+    done = locks(processes, "web", *arguments)
+    assert (done.status, said in done.error) == (2, True), done

@@ -1,0 +1,248 @@
+"""The live page without a network: what it shows, what changes between two pictures, and whom it answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from locks.core.facts import DeadlockFact, NodeFact, RequestFact
+from locks.core.server.counters import TableStatistics
+from locks.facts.graph import waits_of
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord
+from locks.web import picture as pictures
+from locks.web.changes import (
+    NOTHING,
+    Changes,
+    applied,
+    as_data,
+    changes,
+    parts,
+    with_rows_of,
+)
+from locks.web.picture import TABLES, Look, Picture, key_of, picture_of
+from locks.web.rules import Rules, is_loopback, refusal
+
+HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2, 3))
+SECOND = 1_000_000
+
+
+def fact(
+    number: int,
+    lock_id: LockId,
+    agent: AgentId,
+    state: Any = "granted",
+    node: str = "a@x",
+    asked: int = 10 * SECOND,
+    now: int = 20 * SECOND,
+) -> RequestFact:
+    """A request as a lock server tells it."""
+    record = RequestRecord(
+        node, number, agent, "somebody", lock_id, "write", state, number, number, False, number
+    )
+    return RequestFact(record, asked, asked + SECOND, now, "ann", "ann.py", 7, "")
+
+
+def node_fact(name: str = "a@x", now: int = 20 * SECOND) -> NodeFact:
+    """What a lock server says of itself."""
+    table = TableStatistics(*range(9))
+    return NodeFact(name, "0.1", "node", SECOND, now, (name,), 1, 0, table)
+
+
+def look(*facts: RequestFact, **more: Any) -> Look:
+    """What is seen, when these requests are there."""
+    nodes = more.pop("nodes", (node_fact(),))
+    seen = Look(waits_of(facts), nodes, (), (), 1, 1, 20.0)
+    return seen._replace(**more)
+
+
+def deadlock(at: int, server: str, number: int = 1) -> DeadlockFact:
+    """A deadlock of two, as one lock server has broken it."""
+    first, second = fact(1, ("x",), HOLDER, node=server), fact(2, ("y",), NEXT, node=server)
+    edge = Edge(first.request, second.request)
+    report = Deadlock(
+        NEXT, ("x",), server, "aborted", (edge, Edge(second.request, first.request)), "rule"
+    )
+    return DeadlockFact(number, at, at, report)
+
+
+# --- What is shown --------------------------------------------------------------------------------
+
+
+def test_a_lock_on_several_servers_is_one_row() -> None:
+    """It names the servers, and the one that has had it longest says since when."""
+    later = fact(8, ("a", 1), HOLDER, node="b@x", asked=11 * SECOND)
+    picture = picture_of(look(fact(1, ("a", 1), HOLDER), later))
+    (row,) = picture["locks"].values()
+    assert row["servers"] == ["a@x", "b@x"]
+    assert (row["clock"], row["since"]) == ("a@x", 11.0)
+    assert (row["id"], row["typed"], row["held"]) == (["a", 1], "('a', 1)", True)
+    assert picture["agents"][row["agent"]]["label"] == "ann"
+
+
+def test_time_that_passes_changes_nothing() -> None:
+    """A row says since when: a second later, and with nothing else, no row differs."""
+    first = look(fact(1, ("a",), HOLDER), fact(2, ("a",), NEXT, "waiting"))
+    later = look(
+        fact(1, ("a",), HOLDER, now=21 * SECOND),
+        fact(2, ("a",), NEXT, "waiting", now=21 * SECOND),
+        nodes=(node_fact(now=21 * SECOND),),
+        now=21.0,
+    )
+    assert changes(picture_of(first), picture_of(later)) == Changes({}, {})
+
+
+def test_a_wait_that_is_over_is_the_same_row() -> None:
+    """Who waits, and holds then, is a row that changes; the edge is gone."""
+    first = picture_of(look(fact(1, ("a",), HOLDER), fact(2, ("a",), NEXT, "waiting")))
+    then = picture_of(look(fact(2, ("a",), NEXT)))
+    put, gone = changes(first, then)
+    assert list(put["locks"]) == ["2 a@x"]
+    assert gone["locks"] == ["1 a@x"]
+    assert gone["waits"] == [f"{key_of(NEXT)} {key_of(HOLDER)}"]
+    assert first["agents"][key_of(HOLDER)]["root"]
+    assert not first["agents"][key_of(NEXT)]["root"]
+
+
+def test_two_agents_that_read_the_same_have_two_rows() -> None:
+    """Their text does not say when they began; the key does."""
+    again = HOLDER._replace(created=HOLDER.created + (1 << 20))
+    assert str(again) == str(HOLDER)
+    picture = picture_of(look(fact(1, ("a",), HOLDER), fact(2, ("b",), again)))
+    assert len(picture["agents"]) == 2
+
+
+def test_a_deadlock_that_two_servers_have_broken_is_one_card() -> None:
+    """Within a second they tell of the same one; much later it is another one."""
+    found = (
+        deadlock(SECOND, "a@x"),
+        deadlock(SECOND + 5, "b@x"),
+        deadlock(90 * SECOND, "a@x", 2),
+    )
+    cards = list(picture_of(look(deadlocks=found))["deadlocks"].values())
+    assert [card["servers"] for card in cards] == [["a@x", "b@x"], ["a@x"]]
+
+
+def test_a_large_table_is_cut() -> None:
+    """The waiting come first, and how many are left out is said."""
+    most = pictures.MOST_LOCKS
+    many = [fact(n, ("k", n), HOLDER) for n in range(1, most + 2)]
+    seen = picture_of(look(*many, fact(most + 9, ("k", 1), NEXT, "waiting")))
+    assert len(seen["locks"]) == most
+    assert f"{most + 9} a@x" in seen["locks"]
+    assert seen["state"]["cluster"]["left_out"] == 2
+
+
+def test_who_does_not_answer_is_a_row() -> None:
+    """With why; and whether the others are enough."""
+    seen = picture_of(look(silent=(("b@x", "it can't be reached"),), servers=3, needed=2))
+    assert seen["servers"]["b@x"] == {"silent": "it can't be reached"}
+    assert not seen["state"]["cluster"]["enough"]
+
+
+# --- What changes ---------------------------------------------------------------------------------
+
+ROWS = st.dictionaries(
+    st.sampled_from("abcdefgh"), st.fixed_dictionaries({"x": st.integers(0, 2)}), max_size=8
+)
+PICTURES = st.fixed_dictionaries(dict.fromkeys(TABLES, ROWS))
+LOCKS = st.lists(
+    st.tuples(
+        st.integers(1, 6),
+        st.sampled_from([("a",), ("a", "b"), ("c",)]),
+        st.sampled_from([HOLDER, NEXT, LAST]),
+        st.sampled_from(["granted", "waiting"]),
+        st.sampled_from(["a@x", "b@x"]),
+    ),
+    max_size=8,
+    unique_by=lambda each: (each[0], each[4]),
+)
+
+
+@given(PICTURES, PICTURES, st.integers(1, 5))
+def test_changes_lead_from_one_picture_to_the_other(old: Picture, new: Picture, size: int) -> None:
+    """Whole, and in parts of any size, none of which has more rows; and over JSON."""
+    change = changes(old, new)
+    assert applied(old, change) == new
+    assert (change == Changes({}, {})) == (old == new)
+    shown = old
+    for part in parts(change, size):
+        rows = [*part.put.values(), *part.gone.values()]
+        assert sum(len(each) for each in rows) <= size
+        shown = applied(shown, Changes(**json.loads(json.dumps(as_data(part)))))
+    assert shown == new
+
+
+@given(PICTURES, PICTURES)
+def test_equal_rows_are_shared(old: Picture, new: Picture) -> None:
+    """A picture is what it was, and what it has in common with the one before is not there twice."""
+    shared = with_rows_of(old, new)
+    assert shared == new
+    for table in TABLES:
+        for key, row in shared[table].items():
+            assert row is old[table].get(key) or row != old[table].get(key)
+
+
+@given(LOCKS, LOCKS)
+def test_pictures_of_real_requests(first: list[Any], second: list[Any]) -> None:
+    """What is made of requests is led from one to the other as well, and JSON has it."""
+    old, new = (picture_of(look(*[fact(*each) for each in some])) for some in (first, second))
+    assert applied(old, changes(old, new)) == new
+    assert json.loads(json.dumps(new)) == new
+    assert applied(NOTHING, changes(NOTHING, new)) == new
+
+
+# --- Whom it answers --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "answered"),
+    [
+        ("127.0.0.1:8420", True),
+        ("localhost", True),
+        ("LOCALHOST:1", True),
+        ("[::1]:8420", True),
+        ("10.0.0.7", True),
+        ("locks.example.org", True),
+        ("locks.example.org.:443", True),
+        ("evil.example.org:8420", False),
+        ("127.0.0.1.evil.example.org", False),
+        ("localhost.evil.example.org", False),
+        ("", False),
+    ],
+)
+def test_names_of_the_page(host: str, answered: bool) -> None:
+    """Addresses and allowed names; a page of somebody else has a name."""
+    refused = refusal(Rules(("locks.example.org",)), host=host)
+    assert (refused is None) == answered
+
+
+@pytest.mark.parametrize(
+    ("given", "site", "status"),
+    [
+        ("Bearer secret", "same-origin", ""),
+        ("Bearer secret", "", ""),
+        ("", "same-origin", "401"),
+        ("Bearer other", "", "401"),
+        ("Bearer ", "", "401"),
+        ("secret", "", "401"),
+        ("Bearer gehéim", "", "401"),
+        ("Bearer secret", "cross-site", "403"),
+        ("Bearer secret", "same-site", "403"),
+    ],
+)
+def test_what_is_secret_takes_the_token(given: str, site: str, status: str) -> None:
+    """And nobody else's page can ask for it."""
+    rules = Rules(token="secret")
+    refused = refusal(rules, host="localhost", site=site, authorization=given, secret=True)
+    assert (refused.status[:3] if refused else "") == status
+
+
+def test_without_a_token_none_is_demanded() -> None:
+    """By default, on loopback."""
+    assert refusal(Rules(), host="localhost", authorization="", secret=True) is None
+    assert [is_loopback(host) for host in ("127.0.0.1", "::1", "localhost")] == [True] * 3
+    assert [is_loopback(host) for host in ("0.0.0.0", "10.0.0.1", "::", "here")] == [False] * 4
