@@ -149,7 +149,9 @@ class Browser:
         self.call("Emulation.setEmulatedMedia", features=[wish])
 
     def open(self, address: str) -> None:
-        """Open a page."""
+        """Open a page, and forget the errors of the one before."""
+        self.call("Page.navigate", url="about:blank")
+        self.errors.clear()
         assert "errorText" not in self.call("Page.navigate", url=address)
 
     def run(self, code: str) -> Any:

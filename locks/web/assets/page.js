@@ -82,7 +82,7 @@ function matches(key, lock) {
   const words = view.search.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   const agent = tables.agents.get(lock.agent) ?? {};
-  const text = [lock.typed, lock.mode, agent.label, agent.program, agent.pid, agent.name, agent.address].join(" ").toLowerCase();
+  const text = [lock.typed, lock.id.join("/"), lock.held ? "holds" : "waits", lock.mode, agent.label, agent.program, agent.pid, agent.name, agent.address].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 

@@ -1,0 +1,189 @@
+"""The live page in a real browser, without a window; skipped where none is installed.
+
+Pictures of it for the documentation are made by `python -m tests.cluster.screenshots`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.browser import NO_BROWSER, Browser, find_browser
+from tests.cluster.harness import World
+from tests.cluster.pages import HOLDER, RING, web
+from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.test_operator import running
+from tests.helpers import eventually
+
+PATH = find_browser() or pytest.skip(NO_BROWSER, allow_module_level=True)
+WAITER = """
+import locks
+with locks.transaction(label="morning") as tx:
+    print("ready", flush=True)
+    tx.write_lock(("accounts",))
+"""
+BROKEN = "    tx.lost.wait(60); tx.ensure_held()"
+MANY = """
+import sys, threading, locks
+with locks.transaction(label="many") as tx:
+    tx.lock_all([("row", n % 100, n) for n in range(10_000)])
+    def wait(n):
+        with locks.transaction(label=f"waiter {n}") as mine:
+            mine.write_lock(("row", n % 100, n))
+    locks_threads = [threading.Thread(target=wait, args=(n,), daemon=True) for n in range(1_000)]
+    threading.stack_size(1 << 18)
+    for each in locks_threads: each.start()
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Servers]:
+    """The lock servers."""
+    with World() as world:
+        yield Servers(world)
+
+
+@pytest.fixture(scope="module")
+def all_processes() -> Iterator[Browser]:
+    """The browser."""
+    with Browser(PATH) as browser:
+        yield browser
+
+
+def rows(browser: Browser) -> list[str]:
+    """What the tree shows."""
+    found: list[str] = browser.run(
+        "[...document.querySelectorAll('.row')].map((row) => row.innerText)"
+    )
+    return found
+
+
+def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser) -> None:
+    """Locks appear and go, a deadlock leaves its card with its steps, and a transaction is ended by mouse and keyboard."""
+    browser = all_processes
+    with web(processes, "--allow-break") as page:
+        browser.open(page.address)
+        browser.wait_for("#quorum", "3 of 3 lock servers")
+        assert browser.run("location.hash") == ""
+        browser.wait_for("#tree", "Nobody holds or wants a lock.")
+        night = HOLDER.format(label="night <b>", lock_id=("accounts", "ann"))
+        night = night.replace("    sys.stdin.readline()", BROKEN)
+        with running(processes, night, WAITER) as (holder, waiter):
+            browser.wait("document.querySelectorAll('.row').length === 4")
+            assert [row.split("\n")[:3] for row in rows(browser)] == [
+                ["▾", "accounts", "1 waiting"],
+                ["waits write", "morning", f"-c, pid {waiter.pid}"],
+                ["▾", "ann"],
+                ["holds write", "night <b>", f"-c, pid {holder.pid}"],
+            ]
+            assert (
+                browser.run("document.querySelector('.box.root text').textContent") == "night <b>"
+            )
+            processes.run(RING)
+            browser.wait_for("#deadlocks .deadlock", "a circle of 2")
+            first = browser.text("#deadlocks .step")
+            assert first.startswith("3. wants ")
+            browser.run("document.querySelector('#deadlocks button').click()")
+            browser.wait_for("#deadlocks .step", "1. wants ")
+            assert browser.run("document.querySelectorAll('.ring .later').length > 0")
+            browser.run("document.querySelector('#tree').focus()")
+            for key in ("End", "ArrowLeft", "ArrowLeft"):  # to `ann`, and fold it
+                browser.press(key)
+            browser.wait("document.querySelectorAll('.row').length === 3")
+            browser.press("ArrowRight")
+            browser.press("End")
+            browser.press("Enter")
+            browser.wait_for("#details", "It waits for nothing")
+            browser.run("document.querySelector('#reason').value = 'sleeps, ticket 17'")
+            browser.run("document.querySelector('#break button').click()")
+            browser.wait_for("#break-said", "was ended")
+            assert waiter.wait(LIMIT) == 0
+            assert "sleeps, ticket 17" in holder.communicate(timeout=LIMIT)[1]
+        browser.wait_for("#tree", "Nobody holds or wants a lock.")
+        browser.wait_for("#details", "This transaction has ended.")
+        assert browser.errors == []
+    browser.wait_for("#quorum", "not connected")
+    browser.wait_for("#notice", "What is shown is old")
+
+
+@pytest.mark.explore
+def test_without_the_token_the_page_asks_for_it(processes: Servers, all_processes: Browser) -> None:
+    """And goes on when it has it."""
+    browser = all_processes
+    with web(processes, "--allow-break") as page:
+        browser.open(f"http://127.0.0.1:{page.port}/")
+        browser.wait("!document.querySelector('#ask-token').hidden")
+        browser.run(f"document.querySelector('#token').value = {json.dumps(page.token)}")
+        browser.run("document.querySelector('#ask-token button').click()")
+        browser.wait_for("#quorum", "3 of 3 lock servers")
+        assert browser.run("document.querySelector('#ask-token').hidden")
+
+
+@pytest.mark.parametrize("width", [360, 700, 1280])
+@pytest.mark.explore
+def test_no_width_is_too_narrow(processes: Servers, all_processes: Browser, width: int) -> None:
+    """Nothing sticks out of the page; light or dark is as the user wishes."""
+    browser = all_processes
+    label = "a label that is as long as somebody may wish it to be, if not longer"
+    with (
+        web(processes) as page,
+        running(processes, HOLDER.format(label=label, lock_id=("x" * 60,) * 4)),
+    ):
+        grounds = []
+        for dark in (False, True):
+            browser.look(width, 800, dark)
+            browser.open(page.address)
+            browser.wait("document.querySelectorAll('.row').length === 5")
+            assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+            grounds.append(browser.run("getComputedStyle(document.body).backgroundColor"))
+        assert grounds[0] != grounds[1]
+    browser.look(1280, 800)
+
+
+@pytest.mark.explore
+def test_a_lost_server_is_seen() -> None:
+    """One of three is killed, then another one, and then the first one is stopped: who is missing, and what that means."""
+    with World() as world:
+        servers = Servers(world, net_ticktime=2)
+        with web(servers) as page, Browser(PATH) as browser:
+            browser.open(page.address)
+            browser.wait_for("#quorum", "3 of 3 lock servers")
+            servers.processes[2].stop()
+            browser.wait_for("#quorum", f"2 of 3 lock servers, without {NAMES[2]}")
+            servers.processes[2].go_on()
+            browser.wait_for("#quorum", "3 of 3 lock servers")
+            servers.processes[0].kill()
+            browser.wait_for("#quorum", f"2 of 3 lock servers, without {NAMES[0]}")
+            assert browser.text("#servers tr.bad").startswith(NAMES[0])
+            servers.processes[1].kill()
+            browser.wait_for("#quorum", "locks can NOT be taken, 2 are needed")
+            assert browser.errors == []
+
+
+@pytest.mark.explore
+def test_ten_thousand_locks(processes: Servers, all_processes: Browser) -> None:
+    """With a thousand waiters: few elements are drawn, a search finds one, and drawing anew takes a fraction of a second."""
+    browser = all_processes
+    with web(processes) as page, running(processes, MANY) as (_,):
+        browser.open(page.address)
+        browser.wait_for("#counts", "10,000 locks held, 1,000 waited for")
+        assert browser.run("document.querySelectorAll('*').length") < 2_000
+        assert browser.text("#graph-note") == "60 of 1,001"
+        browser.run("document.querySelector('#tree').scrollTop = 1e9")
+        eventually(lambda: "row-" in browser.run("document.querySelector('.row:last-child').id"))
+        drawn: Any = browser.run(
+            """(() => { const begun = performance.now();
+            const box = document.querySelector('#search'); box.value = 'row/7/ waiter';
+            box.dispatchEvent(new Event('input')); return performance.now() - begun; })()"""
+        )
+        print(f"a search over all took {drawn:.0f} ms")
+        browser.wait_for("#locks-note", "10 found")
+        assert drawn < 2_000
+        browser.run("document.querySelector('#search').value = ''")
+        browser.run("document.querySelector('#search').dispatchEvent(new Event('input'))")
+        assert browser.errors == []
