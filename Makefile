@@ -1,5 +1,5 @@
 # Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
-#   make run | test | explore | bench | docs | check | clean
+#   make run | test | explore | bench | docs | screenshots | check | clean
 # What else there is to run:                                      make run ARGS=--help
 # ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
 # PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
@@ -13,7 +13,7 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
 SOURCES := $(wildcard locks locks_leader examples)
 
-.PHONY: run test explore bench docs check clean
+.PHONY: run test explore bench docs screenshots check clean
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
@@ -37,6 +37,10 @@ bench: .venv/installed-bench
 # Takes Mermaid, which draws the diagrams, from the npm registry, once; without a network it says so.
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build $(ARGS)
+
+# The pictures of the live page in docs/img; needs Chromium.
+screenshots: .venv/installed-test
+	$(PY) -m tests.cluster.screenshots
 
 check: .venv/installed-test
 	$(PY) -m ruff check .

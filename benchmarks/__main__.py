@@ -33,6 +33,7 @@ from benchmarks import (
     memory,
     mvcc,
     ownership,
+    page,
     scale,
     spokes,
     table_lock,
@@ -44,7 +45,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, machine, tasks, facts),
+    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page),
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES

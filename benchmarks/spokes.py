@@ -113,13 +113,17 @@ class Process:
         self.process.stdout.close()
 
     def line(self) -> Any:
+        """The next line of JSON that it says."""
+        return json.loads(self.text())
+
+    def text(self) -> str:
         """The next line that it says.
 
         Raises:
             AssertionError: It says nothing for too long.
         """
         try:
-            return json.loads(self._lines.get(timeout=LIMIT))
+            return self._lines.get(timeout=LIMIT)
         except queue.Empty:
             raise AssertionError(f"no answer within {LIMIT:g} s") from None
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
 import statistics
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +24,8 @@ import gevent
 
 import locks
 from locks.cli.demo_story import tell_story
+from locks.cli.web import LISTEN, page_served
+from locks.runtime import Event
 from locks.sim.arguments import at_least
 from locks.transactions import OnDeadlock
 
@@ -29,6 +33,8 @@ __all__ = ["Bank", "add_command", "run"]
 
 ACCOUNTS = ("bank", "accounts")
 START_BALANCE = 100
+HOUR = 3600.0
+WATCHED = 0.3  # seconds between two locks, when somebody watches
 
 
 @dataclass
@@ -36,6 +42,9 @@ class Bank:
     """The accounts, and some counters. Only the locks protect them."""
 
     balances: list[int]
+    pause: float = (
+        0.0  # seconds that a transfer takes between two locks, so that somebody can watch
+    )
     transfers: int = 0
     audits: int = 0
     wrong_audits: int = 0
@@ -70,7 +79,7 @@ class Bank:
                 asked = time.perf_counter()
                 tx.write_lock((*ACCOUNTS, account))
                 self.waits.append(time.perf_counter() - asked)
-                gevent.sleep(0)  # let others get in between: a network call, say
+                gevent.sleep(self.pause)  # let others get in between: a network call, say
             balance = self.balances[source]
             gevent.sleep(0)  # without locks, this is where money would get lost
             self.balances[source] = balance - amount
@@ -110,7 +119,15 @@ class Bank:
         }
 
 
-def run(clients: int, accounts: int, seconds: float, seed: int, show: bool) -> dict[str, Any]:
+def run(
+    clients: int,
+    accounts: int,
+    seconds: float,
+    seed: int,
+    show: bool,
+    pause: float,
+    ended: Event,
+) -> dict[str, Any]:
     """Run the bank.
 
     Args:
@@ -119,18 +136,23 @@ def run(clients: int, accounts: int, seconds: float, seed: int, show: bool) -> d
         seconds: For how long.
         seed: What the clients' choices are drawn from.
         show: Whether to show live progress, in one line of the terminal.
+        pause: Seconds that a transfer takes between two locks.
+        ended: Ends it early.
 
     Returns:
         The report.
     """
-    bank = Bank([START_BALANCE] * accounts)
+    bank = Bank([START_BALANCE] * accounts, pause)
     began = time.perf_counter()
     workers: list[gevent.Greenlet[..., None]] = [
         gevent.spawn(bank.client, random.Random(f"{seed}/{n}"), "surrender" if n % 2 else "abort")
         for n in range(clients)
     ]
-    workers += [gevent.spawn(bank.auditor, 0.05) for _ in range(2)]
-    while (left := seconds - (time.perf_counter() - began)) > 0:
+    workers += [gevent.spawn(bank.auditor, max(0.05, 10 * pause)) for _ in range(2)]
+    for number, worker in enumerate(workers, 1):
+        is_client = number <= clients
+        worker.name = f"client {number}" if is_client else f"auditor {number - clients}"
+    while (left := seconds - (time.perf_counter() - began)) > 0 and not ended.is_open:
         if any(worker.exception is not None for worker in workers):
             break
         gevent.sleep(min(0.1, left))
@@ -193,20 +215,41 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--clients", type=at_least(1), default=50, help="default 50")
     parser.add_argument("--accounts", type=at_least(2), default=20, help="default 20")
-    parser.add_argument("--seconds", type=_positive, default=5.0, help="default 5")
+    parser.add_argument(
+        "--seconds", type=_positive, help="default 5; with --web an hour, or until Ctrl-C"
+    )
     parser.add_argument("--seed", type=int, default=1, help="default 1")
     parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument(
+        "--web",
+        nargs="?",
+        const=LISTEN,
+        metavar="HOST:PORT",
+        help=f"show the bank on the live page of `locks web`, slow enough to watch (default: {LISTEN})",
+    )
     parser.set_defaults(run=_run_command)
 
 
 def _run_command(options: argparse.Namespace) -> int:
     live = sys.stdout.isatty() and not options.json
+    seconds = options.seconds or (HOUR if options.web else 5.0)
     if not options.json:
         print(
             f"A bank: {options.clients} clients transfer money between {options.accounts} "
-            f"accounts for {options.seconds:g} seconds, 2 auditors check it.\n"
+            f"accounts for {seconds:g} seconds, 2 auditors check it.\n"
         )
-    report = run(options.clients, options.accounts, options.seconds, options.seed, live)
+    ended = Event()
+    with ExitStack() as stack:
+        if options.web:
+            signal.signal(signal.SIGINT, lambda *_: ended.open())
+            try:
+                address = stack.enter_context(page_served(options.web))
+            except locks.InvalidOption as error:
+                print(f"locks demo: {error}", file=sys.stderr)
+                return 2
+            print(f"Open {address} in a browser.\n", file=sys.stderr, flush=True)
+        pause = WATCHED if options.web else 0.0
+        report = run(options.clients, options.accounts, seconds, options.seed, live, pause, ended)
     locks.stop()
     if not options.json:
         print(_summary(report) + "\n")

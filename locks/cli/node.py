@@ -14,9 +14,11 @@ import math
 import signal
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from locks.cli.web import page_served
 from locks.errors import InvalidOption, LocksError, OperatingError
 from locks.metrics.serving import parse_address, serve
 from locks.otp.discovery import ChangingDiscovery, Discovery
@@ -125,6 +127,11 @@ def add_command(commands: Any) -> None:
         help="serve metrics for Prometheus there, such as 127.0.0.1:9464; needs pip install locks[metrics]",
     )
     parser.add_argument("--verbose", action="store_true", help="log nodes that come and go")
+    parser.add_argument(
+        "--web",
+        metavar="HOST:PORT",
+        help="serve the live page there, too (see `locks web`); it is read-only",
+    )
     parser.set_defaults(run=_run)
 
 
@@ -221,9 +228,18 @@ def _run(options: argparse.Namespace) -> int:
         return 2
     settle()
     host, port = node.address
-    print(json.dumps({"name": node.name, "host": host, "port": port}), flush=True)
-    while not ended.wait(timeout=1) and node.running:
-        pass
-    crashed = not node.running
-    stop()
+    told = {"name": node.name, "host": host, "port": port}
+    try:
+        with ExitStack() as stack:
+            if options.web:
+                told["web"] = stack.enter_context(page_served(options.web))
+            print(json.dumps(told), flush=True)
+            while not ended.wait(timeout=1) and node.running:
+                pass
+            crashed = not node.running
+    except InvalidOption as error:
+        print(f"python -m locks node: {error}", file=sys.stderr)
+        return 2
+    finally:
+        stop()
     return 1 if crashed else 0

@@ -6,7 +6,7 @@ import argparse
 import secrets
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from locks.web.lookout import Lookout
 from locks.web.rules import Rules, is_loopback
 from locks.web.serving import Page, serve
 
-__all__ = ["add_command", "add_page_options", "page_served"]
+__all__ = ["LISTEN", "add_command", "page_served"]
 
 EXAMPLES = """\
   locks web                                            # then open the address that it prints
@@ -31,7 +31,7 @@ EXAMPLES = """\
   locks web --host locks.example.org                   # behind a proxy that is called so
 """
 SAYS = """A live page for a browser: who holds, who waits, behind whom and since when, and which deadlocks there were. It looks
-only while somebody has it open, and at most a sixth of the time. Whoever can open it sees all lock ids and labels: by
+only while somebody has it open, and at most a tenth of the time. Whoever can open it sees all lock ids and labels: by
 default only programs of this machine can. Where others can, or where it may end transactions, the address that
 is printed has a token in it, and nobody without the token sees anything."""
 LISTEN = "127.0.0.1:8420"
@@ -49,18 +49,12 @@ def add_command(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
-    add_page_options(parser)
     parser.add_argument(
         "--listen",
         default=LISTEN,
         metavar="HOST:PORT",
         help="port 0 takes a free one (default: %(default)s)",
     )
-    parser.set_defaults(run=_run)
-
-
-def add_page_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say who may do what with the page."""
     parser.add_argument(
         "--allow-break",
         action="store_true",
@@ -78,25 +72,34 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="file with the token that is demanded (default: a new one, where one is needed)",
     )
+    parser.set_defaults(run=_run)
 
 
 @contextmanager
-def page_served(options: argparse.Namespace, listen: str) -> Iterator[str]:
-    """While the page is served; gives its address.
+def page_served(
+    listen: str,
+    names: Sequence[str] = (),
+    *,
+    token_file: Path | None = None,
+    may_break: bool = False,
+) -> Iterator[str]:
+    """While the page is served; gives its address, with the token in it, if there is one.
 
     Args:
-        options: As `add_page_options` has added them.
         listen: Where to listen, `host:port`.
+        names: What the page may be called.
+        token_file: Where the token is; a new one, where one is needed, if it is not said.
+        may_break: Whether transactions can be ended by the page.
 
     Raises:
         InvalidOption: Something in it is wrong.
     """
     host, port = _address(listen)
-    is_safe = is_loopback(host) and not options.host and not options.allow_break
-    token = _token(options.token_file) or ("" if is_safe else secrets.token_urlsafe())
-    names = tuple(name.lower() for name in options.host)
+    is_safe = is_loopback(host) and not names and not may_break
+    token = _token(token_file) or ("" if is_safe else secrets.token_urlsafe())
+    rules = Rules(tuple(name.lower() for name in names), token, may_break)
     lookout = Lookout()
-    server = serve(host, port, Page(lookout, Rules(names, token, options.allow_break)))
+    server = serve(host, port, Page(lookout, rules))
     looking = gevent.spawn(lookout.run)
     try:
         shown = f"[{host}]" if ":" in host else host
@@ -133,7 +136,12 @@ def _run(options: argparse.Namespace) -> int:
     ended = Event()
     try:
         join(options)
-        with page_served(options, options.listen) as address:
+        with page_served(
+            options.listen,
+            options.host,
+            token_file=options.token_file,
+            may_break=options.allow_break,
+        ) as address:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: ended.open())
             print(address, flush=True)

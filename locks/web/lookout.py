@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,10 @@ from locks.web.picture import Look, Picture, key_of, picture_of
 
 __all__ = ["Lookout", "Seen"]
 
+logger = logging.getLogger("locks.web")
+
 SHORTEST = 0.5  # seconds between two looks
-SPARE = 5  # times as long as a look takes is the pause after it
+SPARE = 10  # times as long as a look takes is the pause after it
 PATIENCE = 2.0  # seconds to wait for each answer
 NOBODY = Gathered((), ())
 
@@ -43,7 +46,7 @@ class Seen(NamedTuple):
 
 
 class Lookout:
-    """Looks while somebody watches, and at most a sixth of the time; all of it in the hub that `run` is called in.
+    """Looks while somebody watches, and at most a tenth of the time; all of it in the hub that `run` is called in.
 
     Nobody is told what has changed. Each watcher compares the newest picture with the one that it knows, when it
     gets to it. So one that does not get to it costs nothing, and nothing is kept for it.
@@ -97,30 +100,43 @@ class Lookout:
         while True:
             if not self._watched.is_set():
                 self.newest, last = None, NOTHING
-                self._known = self._counted = ()
+                self._forget()
                 self._watched.wait()
             number += 1
-            look = self._look()
-            picture = with_rows_of(last, picture_of(look))
+            look, seen = self._look()
+            picture = with_rows_of(last, seen)
             agents = {key_of(each): each for each in look.waits.agents}
             self.newest, last = Seen(number, look.now, picture, agents), picture
             news, self._news = self._news, Event()
             news.set()
             gevent.sleep(self.pause)
 
-    def _look(self) -> Look:
+    def _look(self) -> tuple[Look, Picture]:
+        """Look once. If that fails, this is what is seen, and the next look begins anew."""
         begun = time.monotonic()
         try:
-            servers, needed = quorum()
-            nodes = lock_servers(timeout=PATIENCE)
-            self._ask_requests(nodes)
-            self._ask_deadlocks(nodes)
-        except LocksError as error:
-            self._known = self._counted = ()
-            return Look(Waits((), ()), (), (), (), 0, 0, time.time(), str(error))
-        silent = dict(self._requests.silent) | dict(nodes.silent)
-        if not silent:  # to wait for who does not answer costs nobody anything
+            look = self._ask()
+            picture = picture_of(look)
+        except Exception as error:
+            if not isinstance(error, LocksError):
+                logger.exception("the page can't show what the lock servers say")
+            self._forget()
+            look = Look(Waits((), ()), (), (), (), 0, 0, time.time(), str(error) or repr(error))
+            return look, picture_of(look)
+        if not look.silent:  # to wait for who does not answer costs nobody anything
             self._took = time.monotonic() - begun
+        return look, picture
+
+    def _forget(self) -> None:
+        """What was read is read anew."""
+        self._known = self._counted = ()
+
+    def _ask(self) -> Look:
+        servers, needed = quorum()
+        nodes = lock_servers(timeout=PATIENCE)
+        self._ask_requests(nodes)
+        self._ask_deadlocks(nodes)
+        silent = dict(self._requests.silent) | dict(nodes.silent)
         return Look(
             self._waits,
             nodes.facts,

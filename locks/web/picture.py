@@ -79,7 +79,7 @@ def _state(look: Look, left_out: int) -> Row:
         "answered": len(look.nodes),
         "servers": look.servers,
         "needed": look.needed,
-        "enough": len(look.nodes) >= look.needed,
+        "enough": len(look.nodes) >= look.needed and not look.error,
         "left_out": left_out,
         "error": look.error,
     }
@@ -165,7 +165,7 @@ def _edges(waits: Waits) -> dict[str, Row]:
             {
                 "waiter": pair[0],
                 "holder": pair[1],
-                "typed": "" if is_own else id_as_data(waiter.request.lock_id)["typed"],
+                "id": [] if is_own else as_json(waiter.request.lock_id),
                 "mode": waiter.request.mode,
                 "ahead": not holder.granted,
             },

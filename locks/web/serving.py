@@ -104,7 +104,7 @@ class Page:
         )
         if refused is not None:
             return _answer(start_response, refused.status, {"error": refused.why})
-        if path in ASSETS and method in ("GET", "HEAD"):
+        if path in ASSETS and method == "GET":
             return _send(start_response, "200 OK", ASSETS[path][1], self._assets[path])
         if path == "/events" and method == "GET":
             return self._events(start_response)

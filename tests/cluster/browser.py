@@ -195,8 +195,12 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=code or key, **text)
             text = {}
 
-    def save(self, path: Path) -> None:
-        """Save what one sees as PNG."""
-        path.write_bytes(
-            base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
-        )
+    def save(self, path: Path, selector: str = "body") -> None:
+        """Save what one sees as PNG; or an element of it."""
+        box = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+        names = ("x", "y", "width", "height")
+        clip = {name: self.run(f"{box}.{name}") for name in names} | {"scale": 1}
+        if selector == "body":
+            clip["height"] = self.run("innerHeight")
+        said = self.call("Page.captureScreenshot", format="png", clip=clip)
+        path.write_bytes(base64.b64decode(said["data"]))

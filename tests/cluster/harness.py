@@ -148,7 +148,13 @@ class Process:
 
 
 class Server(Process):
-    """A lock server: `python -m locks node`."""
+    """A lock server: `python -m locks node`.
+
+    Attributes:
+        web: Where its live page is, if it has one, once it is ready.
+    """
+
+    web = ""
 
     def __init__(self, name: str, arguments: Iterable[str], skew: float = 0) -> None:
         super().__init__(name, ["locks", "node", "--name", name, *arguments], skew)
@@ -163,6 +169,7 @@ class Server(Process):
             ready = json.loads(line)
             assert ready["name"] == self.name
             self._address = (ready["host"], ready["port"])
+            self.web = ready.get("web", "")
         return self._address
 
     @property

@@ -39,20 +39,20 @@ for each in threads: each.start()
 
 
 class Web:
-    """`locks web`, as a process.
+    """A live page that is served.
+
+    Args:
+        address: Its address, as it is printed.
 
     Attributes:
-        address: What it has printed.
+        port: The port in it.
         token: The token in it; empty if there is none.
-        pid: The number of its process.
     """
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        self.process = process
-        self.address = process.stdout.readline().strip()
-        parts = urlsplit(self.address)
-        assert parts.port
+    def __init__(self, address: str) -> None:
+        self.address = address
+        parts = urlsplit(address)
+        assert parts.port, address
         self.port: int = parts.port
         self.token = parts.fragment.removeprefix("token=")
 
@@ -133,7 +133,8 @@ def web(servers: Servers, *arguments: str) -> Iterator[Web]:
         text=True,
     )
     try:
-        yield Web(process)
+        assert process.stdout is not None
+        yield Web(process.stdout.readline().strip())
     finally:
         process.terminate()
         try:

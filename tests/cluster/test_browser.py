@@ -6,6 +6,7 @@ Pictures of it for the documentation are made by `python -m tests.cluster.screen
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -86,8 +87,13 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
             )
             processes.run(RING)
             browser.wait_for("#deadlocks .deadlock", "a circle of 2")
-            first = browser.text("#deadlocks .step")
-            assert first.startswith("3. wants ")
+            told = browser.run("document.querySelector('.report pre').textContent")
+            yielding = told.partition(" ")[0]  # an agent, whose label follows
+            (label,) = set(re.findall(rf"(wants \w) \([^()]*\) \({re.escape(yielding)}\)", told))
+            assert browser.text("#deadlocks .step").startswith(f"3. {label} yields")
+            names = "[...document.querySelectorAll('.ring text:not(.soft)')]"
+            at = browser.run(f"{names}.findIndex((each) => each.textContent === '{label}')")
+            assert browser.run(f"{names}[{at} - 1].previousSibling.matches('circle.yields')")
             browser.run("document.querySelector('#deadlocks button').click()")
             browser.wait_for("#deadlocks .step", "1. wants ")
             assert browser.run("document.querySelectorAll('.ring .later').length > 0")

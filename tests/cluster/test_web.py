@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -148,6 +151,47 @@ def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> N
             return answer.status == 200
 
     eventually(opened)
+
+
+def test_a_lock_server_serves_the_page_itself(world: World) -> None:
+    """With `locks node --web`, of its own lock table; it is read-only, and ends with its lock server."""
+    server = world.server("solo@127.0.0.1", arguments=["--web=127.0.0.1:0"])
+    assert server.address
+    page = Web(server.web)
+    client = world.worker("client@127.0.0.1", [server.peer], mesh=False, listen=None)
+    with Reader(page) as reader:
+        assert list(reader.next()["servers"]) == [server.name]
+        client.ask("begin", await_nodes=True).get()
+        client.ask("lock", lock_id=list(MINE), nodes=[server.name]).get()
+        (row,) = reader.until(lambda picture: bool(picture["locks"]))["locks"].values()
+        assert (row["id"], row["servers"]) == (list(MINE), [server.name])
+        assert page.ask("POST", "/break", {"agent": row["agent"], "reason": "why"})[0] == 403
+    server.signal(signal.SIGTERM)
+    assert server.process.wait(LIMIT) == 0
+
+
+@pytest.mark.explore
+def test_the_bank_of_the_demo_on_the_page() -> None:
+    """`locks demo --web` goes on until Ctrl-C, slow enough to watch, with its clients' names and deadlocks."""
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "locks", "demo", "--web=127.0.0.1:0", "--clients=6", "--accounts=3"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert demo.stderr is not None
+        with Reader(Web(demo.stderr.readline().split()[1])) as reader:
+            reader.until(lambda picture: bool(picture["deadlocks"]) and bool(picture["waits"]))
+            labels = {row["label"] for row in reader.picture["agents"].values()}
+            assert labels <= {*(f"client {n}" for n in range(1, 7)), "auditor 1", "auditor 2"}
+        demo.send_signal(signal.SIGINT)
+        out, errors = demo.communicate(timeout=LIMIT)
+    finally:
+        demo.kill()
+        demo.wait()
+    assert (demo.returncode, errors.strip()) == (0, "")
+    assert "conserved" in out
 
 
 @pytest.mark.parametrize(

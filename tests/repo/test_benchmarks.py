@@ -17,7 +17,7 @@ FIGURES = [
     *("candidates", "leader", "takeover"),
     *("owned", "owners", "mvcc", "scale", "spokes", "clients"),
     *("machine", "neighbours"),
-    *("task", "tasks", "loop", "facts"),
+    *("task", "tasks", "loop", "facts", "page"),
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from locks.core.facts import DeadlockFact, NodeFact, RequestFact
 from locks.core.server.counters import TableStatistics
+from locks.errors import NodeNotRunning
 from locks.facts.graph import waits_of
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord
+from locks.web import lookout
 from locks.web import picture as pictures
 from locks.web.changes import (
     NOTHING,
@@ -142,6 +145,8 @@ def test_who_does_not_answer_is_a_row() -> None:
     seen = picture_of(look(silent=(("b@x", "it can't be reached"),), servers=3, needed=2))
     assert seen["servers"]["b@x"] == {"silent": "it can't be reached"}
     assert not seen["state"]["cluster"]["enough"]
+    failed = picture_of(look(nodes=(), servers=0, needed=0, error="no node"))["state"]["cluster"]
+    assert (failed["enough"], failed["error"]) == (False, "no node")
 
 
 # --- What changes ---------------------------------------------------------------------------------
@@ -194,6 +199,35 @@ def test_pictures_of_real_requests(first: list[Any], second: list[Any]) -> None:
     assert applied(old, changes(old, new)) == new
     assert json.loads(json.dumps(new)) == new
     assert applied(NOTHING, changes(NOTHING, new)) == new
+
+
+# --- When it looks ---------------------------------------------------------------------------------
+
+
+def test_a_look_that_fails_is_told_and_the_next_one_begins_anew(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error of `locks` is said on the page; any other one is logged, too, with where it was. Nobody watches in vain."""
+    outlook = lookout.Lookout()
+    for error, logged in ((NodeNotRunning("nobody there", nodes=[]), 0), (ZeroDivisionError(), 1)):
+        monkeypatch.setattr(lookout, "quorum", Mock(side_effect=error))
+        seen, picture = outlook._look()
+        assert seen.error in (str(error), repr(error))
+        assert picture["state"]["cluster"]["error"] == seen.error
+        assert len([each for each in caplog.records if each.exc_info]) == logged
+
+
+def test_who_watches_and_at_what_pace() -> None:
+    """A slow look is followed by a long pause; a quick one by the shortest."""
+    outlook = lookout.Lookout()
+    assert outlook.pause == lookout.SHORTEST
+    outlook._took = 1.0
+    assert outlook.pause == lookout.SPARE
+    with outlook.watched():
+        with outlook.watched():
+            assert outlook.watchers == 2
+        assert outlook.watchers == 1
+    assert outlook.watchers == 0
 
 
 # --- Whom it answers --------------------------------------------------------------------------------

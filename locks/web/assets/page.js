@@ -59,6 +59,7 @@ function duration(seconds) {
 
 const short = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 const program = (agent) => (agent.program ? `${agent.program}, pid ${agent.pid}` : "");
+const pathOf = (id) => id.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join("/");
 const labelOf = (key) => tables.agents.get(key)?.label ?? "somebody";
 const plural = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
@@ -82,7 +83,7 @@ function matches(key, lock) {
   const words = view.search.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   const agent = tables.agents.get(lock.agent) ?? {};
-  const text = [lock.typed, lock.id.join("/"), lock.held ? "holds" : "waits", lock.mode, agent.label, agent.program, agent.pid, agent.name, agent.address].join(" ").toLowerCase();
+  const text = [lock.typed, pathOf(lock.id), lock.held ? "holds" : "waits", lock.mode, agent.label, agent.program, agent.pid, agent.name, agent.address].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -214,41 +215,42 @@ function treeKeys(event) {
 
 const BOX = { width: 186, height: 40, across: 46, down: 10 };
 
-// Each agent is drawn one column right of those that it waits for; who waits for nobody is on the left.
+// Each agent is drawn one column right of those that it waits for. Who waits for nobody is on the left, and beside it all
+// that wait for it, directly or behind others; who waits for several is drawn once.
 function layout() {
   const behind = new Map();
   const ahead = new Map();
+  const put = (map, key, edge) => (map.has(key) ? map.get(key).push(edge) : map.set(key, [edge]));
   for (const edge of tables.waits.values()) {
-    if (!behind.has(edge.holder)) behind.set(edge.holder, []);
-    behind.get(edge.holder).push(edge);
-    if (!ahead.has(edge.waiter)) ahead.set(edge.waiter, []);
-    ahead.get(edge.waiter).push(edge);
+    put(behind, edge.holder, edge);
+    put(ahead, edge.waiter, edge);
   }
   const everybody = new Set([...behind.keys(), ...ahead.keys()]);
   const roots = [...everybody].filter((key) => tables.agents.get(key)?.root);
-  const column = new Map();
+  const places = new Map();
+  let [top, columns] = [0, 0];
   // Those of a circle have no root.
   for (const start of [...roots.sort((a, b) => (behind.get(b)?.length ?? 0) - (behind.get(a)?.length ?? 0)), ...everybody]) {
-    if (column.has(start)) continue;
-    column.set(start, 0);
+    if (places.has(start) || places.size >= MOST_BOXES) continue;
+    const used = [];
+    const place = (key, column) => {
+      const row = top + (used[column] ?? 0);
+      used[column] = (used[column] ?? 0) + 1;
+      places.set(key, { column, x: column * (BOX.width + BOX.across) + 4, y: row * (BOX.height + BOX.down) + 4 });
+    };
+    place(start, 0);
     const todo = [start];
     for (let at = 0; at < todo.length; at++) {
       for (const edge of behind.get(todo[at]) ?? []) {
-        if (column.has(edge.waiter)) continue;
-        column.set(edge.waiter, column.get(todo[at]) + 1);
+        if (places.has(edge.waiter) || places.size >= MOST_BOXES) continue;
+        place(edge.waiter, places.get(todo[at]).column + 1);
         todo.push(edge.waiter);
       }
     }
+    top += Math.max(...used);
+    columns = Math.max(columns, used.length);
   }
-  const places = new Map();
-  const used = [];
-  for (const [key, across] of [...column].slice(0, MOST_BOXES)) {
-    const down = used[across] ?? 0;
-    used[across] = down + 1;
-    places.set(key, { x: across * (BOX.width + BOX.across) + 4, y: down * (BOX.height + BOX.down) + 4 });
-  }
-  const width = used.length * (BOX.width + BOX.across) + 8;
-  return { places, ahead, everybody, width, height: Math.max(0, ...used.filter(Boolean)) * (BOX.height + BOX.down) + 8 };
+  return { places, ahead, everybody, width: columns * (BOX.width + BOX.across) + 8, height: top * (BOX.height + BOX.down) + 8 };
 }
 
 function showGraph() {
@@ -277,7 +279,7 @@ function showGraph() {
   for (const [key, { x, y }] of places) {
     const agent = tables.agents.get(key) ?? { label: "somebody" };
     const wish = ahead.get(key)?.[0];
-    const says = wish ? (wish.typed ? `waits: ${wish.mode} ${wish.typed}` : "waits in another transaction") : "waits for nothing";
+    const says = wish ? (wish.id.length ? `waits: ${wish.mode} ${pathOf(wish.id)}` : "waits in another transaction") : "waits for nothing";
     const kinds = ["box", agent.root && "root", view.flashing.has(key) && "flash"].filter(Boolean).join(" ");
     const group = draw("g", { class: kinds, transform: `translate(${x} ${y})`, "data-agent": key });
     group.append(
@@ -294,7 +296,13 @@ function showGraph() {
 // --- Deadlocks ------------------------------------------------------------------------------------
 
 const clientOf = (record) => record.client.replace(/ \([^()]*, pid \d+\)$/, "");
-const wishOf = (record) => `${record.mode} ${record.typed}`;
+const wishOf = (record) => `${record.mode} ${pathOf(record.id)}`;
+
+// For whom the broken edge is, unless a large circle is told in part.
+function whoYields({ agents, agent, agent_key, cycle }) {
+  const at = agents.indexOf(agent_key);
+  return at >= 0 ? clientOf(cycle[at].waiter) : cycle.length ? clientOf(cycle[0].holder) : agent;
+}
 
 // What happened, in steps; the edge that was broken closes the circle.
 function stepsOf(deadlock) {
@@ -304,8 +312,8 @@ function stepsOf(deadlock) {
     const closes = index === edges.length - 1 ? " The circle is closed." : "";
     return `${clientOf(waiter)} waits for ${wishOf(waiter)}: ${clientOf(holder)} ${has} ${wishOf(holder)}.${closes}`;
   });
-  const yields = deadlock.cycle.length ? clientOf(deadlock.cycle[0].waiter) : deadlock.agent;
-  const done = deadlock.action === "aborted" ? "is aborted" : `gives up ${deadlock.typed}, and waits for it again`;
+  const yields = whoYields(deadlock);
+  const done = deadlock.action === "aborted" ? "is aborted" : `gives up ${pathOf(deadlock.id)}, and waits for it again`;
   steps.push(`${yields} yields and ${done}: ${deadlock.rule}. The others go on.`);
   return { edges, steps };
 }
@@ -315,13 +323,15 @@ function ring(deadlock, step) {
   const last = step === steps.length - 1;
   const count = edges.length;
   const names = edges.map((edge) => clientOf(edge.waiter));
+  const agents = [...deadlock.agents.slice(1), ...deadlock.agents.slice(0, 1)];
   const [width, height, radius] = count < 3 ? [440, 120, 20] : [440, 250, count > 12 ? 10 : 18];
   const [middle, centre] = [width / 2, height / 2];
   const place = (index) => {
     const angle = (2 * Math.PI * index) / count - (count < 3 ? Math.PI : Math.PI / 2);
     return [middle + Math.cos(angle) * 108, centre + Math.sin(angle) * (centre - 40)];
   };
-  const svg = draw("svg", { class: "ring", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": steps[step] });
+  const lowest = Math.max(...names.map((_, index) => place(index)[1])) + (count < 3 ? 60 : 40);
+  const svg = draw("svg", { class: "ring", viewBox: `0 0 ${width} ${lowest}`, role: "img", "aria-label": steps[step] });
   const tip = draw("marker", { id: "ring-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" }, draw("path", { d: "M0 0 8 4 0 8Z" }));
   svg.append(draw("defs", {}, tip));
   edges.forEach((edge, index) => {
@@ -351,7 +361,7 @@ function ring(deadlock, step) {
     const aside = { start: radius + 8, end: -radius - 8, middle: 0 }[side];
     const above = side !== "middle" ? 4 : y < centre ? -radius - 8 : radius + 16;
     svg.append(
-      draw("circle", { cx: x, cy: y, r: radius, class: last && index === count - 1 ? "yields" : "" }),
+      draw("circle", { cx: x, cy: y, r: radius, class: last && agents[index] === deadlock.agent_key ? "yields" : "" }),
       draw("text", { x, y: y + 4, "text-anchor": "middle" }, String(index + 1)),
     );
     if (count <= 12) svg.append(draw("text", { x: x + aside, y: y + above, "text-anchor": side }, short(name, 16)));
@@ -363,7 +373,7 @@ function card(key, deadlock, open) {
   const { steps } = stepsOf(deadlock);
   const element = make("details", { class: "deadlock", "data-key": key });
   const when = new Date(deadlock.at * 1000).toLocaleTimeString("en-GB");
-  const yields = deadlock.cycle.length ? clientOf(deadlock.cycle[0].waiter) : deadlock.agent;
+  const yields = whoYields(deadlock);
   const title = `${yields}: ${deadlock.action}, a circle of ${deadlock.cycle.length}`;
   element.append(make("summary", {}, make("span", { class: "tag bad" }, when), make("span", { class: "title" }, title)));
   element.open = open;
@@ -371,6 +381,7 @@ function card(key, deadlock, open) {
   const show = () => {
     const step = view.steps.get(key) ?? steps.length - 1;
     const go = (to) => () => {
+      view.opened.set(key, true); // also when others come
       view.steps.set(key, Math.min(Math.max(to, 0), steps.length - 1));
       show();
     };
@@ -380,7 +391,7 @@ function card(key, deadlock, open) {
       ring(deadlock, step),
       make("p", { class: "step" }, `${step + 1}. ${steps[step]}`),
       make("div", {}, button("From the beginning", 0), " ", button("Back", step - 1), " ", button("On", step + 1), ` ${step + 1} of ${steps.length}`),
-      make("pre", {}, deadlock.text),
+      make("details", { class: "report" }, make("summary", {}, `As ${deadlock.servers.join(", ")} reported it`), make("pre", {}, deadlock.text)),
     );
   };
   if (open) show();
@@ -415,7 +426,7 @@ function showAges() {
   for (const [id, held] of [["waits", false], ["holds", true]]) {
     const longest = all.map(([, lock]) => lock).filter((lock) => lock.held === held).sort((a, b) => age(b) - age(a)).slice(0, 8);
     const items = longest.map((lock) => {
-      const what = make("span", { class: "what" }, make("span", { class: "typed" }, lock.typed), ` ${labelOf(lock.agent)}`);
+      const what = make("span", { class: "what" }, make("span", { class: "typed" }, pathOf(lock.id)), ` ${labelOf(lock.agent)}`);
       return make("li", { tabindex: 0, role: "button", "data-agent": lock.agent }, what, make("span", { class: "age" }, ageText(lock)));
     });
     if (!items.length) items.push(make("li", { class: "none" }, view.at ? "None." : ""));
@@ -482,8 +493,9 @@ function takeRates() {
 function showRates() {
   const parts = [...view.rates].flatMap(([name, values]) => {
     const most = Math.max(...values, 1);
-    const points = values.map((value, index) => `${SAMPLES - values.length + index} ${(22 - (20 * value) / most).toFixed(1)}`);
-    const line = draw("svg", { viewBox: `0 0 ${SAMPLES - 1} 24`, preserveAspectRatio: "none", "aria-hidden": true }, draw("path", { d: `M${points.join("L")}` }));
+    const wide = Math.max(values.length, 20); // it grows until it is full
+    const points = values.map((value, index) => `${wide - values.length + index} ${(22 - (20 * value) / most).toFixed(1)}`);
+    const line = draw("svg", { viewBox: `0 0 ${wide - 1} 24`, preserveAspectRatio: "none", "aria-hidden": true }, draw("path", { d: `M${points.join("L")}` }));
     const last = values.at(-1);
     return [make("span", {}, name), line, make("span", { class: "number" }, last >= 10 || Number.isInteger(last) ? Math.round(last).toLocaleString("en") : last.toFixed(1))];
   });
