@@ -43,14 +43,16 @@ class Web:
 
     Args:
         address: Its address, as it is printed.
+        pid: The number of the process that serves it.
 
     Attributes:
         port: The port in it.
         token: The token in it; empty if there is none.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, pid: int = 0) -> None:
         self.address = address
+        self.pid = pid
         parts = urlsplit(address)
         assert parts.port, address
         self.port: int = parts.port
@@ -134,7 +136,7 @@ def web(servers: Servers, *arguments: str) -> Iterator[Web]:
     )
     try:
         assert process.stdout is not None
-        yield Web(process.stdout.readline().strip())
+        yield Web(process.stdout.readline().strip(), process.pid)
     finally:
         process.terminate()
         try:

@@ -94,9 +94,12 @@ def test_what_somebody_sees_and_does(processes: Servers, all_processes: Browser)
             names = "[...document.querySelectorAll('.ring text:not(.soft)')]"
             at = browser.run(f"{names}.findIndex((each) => each.textContent === '{label}')")
             assert browser.run(f"{names}[{at} - 1].previousSibling.matches('circle.yields')")
+            browser.run("document.querySelectorAll('#deadlocks button')[1].click()")
+            browser.wait_for("#deadlocks .step", "2. wants ")
             browser.run("document.querySelector('#deadlocks button').click()")
             browser.wait_for("#deadlocks .step", "1. wants ")
             assert browser.run("document.querySelectorAll('.ring .later').length > 0")
+            browser.wait_for("#deadlocks .step", "2. wants ")  # it plays
             browser.run("document.querySelector('#tree').focus()")
             for key in ("End", "ArrowLeft", "ArrowLeft"):  # to `ann`, and fold it
                 browser.press(key)

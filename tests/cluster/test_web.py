@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,12 @@ from tests.cluster.test_operator import locks, running
 from tests.helpers import eventually
 
 MINE = ("accounts", "ann")
+
+
+def memory(process: int) -> int:
+    """How many MiB of memory a process has."""
+    (line,) = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
+    return int(line) // 1024
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +140,31 @@ def test_a_page_that_reads_nothing_delays_nobody(all_processes: Web) -> None:
         with Reader(all_processes) as reader:
             for _ in range(2):
                 reader.next()
+
+
+@pytest.mark.explore
+def test_nothing_is_kept_for_pages_that_read_nothing(processes: Servers) -> None:
+    """Thirty of them, while a thousand locks come and go: the page's program does not grow, and another page is served."""
+    churn = """
+import locks
+print("ready", flush=True)
+while True:
+    with locks.transaction() as tx:
+        tx.lock_all([("row", n, "x" * 100) for n in range(1000)])
+"""
+    with ExitStack() as stack:
+        page = stack.enter_context(web(processes))
+        reader = stack.enter_context(Reader(page))
+        stack.enter_context(running(processes, churn))
+        for _ in range(30):
+            lazy = stack.enter_context(socket.create_connection(("127.0.0.1", page.port)))
+            lazy.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        sizes = []
+        for _ in range(25):
+            reader.next()
+            sizes.append(memory(page.pid))
+        print("MiB", sizes)
+        assert max(sizes[15:]) < sizes[14] + 20
 
 
 def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> None:

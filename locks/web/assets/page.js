@@ -378,21 +378,30 @@ function card(key, deadlock, open) {
   element.append(make("summary", {}, make("span", { class: "tag bad" }, when), make("span", { class: "title" }, title)));
   element.open = open;
   const body = make("div");
+  let playing = 0;
+  const go = (to) => {
+    view.opened.set(key, true); // also when others come
+    view.steps.set(key, Math.min(Math.max(to, 0), steps.length - 1));
+    show();
+  };
+  const play = (step) => {
+    go(step);
+    if (step < steps.length - 1) playing = setTimeout(play, 1300, step + 1);
+  };
   const show = () => {
     const step = view.steps.get(key) ?? steps.length - 1;
-    const go = (to) => () => {
-      view.opened.set(key, true); // also when others come
-      view.steps.set(key, Math.min(Math.max(to, 0), steps.length - 1));
-      show();
+    const button = (text, act) => {
+      const onclick = () => {
+        clearTimeout(playing);
+        act();
+        [...body.querySelectorAll("button")].find((each) => each.textContent === text).focus();
+      };
+      return make("button", { type: "button", onclick }, text);
     };
-    const button = (text, to) => make("button", { type: "button", onclick: go(to) }, text);
-    fill(
-      body,
-      ring(deadlock, step),
-      make("p", { class: "step" }, `${step + 1}. ${steps[step]}`),
-      make("div", {}, button("From the beginning", 0), " ", button("Back", step - 1), " ", button("On", step + 1), ` ${step + 1} of ${steps.length}`),
-      make("details", { class: "report" }, make("summary", {}, `As ${deadlock.servers.join(", ")} reported it`), make("pre", {}, deadlock.text)),
-    );
+    const buttons = [button("Play", () => play(0)), " ", button("Back", () => go(step - 1)), " ", button("On", () => go(step + 1))];
+    const report = make("details", { class: "report" }, make("summary", {}, `As ${deadlock.servers.join(", ")} reported it`), make("pre", {}, deadlock.text));
+    const place = make("span", { class: "soft" }, ` ${step + 1} of ${steps.length}`);
+    fill(body, ring(deadlock, step), make("p", { class: "step", "aria-live": "polite" }, `${step + 1}. ${steps[step]}`), make("div", {}, ...buttons, place), report);
   };
   if (open) show();
   element.addEventListener("toggle", () => {
