@@ -10,7 +10,7 @@ it waits for, and of those ahead in line the nearest, back to the first one that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from locks.core.facts import RequestFact
@@ -57,7 +57,8 @@ class Waits(NamedTuple):
         waiters = {each.request.agent for each in self.requests if not each.granted}
         found = dict.fromkeys(edge.holder.request.agent for edge in self.edges)
         roots = [agent for agent in found if agent not in waiters]
-        behind = {agent: len(self.behind(agent)) for agent in roots}
+        direct = self._directly_behind()
+        behind = {agent: len(_reached(direct, agent)) for agent in roots}
         return tuple(sorted(roots, key=lambda agent: (-behind[agent], agent)))
 
     def of(self, agent: AgentId) -> tuple[RequestFact, ...]:
@@ -70,18 +71,26 @@ class Waits(NamedTuple):
 
     def behind(self, agent: AgentId) -> tuple[AgentId, ...]:
         """All agents that wait for an agent, directly or behind others."""
+        return tuple(_reached(self._directly_behind(), agent))
+
+    def _directly_behind(self) -> dict[AgentId, dict[AgentId, None]]:
         direct: dict[AgentId, dict[AgentId, None]] = {}
         for edge in self.edges:
             waiters = direct.setdefault(edge.holder.request.agent, {})
             waiters[edge.waiter.request.agent] = None
-        found: dict[AgentId, None] = {}
-        agents = [agent]
-        for each in agents:
-            for waiter in direct.get(each, ()):
-                if waiter != agent and waiter not in found:
-                    found[waiter] = None
-                    agents.append(waiter)
-        return tuple(found)
+        return direct
+
+
+def _reached(direct: Mapping[AgentId, Iterable[AgentId]], agent: AgentId) -> list[AgentId]:
+    """All that wait for an agent, by who waits for whom directly."""
+    found = {agent: None}
+    agents = [agent]
+    for each in agents:
+        for waiter in direct.get(each, ()):
+            if waiter not in found:
+                found[waiter] = None
+                agents.append(waiter)
+    return agents[1:]
 
 
 def waits_of(requests: Iterable[RequestFact], silent: Sequence[tuple[str, str]] = ()) -> Waits:

@@ -126,7 +126,7 @@ def test_without_the_token_the_page_asks_for_it(processes: Servers, all_processe
     browser = all_processes
     with web(processes, "--allow-break") as page:
         browser.open(f"http://127.0.0.1:{page.port}/")
-        browser.wait("!document.querySelector('#ask-token').hidden")
+        browser.wait("document.querySelector('#ask-token')?.hidden === false")
         browser.run(f"document.querySelector('#token').value = {json.dumps(page.token)}")
         browser.run("document.querySelector('#ask-token button').click()")
         browser.wait_for("#quorum", "3 of 3 lock servers")

@@ -19,6 +19,7 @@ const view = {
   rows: [], // of the tree, those that are unfolded
   picked: null, // the key of a row
   agent: null, // of whom the details are shown
+  pressed: false, // whether a button of the mouse is down, or a finger
   flashing: new Set(), // agents
   opened: new Map(), // deadlocks that somebody has opened or closed
   steps: new Map(), // of a deadlock, which step is shown
@@ -43,6 +44,16 @@ function draw(tag, attributes = {}, ...children) {
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
   element.append(...children);
   return element;
+}
+
+let tips = 0;
+
+// A tip for the arrows of a picture; how they name it.
+function addTip(svg) {
+  const id = `tip-${++tips}`;
+  const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" };
+  svg.append(draw("defs", {}, draw("marker", { id, class: "tip", ...size }, draw("path", { d: "M0 0 8 4 0 8Z" }))));
+  return `url(#${id})`;
 }
 
 function fill(element, ...children) {
@@ -79,7 +90,7 @@ function ageText(lock) {
 
 let tree = null;
 
-function matches(key, lock) {
+function matches(lock) {
   const words = view.search.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   const agent = tables.agents.get(lock.agent) ?? {};
@@ -91,7 +102,7 @@ function grow() {
   const root = { key: "", label: "", depth: -1, children: new Map(), requests: [], held: 0, waits: 0 };
   let shown = 0;
   for (const [key, lock] of tables.locks) {
-    if (!matches(key, lock)) continue;
+    if (!matches(lock)) continue;
     shown += 1;
     let node = root;
     for (let depth = 0; depth < lock.id.length; depth++) {
@@ -141,6 +152,7 @@ function flatten() {
 function showTree() {
   const box = $("tree");
   const { rows } = view;
+  box.style.setProperty("--rows", rows.length);
   $("tree-space").style.height = `${Math.max(rows.length, 1) * ROW}px`;
   const first = Math.max(0, Math.floor(box.scrollTop / ROW) - 4);
   const last = Math.min(rows.length, first + Math.ceil(box.clientHeight / ROW) + 8);
@@ -159,7 +171,10 @@ function treeRow(row, index) {
   const element = make("div", { class: "row", role: "treeitem", id: `row-${index}`, "aria-level": row.depth + 1 });
   element.style.paddingLeft = `${row.depth * 16}px`;
   element.dataset.index = index;
-  if (row.key === view.picked) element.classList.add("picked");
+  if (row.key === view.picked) {
+    element.classList.add("picked");
+    element.setAttribute("aria-selected", true);
+  }
   if (row.lock) {
     const agent = tables.agents.get(row.lock.agent) ?? { label: "somebody" };
     element.append(
@@ -261,8 +276,7 @@ function showGraph() {
     return;
   }
   const svg = draw("svg", { width, height, role: "img", "aria-label": `${everybody.size} wait or are waited for` });
-  const tip = draw("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto-start-reverse" }, draw("path", { d: "M0 0 8 4 0 8Z" }));
-  svg.append(draw("defs", {}, tip));
+  const tip = addTip(svg);
   for (const edges of ahead.values()) {
     for (const edge of edges) {
       const from = places.get(edge.waiter);
@@ -273,7 +287,7 @@ function showGraph() {
       const [x2, y2] = [to.x + BOX.width, to.y + BOX.height / 2];
       const bend = isLeft ? (x1 - x2) / 2 : 30;
       const first = isLeft ? x1 - bend : Math.max(x1, x2) + bend;
-      svg.append(draw("path", { class: `edge${edge.ahead ? " ahead" : ""}`, d: `M${x1} ${y1} C${first} ${y1} ${isLeft ? x2 + bend : first} ${y2} ${x2} ${y2}`, "marker-end": "url(#tip)" }));
+      svg.append(draw("path", { class: `edge${edge.ahead ? " ahead" : ""}`, d: `M${x1} ${y1} C${first} ${y1} ${isLeft ? x2 + bend : first} ${y2} ${x2} ${y2}`, "marker-end": tip }));
     }
   }
   for (const [key, { x, y }] of places) {
@@ -332,8 +346,7 @@ function ring(deadlock, step) {
   };
   const lowest = Math.max(...names.map((_, index) => place(index)[1])) + (count < 3 ? 60 : 40);
   const svg = draw("svg", { class: "ring", viewBox: `0 0 ${width} ${lowest}`, role: "img", "aria-label": steps[step] });
-  const tip = draw("marker", { id: "ring-tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" }, draw("path", { d: "M0 0 8 4 0 8Z" }));
-  svg.append(draw("defs", {}, tip));
+  const tip = addTip(svg);
   edges.forEach((edge, index) => {
     const [x1, y1] = place(index);
     const [x2, y2] = place((index + 1) % count);
@@ -348,7 +361,7 @@ function ring(deadlock, step) {
     const broken = last && index === count - 1;
     const later = index > step ? " later" : "";
     const kind = later || (broken ? " broken" : index === step ? " now" : "");
-    svg.append(draw("path", { class: `edge${kind}`, d: `M${toward(x1, y1)} Q${bend} ${toward(x2, y2)}`, "marker-end": "url(#ring-tip)" }));
+    svg.append(draw("path", { class: `edge${kind}`, d: `M${toward(x1, y1)} Q${bend} ${toward(x2, y2)}`, "marker-end": tip }));
     if (count > 8) return;
     const beyond = count < 3 ? 12 : 18;
     const [x, y] = [bend[0] + uy * beyond, bend[1] - ux * beyond];
@@ -420,18 +433,31 @@ function showDeadlocks(fresh) {
     const known = old.get(key);
     const element = known?.dataset.servers === String(deadlock.servers) && known.open === open ? known : card(key, deadlock, open);
     element.dataset.servers = deadlock.servers;
-    if (fresh.includes(key)) element.classList.add("flash");
+    if (fresh.includes(key)) {
+      element.classList.add("flash");
+      setTimeout(() => element.classList.remove("flash"), 4000);
+    }
     return element;
   });
   $("deadlocks-note").textContent = newest.length > 1 ? `the last ${newest.length}` : "";
   if (!cards.length) cards.push(make("p", { class: "none" }, view.at ? "None is remembered." : ""));
-  fill($("deadlocks"), ...cards);
+  // Those that stay are not touched: one of them may have the focus.
+  let next = $("deadlocks").firstChild;
+  for (const element of cards) {
+    if (element === next) next = next.nextSibling;
+    else $("deadlocks").insertBefore(element, next);
+  }
+  while (next) {
+    const { nextSibling } = next;
+    next.remove();
+    next = nextSibling;
+  }
 }
 
 // --- The rest ---------------------------------------------------------------------------------------
 
 function showAges() {
-  const all = [...tables.locks].filter(([key, lock]) => lock.since && matches(key, lock));
+  const all = [...tables.locks].filter(([, lock]) => lock.since && matches(lock));
   for (const [id, held] of [["waits", false], ["holds", true]]) {
     const longest = all.map(([, lock]) => lock).filter((lock) => lock.held === held).sort((a, b) => age(b) - age(a)).slice(0, 8);
     const items = longest.map((lock) => {
@@ -439,7 +465,9 @@ function showAges() {
       return make("li", { tabindex: 0, role: "button", "data-agent": lock.agent }, what, make("span", { class: "age" }, ageText(lock)));
     });
     if (!items.length) items.push(make("li", { class: "none" }, view.at ? "None." : ""));
+    const focused = [...$(id).children].indexOf(document.activeElement);
     fill($(id), ...items);
+    if (focused >= 0) items[Math.min(focused, items.length - 1)].focus();
   }
 }
 
@@ -591,16 +619,21 @@ function take(message) {
   notice("");
   takeRates();
   for (const key of fresh) {
-    const { agents } = tables.deadlocks.get(key);
+    const agents = tables.deadlocks.get(key)?.agents ?? [];
     for (const agent of agents) view.flashing.add(agent);
     setTimeout(() => agents.forEach((agent) => view.flashing.delete(agent)), 4000);
   }
+  soon();
+}
+
+function soon() {
   if (!due) requestAnimationFrame(show);
   due = true;
 }
 
 function show() {
   due = false;
+  if (view.pressed) return; // what is being clicked stays where it is
   const has = (...names) => names.some((name) => changed.has(name));
   if (has("locks", "agents")) {
     grow();
@@ -721,8 +754,16 @@ $("ask-token").addEventListener("submit", (event) => {
   again();
 });
 addEventListener("resize", showTree);
+addEventListener("pointerdown", () => (view.pressed = true), true);
+for (const name of ["pointerup", "pointercancel"]) {
+  const released = () => {
+    view.pressed = false;
+    soon();
+  };
+  addEventListener(name, () => setTimeout(released), true); // after the click
+}
 setInterval(() => {
-  if (!view.live || document.hidden) return;
+  if (!view.live || view.pressed || document.hidden) return;
   showTree();
   showAges();
 }, 1000);
