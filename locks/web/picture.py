@@ -190,7 +190,6 @@ def _deadlocks(facts: Iterable[DeadlockFact]) -> dict[str, Row]:
             "agent_key": key_of(report.agent),
             "agents": [key_of(agent) for agent in report.agents],
             "servers": [report.server],
-            "run_again": as_json(report.run_again),
         }
         latest[same] = (fact.at, row)
         rows[f"{fact.at} {fact.number} {report.server}"] = row

@@ -2,8 +2,8 @@
 
 * A request has to name this machine as a person would: by an address, as `localhost`, or by a name that was allowed. A
   page of somebody else whose name suddenly means our address (DNS rebinding) can't have an address as its name.
-* What tells or changes anything demands the token, if there is one, in a header. A browser adds that header to nothing by
-  itself, so a page of somebody else can't make it ask in the user's name.
+* What tells or changes anything demands the token, if there is one, in a header of its own. A browser adds that header to
+  nothing by itself, so a page of somebody else can't make it ask in the user's name.
 * What a page of somebody else makes the browser ask is refused where the browser says so.
 """
 
@@ -16,7 +16,6 @@ from typing import NamedTuple
 __all__ = ["Refusal", "Rules", "is_loopback", "name_of_host", "refusal"]
 
 OUR_OWN = ("", "none", "same-origin")
-BEARER = "Bearer "
 
 
 class Rules(NamedTuple):
@@ -67,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 def refusal(
-    rules: Rules, *, host: str, site: str = "", authorization: str = "", secret: bool = False
+    rules: Rules, *, host: str, site: str = "", token: str = "", secret: bool = False
 ) -> Refusal | None:
     """Why a request is not answered; nothing, if it is.
 
@@ -75,7 +74,7 @@ def refusal(
         rules: What is allowed.
         host: The request's header `Host`.
         site: Its header `Sec-Fetch-Site`.
-        authorization: Its header `Authorization`.
+        token: Its header `X-Locks-Token`.
         secret: Whether the answer tells or changes anything.
     """
     name = name_of_host(host)
@@ -86,7 +85,6 @@ def refusal(
         return None
     if site.lower() not in OUR_OWN:
         return Refusal("403 Forbidden", "a page of somebody else asks")
-    given = authorization.removeprefix(BEARER) if authorization.startswith(BEARER) else ""
-    if rules.token and not hmac.compare_digest(given.encode(), rules.token.encode()):
+    if rules.token and not hmac.compare_digest(token.encode(), rules.token.encode()):
         return Refusal("401 Unauthorized", "the token is missing or wrong")
     return None

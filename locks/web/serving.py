@@ -99,7 +99,7 @@ class Page:
             self._rules,
             host=environ.get("HTTP_HOST", ""),
             site=environ.get("HTTP_SEC_FETCH_SITE", ""),
-            authorization=environ.get("HTTP_AUTHORIZATION", ""),
+            token=environ.get("HTTP_X_LOCKS_TOKEN", ""),
             secret=path not in ASSETS,
         )
         if refused is not None:

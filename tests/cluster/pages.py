@@ -61,9 +61,9 @@ class Web:
     def request(
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> http.client.HTTPResponse:
-        """Make a request; with the token, if there is one and no other `authorization` is given."""
+        """Make a request; with the token, if there is one and no other `x_locks_token` is given."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
-        known = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        known = {"X-Locks-Token": self.token} if self.token else {}
         known |= {"Content-Type": "application/json"} if body is not None else {}
         known |= {name.replace("_", "-").title(): value for name, value in headers.items()}
         data = json.dumps(body) if body is not None else None

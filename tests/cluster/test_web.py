@@ -78,8 +78,8 @@ def test_a_transaction_is_ended_by_the_page(processes: Servers, all_processes: W
             ((key, agent),) = reader.picture["agents"].items()
             wish = {"agent": key, "reason": "sleeps, ticket 17"}
             for status, body, headers in (
-                (401, wish, {"authorization": "Bearer wrong"}),
-                (401, wish, {"authorization": ""}),
+                (401, wish, {"x_locks_token": "wrong"}),
+                (401, wish, {"x_locks_token": ""}),
                 (403, wish, {"sec_fetch_site": "cross-site"}),
                 (421, wish, {"host": "evil.example.org"}),
                 (400, {"agent": key}, {}),
@@ -103,7 +103,7 @@ def test_a_transaction_is_ended_by_the_page(processes: Servers, all_processes: W
 def test_what_a_stranger_sees(all_processes: Web) -> None:
     """The empty page and nothing else; it loads nothing from elsewhere, and is in nobody's frame."""
     for path in ("/", "/page.js", "/page.css"):
-        with all_processes.request("GET", path, authorization="") as answer:
+        with all_processes.request("GET", path, x_locks_token="") as answer:
             policy = answer.headers["Content-Security-Policy"]
             body = answer.read().decode()
         assert answer.status == 200
@@ -116,7 +116,7 @@ def test_what_a_stranger_sees(all_processes: Web) -> None:
             if each in body.replace("http://www.w3.org", "")
         ]
     for method, path, status, headers in (
-        ("GET", "/events", 401, {"authorization": ""}),
+        ("GET", "/events", 401, {"x_locks_token": ""}),
         ("GET", "/events", 421, {"host": "evil.example.org"}),
         ("GET", "/events", 403, {"sec_fetch_site": "same-site"}),
         ("GET", "/", 421, {"host": "evil.example.org"}),
@@ -132,7 +132,7 @@ def test_what_a_stranger_sees(all_processes: Web) -> None:
 def test_a_page_that_reads_nothing_delays_nobody(all_processes: Web) -> None:
     """Also if it never reads a byte, and if it is closed in the middle; strange bytes end one connection."""
     with socket.create_connection(("127.0.0.1", all_processes.port)) as lazy:
-        text = f"GET /events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {all_processes.token}\r\n\r\n"
+        text = f"GET /events HTTP/1.1\r\nHost: x\r\nX-Locks-Token: {all_processes.token}\r\n\r\n"
         lazy.sendall(text.replace("Host: x", "Host: localhost").encode())
         with socket.create_connection(("127.0.0.1", all_processes.port)) as strange:
             strange.sendall(b"\x00\xff nothing\r\n\r\n")
@@ -187,6 +187,7 @@ def test_too_many_pages_are_refused(processes: Servers, all_processes: Web) -> N
     eventually(opened)
 
 
+@pytest.mark.explore
 def test_a_lock_server_serves_the_page_itself(world: World) -> None:
     """With `locks node --web`, of its own lock table; it is read-only, and ends with its lock server."""
     server = world.server("solo@127.0.0.1", arguments=["--web=127.0.0.1:0"])

@@ -577,7 +577,7 @@ function fillDetails() {
 
 async function breakTransaction(event) {
   event.preventDefault();
-  const answer = await fetch("break", { method: "POST", headers: { ...authorization(), "Content-Type": "application/json" }, body: JSON.stringify({ agent: view.agent, reason: $("reason").value }) });
+  const answer = await fetch("break", { method: "POST", headers: { ...proof(), "Content-Type": "application/json" }, body: JSON.stringify({ agent: view.agent, reason: $("reason").value }) });
   const said = await answer.json().catch(() => ({ error: answer.statusText }));
   $("break-said").textContent = answer.ok ? `The transaction ${said.broken} was ended.` : said.error;
   if (answer.ok) $("reason").value = "";
@@ -654,13 +654,13 @@ function show() {
   changed.clear();
 }
 
-function authorization() {
+function proof() {
   const token = sessionStorage.getItem("token");
-  return token ? { Authorization: `Bearer ${token}` } : {};
+  return token ? { "X-Locks-Token": token } : {};
 }
 
 async function listen() {
-  const answer = await fetch("events", { headers: authorization() });
+  const answer = await fetch("events", { headers: proof() });
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({ error: answer.statusText }));
     $("ask-token").hidden = answer.status !== 401;
