@@ -94,8 +94,8 @@ def _servers(look: Look) -> dict[str, Row]:
             "ahead": round(fact.now / 1e6 - look.now, 1) + 0.0,
             "sees": len(fact.servers),
             "clients": fact.clients,
-            "deadlocks": fact.deadlocks,
-            "table": fact.table._asdict(),
+            "deadlocks": sum(fact.statistics.broken),
+            "table": fact.statistics.table._asdict(),
             "silent": "",
         }
         for fact in sorted(look.nodes)

@@ -7,35 +7,12 @@ from typing import Any
 
 import pytest
 
-from locks.core.facts import DeadlockFact, NodeFact, RequestFact
-from locks.core.server.counters import TableStatistics
-from locks.core.statistics import (
-    BrokenStatistics,
-    Durations,
-    NodeStatistics,
-    TimesStatistics,
-)
+from locks.core.facts import DeadlockFact, RequestFact
+from locks.core.statistics import Durations, TimesStatistics
 from locks.facts.graph import waits_of
 from locks.facts.live import Look, frame, rates
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord
-
-NOW = 1_000_000_000
-NO_TIMES = TimesStatistics(*(Durations((), 0) for _ in range(3)))
-
-
-def node(
-    name: str,
-    now: int = NOW,
-    started: int = 0,
-    times: TimesStatistics = NO_TIMES,
-    **counted: int,
-) -> NodeFact:
-    """A lock server."""
-    zero = dict.fromkeys(TableStatistics._fields, 0)
-    broken = BrokenStatistics(counted.pop("surrendered", 0), counted.pop("aborted", 0))
-    table = TableStatistics(**{**zero, **counted})
-    told = NodeStatistics(name, 0, 0, 0, 0, 0, table, broken, times, 0, 0, 0, ())
-    return NodeFact(name, "1", "locks, pid 1", started, now, (name,), 2, told)
+from tests.unit.told import NOW, node
 
 
 def fact(

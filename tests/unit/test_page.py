@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks.core.facts import DeadlockFact, NodeFact, RequestFact
-from locks.core.server.counters import TableStatistics
+from locks.core.facts import DeadlockFact, RequestFact
 from locks.errors import NodeNotRunning
 from locks.facts.graph import waits_of
 from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord
@@ -28,6 +27,7 @@ from locks.web.changes import (
 )
 from locks.web.picture import TABLES, Look, Picture, key_of, picture_of
 from locks.web.rules import Rules, is_loopback, refusal
+from tests.unit.told import node
 
 HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2, 3))
 SECOND = 1_000_000
@@ -49,15 +49,9 @@ def fact(
     return RequestFact(record, asked, asked + SECOND, now, "ann", "ann.py", 7, "")
 
 
-def node_fact(name: str = "a@x", now: int = 20 * SECOND) -> NodeFact:
-    """What a lock server says of itself."""
-    table = TableStatistics(*range(9))
-    return NodeFact(name, "0.1", "node", SECOND, now, (name,), 1, 0, table)
-
-
 def look(*facts: RequestFact, **more: Any) -> Look:
     """What is seen, when these requests are there."""
-    nodes = more.pop("nodes", (node_fact(),))
+    nodes = more.pop("nodes", (node("a@x", 20 * SECOND, SECOND),))
     seen = Look(waits_of(facts), nodes, (), (), 1, 1, 20.0)
     return seen._replace(**more)
 
@@ -92,7 +86,7 @@ def test_time_that_passes_changes_nothing() -> None:
     later = look(
         fact(1, ("a",), HOLDER, now=21 * SECOND),
         fact(2, ("a",), NEXT, "waiting", now=21 * SECOND),
-        nodes=(node_fact(now=21 * SECOND),),
+        nodes=(node("a@x", 21 * SECOND, SECOND),),
         now=21.0,
     )
     assert changes(picture_of(first), picture_of(later)) == Changes({}, {})
