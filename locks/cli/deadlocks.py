@@ -53,6 +53,6 @@ def _when(fact: DeadlockFact) -> datetime:
 
 
 def _told(fact: DeadlockFact) -> str:
-    ago = duration((fact.now - fact.at) / 1e6)
+    ago = duration(fact.seconds)
     where = f"broken by {fact.report.server}"
     return f"{_when(fact):%Y-%m-%d %H:%M:%S%z}, {ago} ago, {where}:\n{fact.report}"

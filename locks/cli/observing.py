@@ -14,6 +14,7 @@ from typing import Any
 from locks.cli.joining import add_options, join
 from locks.errors import LocksError, MisuseError
 from locks.facts.gather import await_servers
+from locks.facts.stories import as_table
 from locks.model import AgentId
 from locks.program import stop
 
@@ -24,6 +25,7 @@ __all__ = [
     "WRONG",
     "add_looking",
     "find_agent",
+    "joined",
     "print_json",
     "say_silent",
     "table",
@@ -72,14 +74,19 @@ def add_looking(
         metavar="SECONDS",
         help="how long to wait for each answer (default: %(default)s)",
     )
-    parser.set_defaults(run=lambda options: _look(name, run, options))
+
+    def look(options: argparse.Namespace) -> int:
+        await_servers(min(MOMENT, options.timeout))
+        return run(options)
+
+    parser.set_defaults(run=lambda options: joined(name, look, options))
     return parser
 
 
-def _look(name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+def joined(name: str, run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run a command as a client of the lock servers; what goes wrong is said in a sentence. Return its exit status."""
     try:
         join(options)
-        await_servers(min(MOMENT, options.timeout))
         return run(options)
     except LocksError as error:
         print(f"locks {name}: {error}", file=sys.stderr)
@@ -103,12 +110,7 @@ def find_agent(agents: Iterable[AgentId], text: str) -> list[AgentId]:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of text, as wide as it has to be."""
-    lines = [list(heads), *[list(row) for row in rows]]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
-    return "\n".join(
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    )
+    return "\n".join(as_table(heads, rows))
 
 
 def print_json(value: Any) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 from locks.cli.observing import FAILED, NOTHING, add_looking, print_json
 from locks.errors import InvalidOption
 from locks.facts.data import tree_as_data
-from locks.facts.gather import deadlocks, lock_servers, quorum, requests
-from locks.facts.graph import waits_of
-from locks.facts.live import Look, frame, rates
+from locks.facts.gather import look
+from locks.facts.live import frame, rates
+from locks.facts.look import Look
 
 __all__ = ["add_command"]
 
@@ -65,17 +65,6 @@ def _run(options: argparse.Namespace) -> int:
     return _Live(options).run()
 
 
-def look(timeout: float) -> Look:
-    """Look at all lock servers."""
-    known, needed = quorum()
-    nodes = lock_servers(timeout=timeout)
-    found = requests(timeout=timeout)
-    remembered = deadlocks(timeout=timeout)
-    silent = dict(nodes.silent) | dict(found.silent)
-    waits = waits_of(found.facts, tuple(silent.items()))
-    return Look(nodes.facts, waits, remembered.facts, known, needed)
-
-
 def _looks(
     options: argparse.Namespace, pause: threading.Event
 ) -> Iterator[tuple[Look | None, Look]]:
@@ -83,7 +72,7 @@ def _looks(
     before = None
     while True:
         begun = time.monotonic()
-        now = look(options.timeout)
+        now = look(timeout=options.timeout)
         yield before, now
         before = now
         if pause.wait(max(0.0, begun + options.interval - time.monotonic())):
@@ -102,8 +91,7 @@ def _print(options: argparse.Namespace) -> int:
             print("\n".join(frame(before, now, WIDTH, HEIGHT)), end="\n\n")
         sys.stdout.flush()
         if options.once:
-            enough = len(now.nodes) >= now.needed
-            return 0 if enough else NOTHING if now.nodes else FAILED
+            return 0 if now.enough else NOTHING if now.nodes else FAILED
     return 0
 
 
@@ -111,7 +99,7 @@ def _as_data(before: Look | None, now: Look) -> dict[str, Any]:
     return {
         "nodes": [tree_as_data(fact) for fact in now.nodes],
         "rates": {name: each._asdict() for name, each in rates(before, now).items()},
-        "silent": dict(now.waits.silent),
+        "silent": dict(now.silent),
     }
 
 

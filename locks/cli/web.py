@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import secrets
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +12,9 @@ from typing import Any
 
 import gevent
 
-from locks.cli.joining import add_options, join
-from locks.cli.observing import FAILED, WRONG
-from locks.errors import InvalidOption, LocksError, MisuseError
-from locks.program import stop
+from locks.cli.joining import add_options
+from locks.cli.observing import joined
+from locks.errors import InvalidOption
 from locks.runtime import Event
 from locks.web.lookout import Lookout
 from locks.web.rules import Rules, is_loopback
@@ -71,7 +69,7 @@ def add_command(commands: Any) -> None:
         type=Path,
         help="file with the token that is demanded (default: a new one, where one is needed)",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=lambda options: joined("web", _run, options))
 
 
 @contextmanager
@@ -136,24 +134,15 @@ def _token(path: Path | None) -> str:
 
 def _run(options: argparse.Namespace) -> int:
     ended = Event()
-    try:
-        join(options)
-        with page_served(
-            options.listen,
-            options.host,
-            token_file=options.token_file,
-            may_break=options.allow_break,
-        ) as address:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: ended.open())
-            print(address, flush=True)
-            while not ended.wait(timeout=1):
-                pass
-    except LocksError as error:
-        print(f"locks web: {error}", file=sys.stderr)
-        return WRONG if isinstance(error, MisuseError) else FAILED
-    except KeyboardInterrupt:
-        return 130
-    finally:
-        stop()
+    with page_served(
+        options.listen,
+        options.host,
+        token_file=options.token_file,
+        may_break=options.allow_break,
+    ) as address:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: ended.open())
+        print(address, flush=True)
+        while not ended.wait(timeout=1):
+            pass
     return 0

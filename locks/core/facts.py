@@ -104,6 +104,11 @@ class DeadlockFact(NamedTuple):
     now: Number
     report: Deadlock
 
+    @property
+    def seconds(self) -> float:
+        """How long ago that was."""
+        return max(0, self.now - self.at) / 1e6
+
 
 class DeadlockPage(NamedTuple):
     """Some of the deadlocks that a lock server remembers, the oldest first.
@@ -139,6 +144,15 @@ class NodeFact(NamedTuple):
     servers: Names
     clients: Number
     statistics: NodeStatistics
+
+    @property
+    def uptime(self) -> float:
+        """For how many seconds it has run."""
+        return max(0, self.now - self.started) / 1e6
+
+    def ahead_of(self, clock: float) -> float:
+        """How far its clock is ahead of another one, in seconds; what is finer than a tenth, the way there has made."""
+        return round(self.now / 1e6 - clock, 1) + 0.0  # never -0.0
 
 
 class ClientPage(NamedTuple):

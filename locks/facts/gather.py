@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ from locks.core.facts import (
 from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption, NodeNotRunning
 from locks.facts.graph import Waits, waits_of
+from locks.facts.look import Look
 from locks.lock_ids import shown
 from locks.model import AgentId, check_lock_id, check_timeout, plain_text
 from locks.node.agent import Agent
@@ -47,6 +49,7 @@ __all__ = [
     "break_transaction",
     "deadlocks",
     "lock_servers",
+    "look",
     "members",
     "quorum",
     "requests",
@@ -145,6 +148,45 @@ def quorum() -> tuple[int, int]:
     """How many lock servers there are for this program, and how many of them a lock needs."""
     nodes, require = scope_of(default_node())
     return len(nodes), len(nodes) // 2 + 1 if require == "majority" else len(nodes)
+
+
+def look(before: Look | None = None, *, timeout: float = PATIENCE) -> Look:
+    """Look at all lock servers.
+
+    Args:
+        before: The look before: what no lock server has changed since is taken from it, and not asked for again. How long
+            something has taken is told as it was then; since when, holds still.
+        timeout: Seconds to wait for each part of the answers at most.
+    """
+    known, needed = quorum()
+    begun = time.time()
+    nodes = lock_servers(timeout=timeout)
+    at = (begun + time.time()) / 2  # as if all had answered in the middle
+    silent = dict(nodes.silent)
+    if before is not None and (silent or before.silent):
+        before = None  # who did not answer, or does not now, may have changed
+    seen = () if before is None else before.nodes
+
+    def same(what: Callable[[NodeFact], Any]) -> bool:
+        """Whether that is what they had told before, and none has begun anew."""
+        then, now = (
+            sorted((f.node, f.started, what(f)) for f in facts) for facts in (seen, nodes.facts)
+        )
+        return then == now
+
+    if before is not None and same(lambda fact: fact.statistics.table):
+        waits = before.waits
+    else:
+        found = requests(timeout=timeout)
+        waits = waits_of(found.facts, found.silent)
+        silent |= dict(found.silent)
+    if before is not None and same(lambda fact: fact.statistics.broken):
+        remembered = before.deadlocks
+    else:
+        told = deadlocks(timeout=timeout)
+        remembered = told.facts
+        silent |= dict(told.silent)
+    return Look(at, known, needed, nodes.facts, waits, remembered, tuple(silent.items()))
 
 
 def break_transaction(

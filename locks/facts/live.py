@@ -13,32 +13,14 @@ from typing import NamedTuple
 
 from locks.core.facts import DeadlockFact, NodeFact, RequestFact
 from locks.facts.graph import Waits, grouped
-from locks.facts.stories import as_typed, duration, longest, who, wish
+from locks.facts.look import Look
+from locks.facts.stories import as_table, as_typed, duration, longest, who, wish
 from locks.model import LockId
 from locks.node.clients import parts_of
 
-__all__ = ["Look", "frame", "rates"]
+__all__ = ["frame", "rates"]
 
 LEAST = (20, 3)  # columns and lines that a frame has at least
-GAP = "  "
-
-
-class Look(NamedTuple):
-    """What the lock servers have told at one time.
-
-    Attributes:
-        nodes: What each is, those that have answered.
-        waits: Who holds, and who waits.
-        deadlocks: Those that are remembered, the newest first.
-        known: How many lock servers there are.
-        needed: How many of them a lock needs.
-    """
-
-    nodes: tuple[NodeFact, ...]
-    waits: Waits
-    deadlocks: tuple[DeadlockFact, ...]
-    known: int
-    needed: int
 
 
 class Rates(NamedTuple):
@@ -112,7 +94,7 @@ def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]
     held = [row for row in rows if row[0].granted]
     waiting = [row for row in rows if not row[0].granted]
     text = [*_summary(now, len(held), len(waiting)), _rates(measured)]
-    text += ["", *_table(_servers(now, measured))]
+    text += ["", *as_table(*_servers(now, measured))]
     sections = [
         _hottest(held, waiting),
         _waiting(now.waits, waiting[:lines]),
@@ -123,7 +105,7 @@ def frame(before: Look | None, now: Look, columns: int, lines: int) -> list[str]
     room = lines - len(text) - 2 * len(shown)  # a section has an empty line and its headings
     for section, count in zip(shown, _shares([len(s.rows) for s in shown], room), strict=True):
         if count:
-            text += ["", *_table(section._replace(rows=section.rows[:count]))]
+            text += ["", *as_table(section.heads, section.rows[:count])]
     return ["".join(_shown(line)[:columns]).rstrip() for line in text[:lines]]
 
 
@@ -145,22 +127,13 @@ def _shares(wanted: Sequence[int], room: int) -> list[int]:
     return given
 
 
-def _table(section: _Section) -> list[str]:
-    rows = [section.heads, *section.rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
 # --- Its parts ----------------------------------------------------------------------------------
 
 
 def _summary(now: Look, held: int, waiting: int) -> list[str]:
     there = len(now.nodes)
     servers = f"{there} of {now.known} lock servers, {now.needed} needed"
-    enough = "" if there >= now.needed else ": locks can NOT be taken"
+    enough = "" if now.enough else ": locks can NOT be taken"
     waiters = {edge.waiter.request.agent for edge in now.waits.edges}
     roots = len({edge.holder.request.agent for edge in now.waits.edges} - waiters)
     behind = f" behind {roots} that wait{'s' if roots == 1 else ''} for nothing" if roots else ""
@@ -195,9 +168,9 @@ def _servers(now: Look, measured: dict[str, Rates]) -> _Section:
         figures = ["-"] * 3 if rate is None else [_number(each) for each in rate[:3]]
         table = fact.statistics.table
         counts = (table.entries, table.waiting, fact.clients, sum(fact.statistics.broken))
-        up = duration((fact.now - fact.started) / 1e6)
+        up = duration(fact.uptime)
         rows.append((fact.node, up, *figures, *map(str, counts)))
-    rows += [(name, "silent", *["-"] * 7) for name, _ in sorted(now.waits.silent)]
+    rows += [(name, "silent", *["-"] * 7) for name, _ in sorted(now.silent)]
     heads = ("SERVER", "UP FOR", "REQUESTS/s", "GRANTS/s", "WAITS/s")
     return _Section((*heads, "LOCKS", "WAITING", "CLIENTS", "DEADLOCKS"), rows)
 
@@ -246,7 +219,7 @@ def _deadlocks(before: Look | None, now: Look) -> _Section:
         new = "new" if seen is not None and _key(fact) not in seen else ""
         report = fact.report
         circle = " > ".join(_circle(edge.waiter.client for edge in report.cycle))
-        ago = duration((fact.now - fact.at) / 1e6)
+        ago = duration(fact.seconds)
         rows.append((f"{ago} ago", new, report.action, as_typed(report.lock_id), circle))
     return _Section(("DEADLOCK", "", "ACTION", "ID", "WHO WAITED FOR WHOM"), rows)
 

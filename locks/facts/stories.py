@@ -10,6 +10,7 @@ from locks.model import AgentId, LockId, is_held_up_id, related
 
 __all__ = [
     "agents_at",
+    "as_table",
     "as_typed",
     "duration",
     "holding",
@@ -39,6 +40,16 @@ def as_typed(lock_id: LockId) -> str:
     words = all(type(each) is str and each and "/" not in each for each in lock_id)
     text = "/".join(str(each) for each in lock_id)
     return text if words and not text.startswith(("(", "[", "-")) else repr(lock_id)
+
+
+def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table, as wide as it has to be."""
+    lines = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
 
 
 def wish(fact: RequestFact) -> str:

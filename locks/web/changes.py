@@ -7,11 +7,11 @@ was last sent: one that reads slowly misses the pictures in between, and its nex
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from locks.web.picture import TABLES, Picture, Row
 
-__all__ = ["NOTHING", "Changes", "applied", "as_data", "changes", "parts", "with_rows_of"]
+__all__ = ["NOTHING", "Changes", "applied", "changes", "parts", "with_rows_of"]
 
 NOTHING: Picture = {table: {} for table in TABLES}
 PART = 500  # rows in one message
@@ -89,8 +89,3 @@ def _each(change: Changes) -> Iterator[tuple[str, str, Row | None]]:
     for table, rows in change.put.items():
         for key, row in rows.items():
             yield table, key, row
-
-
-def as_data(change: Changes) -> dict[str, Any]:
-    """The changes as they are sent."""
-    return {"put": change.put, "gone": change.gone}

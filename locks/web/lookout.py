@@ -6,18 +6,17 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gevent
 from gevent.event import Event
 
-from locks.core.facts import NodeFact
 from locks.errors import LocksError
-from locks.facts.gather import Gathered, deadlocks, lock_servers, quorum, requests
-from locks.facts.graph import Waits, waits_of
+from locks.facts.gather import look
+from locks.facts.look import Look
 from locks.model import AgentId
 from locks.web.changes import NOTHING, with_rows_of
-from locks.web.picture import Look, Picture, key_of, picture_of
+from locks.web.picture import Picture, key_of, picture_of
 
 __all__ = ["Lookout", "Seen"]
 
@@ -26,7 +25,6 @@ logger = logging.getLogger("locks.web")
 SHORTEST = 0.5  # seconds between two looks
 SPARE = 10  # times as long as a look takes is the pause after it
 PATIENCE = 2.0  # seconds to wait for each answer
-NOBODY = Gathered((), ())
 
 
 class Seen(NamedTuple):
@@ -58,11 +56,6 @@ class Lookout:
         self._watched = Event()
         self._news = Event()
         self._took = 0.0
-        self._known: tuple[Any, ...] = ()
-        self._requests = NOBODY
-        self._waits = Waits((), ())
-        self._deadlocks = NOBODY
-        self._counted: tuple[Any, ...] = ()
 
     @property
     def watchers(self) -> int:
@@ -97,72 +90,31 @@ class Lookout:
         """Look, for ever; in a greenlet of its own."""
         number = 0
         last = NOTHING
+        before: Look | None = None
         while True:
             if not self._watched.is_set():
-                self.newest, last = None, NOTHING
-                self._forget()
+                self.newest, last, before = None, NOTHING, None
                 self._watched.wait()
             number += 1
-            look, seen = self._look()
-            picture = with_rows_of(last, seen)
-            agents = {key_of(each): each for each in look.waits.agents}
-            self.newest, last = Seen(number, look.now, picture, agents), picture
+            before, picture = self._look(before)
+            last = with_rows_of(last, picture)
+            agents = {key_of(each): each for each in before.waits.agents}
+            self.newest = Seen(number, before.at, last, agents)
             news, self._news = self._news, Event()
             news.set()
             gevent.sleep(self.pause)
 
-    def _look(self) -> tuple[Look, Picture]:
-        """Look once. If that fails, this is what is seen, and the next look begins anew."""
+    def _look(self, before: Look | None) -> tuple[Look, Picture]:
+        """Look once. If that fails, this is what is seen."""
         begun = time.monotonic()
         try:
-            look = self._ask()
-            picture = picture_of(look)
+            seen = look(before, timeout=PATIENCE)
+            picture = picture_of(seen)
         except Exception as error:
             if not isinstance(error, LocksError):
                 logger.exception("the page can't show what the lock servers say")
-            self._forget()
-            look = Look(Waits((), ()), (), (), (), 0, 0, time.time(), str(error) or repr(error))
-            return look, picture_of(look)
-        if not look.silent:  # to wait for who does not answer costs nobody anything
+            seen = Look(time.time())
+            return seen, picture_of(seen, str(error) or repr(error))
+        if not seen.silent:  # to wait for who does not answer costs nobody anything
             self._took = time.monotonic() - begun
-        return look, picture
-
-    def _forget(self) -> None:
-        """What was read is read anew."""
-        self._known = self._counted = ()
-
-    def _ask(self) -> Look:
-        servers, needed = quorum()
-        nodes = lock_servers(timeout=PATIENCE)
-        self._ask_requests(nodes)
-        self._ask_deadlocks(nodes)
-        silent = dict(self._requests.silent) | dict(nodes.silent)
-        return Look(
-            self._waits,
-            nodes.facts,
-            self._deadlocks.facts,
-            tuple(silent.items()),
-            servers,
-            needed,
-            time.time(),
-        )
-
-    def _ask_requests(self, nodes: Gathered) -> None:
-        """Read the lock tables, if one of them is another one than when they were last read."""
-        known = (nodes.silent, sorted((_life(fact), fact.table) for fact in nodes.facts))
-        if known != self._known or self._requests.silent:
-            self._requests = requests(timeout=PATIENCE)
-            self._waits = waits_of(self._requests.facts, self._requests.silent)
-            self._known = known
-
-    def _ask_deadlocks(self, nodes: Gathered) -> None:
-        """Read the reports, if there are more than when they were last read."""
-        counted = (nodes.silent, sorted((_life(fact), fact.deadlocks) for fact in nodes.facts))
-        if counted != self._counted or self._deadlocks.silent:
-            self._deadlocks = deadlocks(timeout=PATIENCE)
-            self._counted = counted
-
-
-def _life(fact: NodeFact) -> tuple[str, int]:
-    """Which node that is, and since when."""
-    return fact.node, fact.started
+        return seen, picture

@@ -8,14 +8,15 @@ that is waited for, and granted then, is one row that changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from locks.core.facts import DeadlockFact, NodeFact, RequestFact
-from locks.facts.data import as_json, deadlock_as_data, id_as_data
+from locks.core.facts import DeadlockFact, RequestFact
+from locks.facts.data import as_json, deadlock_as_data, id_as_data, tree_as_data
 from locks.facts.graph import Waits, grouped
+from locks.facts.look import Look
 from locks.model import AgentId, is_held_up_id
 
-__all__ = ["TABLES", "Look", "Picture", "Row", "key_of", "picture_of"]
+__all__ = ["TABLES", "Picture", "Row", "key_of", "picture_of"]
 
 Row = dict[str, Any]
 Picture = Mapping[str, Mapping[str, Row]]
@@ -27,37 +28,18 @@ MOST_DEADLOCKS = 100
 SAME = 1_000_000  # microseconds between reports of one deadlock by several servers
 
 
-class Look(NamedTuple):
-    """What was seen at one moment.
-
-    Attributes:
-        waits: Who holds and who waits.
-        nodes: What the lock servers say of themselves.
-        deadlocks: Those that they remember.
-        silent: The lock servers that have not answered, each with why.
-        servers: How many lock servers there are.
-        needed: How many of them a lock needs.
-        now: What the observer's clock says, in seconds since 1970.
-        error: Why nothing at all could be asked.
-    """
-
-    waits: Waits
-    nodes: tuple[NodeFact, ...]
-    deadlocks: tuple[DeadlockFact, ...]
-    silent: tuple[tuple[str, str], ...]
-    servers: int
-    needed: int
-    now: float
-    error: str = ""
-
-
 def key_of(agent: AgentId) -> str:
     """The key of an agent's row; its text alone may be that of another one, too."""
     return f"{agent.created:x}-{agent}"
 
 
-def picture_of(look: Look) -> Picture:
-    """What the page shows of this."""
+def picture_of(look: Look, error: str = "") -> Picture:
+    """What the page shows of this.
+
+    Args:
+        look: What was seen.
+        error: Why nothing at all could be asked.
+    """
     groups = grouped(look.waits)
     groups.sort(key=lambda facts: facts[0].granted)  # stable: what takes longest stays first
     shown = groups[:MOST_LOCKS]
@@ -65,7 +47,7 @@ def picture_of(look: Look) -> Picture:
     facts = [group[0] for group in shown]
     ends = [fact for edge in look.waits.edges for fact in edge]
     return {
-        "state": {"cluster": _state(look, len(groups) - len(shown))},
+        "state": {"cluster": _state(look, len(groups) - len(shown), error)},
         "servers": _servers(look),
         "agents": _agents(facts + ends, look.waits.roots),
         "locks": {_lock_key(group): _lock(group) for group in shown},
@@ -74,14 +56,14 @@ def picture_of(look: Look) -> Picture:
     }
 
 
-def _state(look: Look, left_out: int) -> Row:
+def _state(look: Look, left_out: int, error: str) -> Row:
     return {
         "answered": len(look.nodes),
-        "servers": look.servers,
+        "servers": look.known,
         "needed": look.needed,
-        "enough": len(look.nodes) >= look.needed and not look.error,
+        "enough": look.enough,
         "left_out": left_out,
-        "error": look.error,
+        "error": error,
     }
 
 
@@ -91,11 +73,11 @@ def _servers(look: Look) -> dict[str, Row]:
             "version": fact.version,
             "program": fact.program,
             "started": fact.started / 1e6,
-            "ahead": round(fact.now / 1e6 - look.now, 1) + 0.0,
+            "ahead": fact.ahead_of(look.at),
             "sees": len(fact.servers),
             "clients": fact.clients,
             "deadlocks": sum(fact.statistics.broken),
-            "table": fact.statistics.table._asdict(),
+            "table": tree_as_data(fact.statistics.table),
             "silent": "",
         }
         for fact in sorted(look.nodes)

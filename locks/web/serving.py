@@ -18,7 +18,7 @@ from gevent.pywsgi import WSGIHandler, WSGIServer
 
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.facts.gather import break_transaction
-from locks.web.changes import NOTHING, as_data, changes, parts
+from locks.web.changes import NOTHING, changes, parts
 from locks.web.lookout import Lookout
 from locks.web.picture import Picture
 from locks.web.rules import Rules, refusal
@@ -154,7 +154,7 @@ class Page:
         if known is None or known.old is not old or known.new is not new:
             texts = []
             for part in parts(changes(old, new)):
-                texts.append(json.dumps(as_data(part)))
+                texts.append(json.dumps(part._asdict()))
                 gevent.sleep(0)  # others are served in between
             self._encoded = known = _Encoded(old, new, tuple(texts))
         return known.parts

@@ -22,6 +22,7 @@ import pytest
 
 from tests.cluster.commands import locks, process, running
 from tests.cluster.harness import COOKIE, ROOT, World
+from tests.cluster.pages import RING
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
 
@@ -163,18 +164,7 @@ def test_what_ps_tells(processes: Servers) -> None:
 
 def test_deadlocks_are_remembered(processes: Servers) -> None:
     """The lock server that has broken one tells it; the newest comes first."""
-    ring = """
-    import locks, threading
-    both = threading.Barrier(2)
-    def work(mine, other):
-        with locks.transaction(label=f"wants {other}") as tx:
-            tx.write_lock(("ring", mine))
-            both.wait()
-            tx.write_lock(("ring", other))
-    threads = [threading.Thread(target=work, args=each) for each in (("x", "y"), ("y", "x"))]
-    for each in threads: each.start()
-    """
-    assert "DeadlockAborted" in processes.run(re.sub(r"(?m)^    ", "", ring))
+    assert "DeadlockAborted" in processes.run(RING)
     (told,) = json.loads(locks(processes, "deadlocks", "--last", "1", "--json").out)["deadlocks"]
     assert told["action"] == "aborted"
     assert {edge["waiter"]["client"].split(" (")[0] for edge in told["cycle"]} == {

@@ -10,8 +10,10 @@ import pytest
 from locks.core.facts import DeadlockFact, RequestFact
 from locks.core.statistics import Durations, TimesStatistics
 from locks.facts.graph import waits_of
-from locks.facts.live import Look, frame, rates
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord
+from locks.facts.live import frame, rates
+from locks.facts.look import Look
+from locks.model import AgentId, Deadlock, Edge, LockId
+from tests.unit import told
 from tests.unit.told import NOW, node
 
 
@@ -20,23 +22,13 @@ def fact(
 ) -> RequestFact:
     """A request."""
     name = AgentId(agent << 12, f"n{agent}@x", agent)
-    client = label or f"c{agent}"
-    record = RequestRecord(
-        "a@x", number, name, client, lock_id, "write", state, number, number, True, number
-    )
-    at = NOW - round(seconds * 1e6)
-    return RequestFact(record, at, at, NOW, client, "bank.py", agent, "")
+    at = NOW - round(seconds * 1e6) - (1_000_000 if state == "granted" else 0)
+    return told.fact(number, lock_id, name, state, at, NOW, label=label or f"c{agent}")
 
 
 def look(*facts: RequestFact, **given: Any) -> Look:
     """What is seen."""
-    return Look(
-        nodes=given.get("nodes", (node("a@x"),)),
-        waits=waits_of(facts, given.get("silent", ())),
-        deadlocks=given.get("deadlocks", ()),
-        known=3,
-        needed=2,
-    )
+    return Look(NOW / 1e6, 3, 2, given.pop("nodes", (node("a@x"),)), waits_of(facts), **given)
 
 
 HOT = look(

@@ -12,21 +12,23 @@ from hypothesis import strategies as st
 
 from locks.core.facts import DeadlockFact, RequestFact
 from locks.errors import NodeNotRunning
+from locks.facts import gather
 from locks.facts.graph import waits_of
-from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord
+from locks.facts.look import Look
+from locks.model import AgentId, Deadlock, Edge, LockId
 from locks.web import lookout
 from locks.web import picture as pictures
 from locks.web.changes import (
     NOTHING,
     Changes,
     applied,
-    as_data,
     changes,
     parts,
     with_rows_of,
 )
-from locks.web.picture import TABLES, Look, Picture, key_of, picture_of
+from locks.web.picture import TABLES, Picture, key_of, picture_of
 from locks.web.rules import Rules, is_loopback, refusal
+from tests.unit import told
 from tests.unit.told import node
 
 HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2, 3))
@@ -43,17 +45,13 @@ def fact(
     now: int = 20 * SECOND,
 ) -> RequestFact:
     """A request as a lock server tells it."""
-    record = RequestRecord(
-        node, number, agent, "somebody", lock_id, "write", state, number, number, False, number
-    )
-    return RequestFact(record, asked, asked + SECOND, now, "ann", "ann.py", 7, "")
+    return told.fact(number, lock_id, agent, state, asked, now, node)
 
 
 def look(*facts: RequestFact, **more: Any) -> Look:
     """What is seen, when these requests are there."""
     nodes = more.pop("nodes", (node("a@x", 20 * SECOND, SECOND),))
-    seen = Look(waits_of(facts), nodes, (), (), 1, 1, 20.0)
-    return seen._replace(**more)
+    return Look(20.0, 1, 1, nodes, waits_of(facts))._replace(**more)
 
 
 def deadlock(at: int, server: str, number: int = 1) -> DeadlockFact:
@@ -87,7 +85,7 @@ def test_time_that_passes_changes_nothing() -> None:
         fact(1, ("a",), HOLDER, now=21 * SECOND),
         fact(2, ("a",), NEXT, "waiting", now=21 * SECOND),
         nodes=(node("a@x", 21 * SECOND, SECOND),),
-        now=21.0,
+        at=21.0,
     )
     assert changes(picture_of(first), picture_of(later)) == Changes({}, {})
 
@@ -136,10 +134,10 @@ def test_a_large_table_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_who_does_not_answer_is_a_row() -> None:
     """With why; and whether the others are enough."""
-    seen = picture_of(look(silent=(("b@x", "it can't be reached"),), servers=3, needed=2))
+    seen = picture_of(look(silent=(("b@x", "it can't be reached"),), known=3, needed=2))
     assert seen["servers"]["b@x"] == {"silent": "it can't be reached"}
     assert not seen["state"]["cluster"]["enough"]
-    failed = picture_of(look(nodes=(), servers=0, needed=0, error="no node"))["state"]["cluster"]
+    failed = picture_of(Look(20.0), "no node")["state"]["cluster"]
     assert (failed["enough"], failed["error"]) == (False, "no node")
 
 
@@ -172,7 +170,7 @@ def test_changes_lead_from_one_picture_to_the_other(old: Picture, new: Picture, 
     for part in parts(change, size):
         rows = [*part.put.values(), *part.gone.values()]
         assert sum(len(each) for each in rows) <= size
-        shown = applied(shown, Changes(**json.loads(json.dumps(as_data(part)))))
+        shown = applied(shown, Changes(**json.loads(json.dumps(part._asdict()))))
     assert shown == new
 
 
@@ -204,11 +202,40 @@ def test_a_look_that_fails_is_told_and_the_next_one_begins_anew(
     """An error of `locks` is said on the page; any other one is logged, too, with where it was. Nobody watches in vain."""
     outlook = lookout.Lookout()
     for error, logged in ((NodeNotRunning("nobody there", nodes=[]), 0), (ZeroDivisionError(), 1)):
-        monkeypatch.setattr(lookout, "quorum", Mock(side_effect=error))
-        seen, picture = outlook._look()
-        assert seen.error in (str(error), repr(error))
-        assert picture["state"]["cluster"]["error"] == seen.error
+        monkeypatch.setattr(lookout, "look", Mock(side_effect=error))
+        seen, picture = outlook._look(None)
+        assert (seen.known, seen.nodes) == (0, ())
+        assert picture["state"]["cluster"]["error"] in (str(error), repr(error))
         assert len([each for each in caplog.records if each.exc_info]) == logged
+
+
+def test_only_what_has_changed_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The requests, if a lock server has counted something at its table or begun anew; the deadlocks, if it has broken
+    one; and all of it, while one does not answer."""
+    monkeypatch.setattr(gather, "quorum", lambda: (1, 1))
+    nothing = gather.Gathered((), ())
+    asked = {name: Mock(return_value=nothing) for name in ("requests", "deadlocks")}
+    for name, mock in asked.items():
+        monkeypatch.setattr(gather, name, mock)
+    silent = (("b@x", "it can't be reached"),)
+    before: Look | None = None
+    for facts, unheard, again in (
+        ([node("a@x", 1)], (), ["requests", "deadlocks"]),
+        ([node("a@x", 2)], (), []),
+        ([node("a@x", 3, requests=1)], (), ["requests"]),
+        ([node("a@x", 4, requests=1, aborted=1)], (), ["deadlocks"]),
+        ([node("a@x", 5, 4, requests=1, aborted=1)], (), ["requests", "deadlocks"]),
+        ([node("a@x", 6, 4, requests=1, aborted=1)], silent, ["requests", "deadlocks"]),
+        ([node("a@x", 7, 4, requests=1, aborted=1)], (), ["requests", "deadlocks"]),
+        ([node("a@x", 8, 4, requests=1, aborted=1)], (), []),
+    ):
+        found = gather.Gathered(tuple(facts), unheard)
+        monkeypatch.setattr(gather, "lock_servers", Mock(return_value=found))
+        before = gather.look(before)
+        assert [name for name, mock in asked.items() if mock.called] == again
+        assert (before.nodes, before.silent) == (found.facts, unheard)
+        for mock in asked.values():
+            mock.reset_mock()
 
 
 def test_who_watches_and_at_what_pace() -> None:

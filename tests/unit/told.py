@@ -1,8 +1,10 @@
-"""What a lock server says of itself, made up."""
+"""What lock servers say, made up."""
 
 from __future__ import annotations
 
-from locks.core.facts import NodeFact
+from typing import Any
+
+from locks.core.facts import NodeFact, RequestFact
 from locks.core.server.counters import TableStatistics
 from locks.core.statistics import (
     BrokenStatistics,
@@ -10,8 +12,9 @@ from locks.core.statistics import (
     NodeStatistics,
     TimesStatistics,
 )
+from locks.model import AgentId, LockId, RequestRecord
 
-__all__ = ["NOW", "NO_TIMES", "node"]
+__all__ = ["NOW", "NO_TIMES", "fact", "node"]
 
 NOW = 1_000_000_000
 NO_TIMES = TimesStatistics(*(Durations((), 0) for _ in range(3)))
@@ -30,3 +33,21 @@ def node(
     table = TableStatistics(**{**zero, **counted})
     told = NodeStatistics(name, 0, 0, 0, 0, 0, table, broken, times, 0, 0, 0, ())
     return NodeFact(name, "1", "locks, pid 1", started, now, (name,), 2, told)
+
+
+def fact(
+    number: int,
+    lock_id: LockId,
+    agent: AgentId,
+    state: Any,
+    asked: int,
+    now: int,
+    node: str = "a@x",
+    label: str = "ann",
+) -> RequestFact:
+    """A request; if it is granted, that was a second after it was asked for."""
+    record = RequestRecord(
+        node, number, agent, label, lock_id, "write", state, number, number, True, number
+    )
+    since = asked + 1_000_000 if state == "granted" else 0
+    return RequestFact(record, asked, since, now, label, "ann.py", 7, "")
