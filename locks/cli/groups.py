@@ -7,6 +7,7 @@ from typing import Any
 
 from locks.cli.observing import FAILED, add_looking, print_json, say_silent, table
 from locks.core.facts import MemberFact
+from locks.facts.around import group_name, groups
 from locks.facts.data import as_json
 from locks.facts.gather import members
 
@@ -35,22 +36,15 @@ def add_command(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     found = members(timeout=options.timeout)
-    groups: dict[tuple[str, str], list[MemberFact]] = {}
-    for fact in found.facts:
-        groups.setdefault((fact.scope, group_name(fact.group)), []).append(fact)
+    by_group = groups(found.facts)
     if options.json:
-        data = [_as_data(groups[each]) for each in sorted(groups)]
+        data = [_as_data(facts) for facts in by_group.values()]
         print_json({"groups": data, "silent": dict(found.silent)})
     else:
-        rows = [_as_row(fact) for each in sorted(groups) for fact in groups[each]]
+        rows = [_as_row(fact) for facts in by_group.values() for fact in facts]
         print(table(HEADS, rows) if rows else "No group has members.")
         say_silent(found.silent)
     return FAILED if found.silent and not found.facts else 0
-
-
-def group_name(group: Any) -> str:
-    """A group, for a person."""
-    return group if type(group) is str and group.isprintable() else repr(group)
 
 
 def _as_row(fact: MemberFact) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from locks.core.facts import (
 )
 from locks.core.statistics import NodeStatistics
 from locks.errors import InvalidOption, NodeNotRunning
+from locks.facts.around import Around
 from locks.facts.graph import Waits, waits_of
 from locks.facts.look import Look
 from locks.lock_ids import shown
@@ -50,6 +51,7 @@ __all__ = [
     "deadlocks",
     "lock_servers",
     "look",
+    "look_around",
     "members",
     "quorum",
     "requests",
@@ -133,6 +135,12 @@ def members(*, timeout: float = PATIENCE) -> Gathered:
         return page.members, after + len(page.members) if page.more and page.members else None
 
     return _of_all(_Asking(AskMembers, MemberPage, rest), timeout)
+
+
+def look_around(*, timeout: float = PATIENCE) -> Around:
+    """Look at all lock servers, and at all client nodes that are connected with them."""
+    told, nodes = members(timeout=timeout), all_nodes(timeout=timeout)
+    return Around(nodes.facts, told.facts, tuple(dict([*told.silent, *nodes.silent]).items()))
 
 
 def await_servers(timeout: float) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from locks.core.facts import DeadlockFact, NodeFact
+from locks.facts.around import Around
 from locks.facts.graph import Waits
 
 __all__ = ["Look"]
@@ -21,6 +22,7 @@ class Look(NamedTuple):
         waits: Who holds, and who waits.
         deadlocks: Those that are remembered, the newest first.
         silent: The lock servers that have not answered, each with why.
+        around: What client nodes have told, too; `None` if they were not asked.
     """
 
     at: float
@@ -30,6 +32,7 @@ class Look(NamedTuple):
     waits: Waits = Waits((), ())
     deadlocks: tuple[DeadlockFact, ...] = ()
     silent: tuple[tuple[str, str], ...] = ()
+    around: Around | None = None
 
     @property
     def enough(self) -> bool:

@@ -12,7 +12,8 @@ import gevent
 from gevent.event import Event
 
 from locks.errors import LocksError
-from locks.facts.gather import look
+from locks.facts.around import Around
+from locks.facts.gather import look, look_around
 from locks.facts.look import Look
 from locks.model import AgentId
 from locks.web.changes import NOTHING, with_rows_of
@@ -24,6 +25,7 @@ logger = logging.getLogger("locks.web")
 
 SHORTEST = 0.5  # seconds between two looks
 SPARE = 10  # times as long as a look takes is the pause after it
+SELDOM = 5.0  # seconds at least between two looks around
 PATIENCE = 2.0  # seconds to wait for each answer
 
 
@@ -56,6 +58,10 @@ class Lookout:
         self._watched = Event()
         self._news = Event()
         self._took = 0.0
+        self._around: Around | None = None
+        self._looking_around: gevent.Greenlet[..., None] | None = None
+        self._around_took = 0.0
+        self._around_due = 0.0
 
     @property
     def watchers(self) -> int:
@@ -88,13 +94,24 @@ class Lookout:
 
     def run(self) -> None:
         """Look, for ever; in a greenlet of its own."""
+        try:
+            self._run()
+        finally:
+            gevent.killall([each for each in [self._looking_around] if each is not None])
+
+    def _run(self) -> None:
         number = 0
         last = NOTHING
         before: Look | None = None
         while True:
             if not self._watched.is_set():
                 self.newest, last, before = None, NOTHING, None
+                self._around, self._around_due = None, 0.0
                 self._watched.wait()
+            idle = self._looking_around is None or self._looking_around.ready()
+            if idle and self._around_due <= time.monotonic():
+                # Beside it: a program that is stopped keeps who asks it waiting.
+                self._looking_around = gevent.spawn(self._look_around)
             number += 1
             before, picture = self._look(before)
             last = with_rows_of(last, picture)
@@ -108,7 +125,7 @@ class Lookout:
         """Look once. If that fails, this is what is seen."""
         begun = time.monotonic()
         try:
-            seen = look(before, timeout=PATIENCE)
+            seen = look(before, timeout=PATIENCE)._replace(around=self._around)
             picture = picture_of(seen)
         except Exception as error:
             if not isinstance(error, LocksError):
@@ -118,3 +135,19 @@ class Lookout:
         if not seen.silent:  # to wait for who does not answer costs nobody anything
             self._took = time.monotonic() - begun
         return seen, picture
+
+    def _look_around(self) -> None:
+        """Ask the programs, too: who follows whom, and who is in which group."""
+        begun = time.monotonic()
+        try:
+            self._around = look_around(timeout=PATIENCE)
+            if not self._around.silent:
+                self._around_took = time.monotonic() - begun
+        except LocksError:
+            self._around = None  # the lock servers do not answer; that is said by the other look
+        except Exception:
+            self._around = None
+            logger.exception("the page can't show who leads")
+        finally:
+            pause = max(SELDOM, SPARE * self._around_took)
+            self._around_due = time.monotonic() + pause

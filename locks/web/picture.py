@@ -8,9 +8,19 @@ that is waited for, and granted then, is one row that changes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from locks.core.facts import DeadlockFact, RequestFact
+from locks.core.facts import DeadlockFact, MemberFact, RequestFact
+from locks.facts.around import (
+    LOCKS_LEADER,
+    Around,
+    ElectionFact,
+    elections,
+    group_name,
+    groups,
+    is_of_election,
+)
 from locks.facts.data import as_json, deadlock_as_data, id_as_data, tree_as_data
 from locks.facts.graph import Waits, grouped
 from locks.facts.look import Look
@@ -22,9 +32,10 @@ Row = dict[str, Any]
 Picture = Mapping[str, Mapping[str, Row]]
 """Rows by table and key; neither is ever changed."""
 
-TABLES = ("state", "servers", "agents", "locks", "waits", "deadlocks")
+TABLES = ("state", "servers", "agents", "locks", "waits", "deadlocks", "elections", "groups")
 MOST_LOCKS = 20_000  # rows; those that take longest, the waiting first
 MOST_DEADLOCKS = 100
+MOST_GROUPS = 200  # and as many elections; the first by name
 SAME = 1_000_000  # microseconds between reports of one deadlock by several servers
 
 
@@ -40,29 +51,42 @@ def picture_of(look: Look, error: str = "") -> Picture:
         look: What was seen.
         error: Why nothing at all could be asked.
     """
-    groups = grouped(look.waits)
-    groups.sort(key=lambda facts: facts[0].granted)  # stable: what takes longest stays first
-    shown = groups[:MOST_LOCKS]
+    rows = grouped(look.waits)
+    rows.sort(key=lambda facts: facts[0].granted)  # stable: what takes longest stays first
+    shown = rows[:MOST_LOCKS]
     edges = _edges(look.waits)
+    around = look.around or Around((), (), ())
+    led = _elections(look, around)
+    peopled = groups(each for each in around.members if not is_of_election(each.group))
     facts = [group[0] for group in shown]
+    facts += [election.grant for election in led if election.grant is not None]
     ends = [fact for edge in look.waits.edges for fact in edge]
     return {
-        "state": {"cluster": _state(look, len(groups) - len(shown), error)},
+        "state": {
+            "cluster": {
+                **_state(look, error),
+                "left_out": len(rows) - len(shown),
+                "elections": len(led),
+                "groups": len(peopled),
+                "unheard": len(around.silent),
+            }
+        },
         "servers": _servers(look),
         "agents": _agents(facts + ends, look.waits.roots),
         "locks": {_lock_key(group): _lock(group) for group in shown},
         "waits": edges,
         "deadlocks": _deadlocks(look.deadlocks),
+        "elections": {repr(each.resource): _election(each) for each in led[:MOST_GROUPS]},
+        "groups": {" ".join(key): _group(peopled[key]) for key in islice(peopled, MOST_GROUPS)},
     }
 
 
-def _state(look: Look, left_out: int, error: str) -> Row:
+def _state(look: Look, error: str) -> Row:
     return {
         "answered": len(look.nodes),
         "servers": look.known,
         "needed": look.needed,
         "enough": look.enough,
-        "left_out": left_out,
         "error": error,
     }
 
@@ -153,6 +177,37 @@ def _edges(waits: Waits) -> dict[str, Row]:
             },
         )
     return rows
+
+
+def _elections(look: Look, around: Around) -> list[ElectionFact]:
+    """None, as long as only the lock servers were asked: the others know the terms, and who follows."""
+    if look.around is None:
+        return []
+    locked = [fact for fact in look.waits.requests if fact.request.lock_id[:1] == (LOCKS_LEADER,)]
+    newest = {fact.node: fact for fact in (*around.nodes, *look.nodes)}
+    return elections(locked, around.members, newest.values(), look.needed)
+
+
+def _election(fact: ElectionFact) -> Row:
+    grant = fact.grant
+    return {
+        "name": group_name(fact.resource),
+        "leader": key_of(grant.request.agent) if grant else "",
+        "term": fact.term,
+        "since": grant.since / 1e6 if grant else 0,
+        "clock": grant.request.node if grant else "",
+        "candidates": len(fact.candidates),
+        "workers": len(fact.workers),
+    }
+
+
+def _group(facts: Sequence[MemberFact]) -> Row:
+    return {
+        "scope": facts[0].scope,
+        "name": group_name(facts[0].group),
+        "members": len(facts),
+        "nodes": len({fact.node for fact in facts}),
+    }
 
 
 def _deadlocks(facts: Iterable[DeadlockFact]) -> dict[str, Row]:

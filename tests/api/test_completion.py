@@ -15,7 +15,7 @@ from locks_leader import command
 
 COMMANDS = {
     *("break", "completion", "config", "deadlocks", "demo", "elect", "graph", "groups", "leaders"),
-    *("node", "ps", "run", "sim", "status", "top", "why"),
+    *("node", "ps", "run", "sim", "status", "top", "web", "why"),
 }
 TRY = """
 source "$1"

@@ -16,6 +16,7 @@ from tests.cluster.browser import NO_BROWSER, Browser, find_browser
 from tests.cluster.harness import World
 from tests.cluster.pages import HOLDER, RING, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
+from tests.cluster.test_looking import CANDIDATE, LEADS, PRINTERS, WORKER
 from tests.cluster.test_operator import running
 from tests.helpers import eventually
 
@@ -172,6 +173,28 @@ def test_a_lost_server_is_seen() -> None:
             servers.processes[1].kill()
             browser.wait_for("#quorum", "locks can NOT be taken, 2 are needed")
             assert browser.errors == []
+
+
+@pytest.mark.explore
+def test_leaders_and_groups(processes: Servers, all_processes: Browser) -> None:
+    """Who leads, in which term, and how many follow; when the leader is killed, the next one; and groups of programs."""
+    browser = all_processes
+    first = CANDIDATE.format(label="the first", until_it_leads=LEADS)
+    second = CANDIDATE.format(label="the second", until_it_leads="")
+    with web(processes) as page, running(processes, first, second, WORKER, PRINTERS) as programs:
+        browser.open(page.address)
+        browser.wait_for("#leaders", "chief the first")
+        browser.wait_for("#leaders", "1 candidate, 1 worker")
+        term = int(re.findall(r"term (\d+)", browser.text("#leaders"))[0])
+        browser.wait_for("#groups", "printers")
+        assert "2 members on 1 node" in browser.text("#groups")
+        browser.run("document.querySelector('#leaders li').click()")
+        browser.wait_for("#details", f"chief.py, pid {programs[0].pid}")
+        programs[0].kill()
+        browser.wait_for("#leaders", "chief the second")
+        browser.wait(f"!document.querySelector('#leaders').innerText.includes('term {term},')")
+        browser.wait("/term \\d+, 1 worker/.test(document.querySelector('#leaders').innerText)")
+        assert browser.errors == []
 
 
 @pytest.mark.explore

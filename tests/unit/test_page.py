@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from locks.core.facts import DeadlockFact, RequestFact
+from locks.core.facts import DeadlockFact, MemberFact, NodeFact, RequestFact
+from locks.core.statistics import Leading
 from locks.errors import NodeNotRunning
 from locks.facts import gather
+from locks.facts.around import LOCKS_LEADER, Around
 from locks.facts.graph import waits_of
 from locks.facts.look import Look
-from locks.model import AgentId, Deadlock, Edge, LockId
+from locks.model import AgentId, Deadlock, Edge, LockId, show
+from locks.otp.terms import Atom
 from locks.web import lookout
 from locks.web import picture as pictures
 from locks.web.changes import (
@@ -139,6 +142,57 @@ def test_who_does_not_answer_is_a_row() -> None:
     assert not seen["state"]["cluster"]["enough"]
     failed = picture_of(Look(20.0), "no node")["state"]["cluster"]
     assert (failed["enough"], failed["error"]) == (False, "no node")
+
+
+def chief(on: AgentId, term: int) -> tuple[RequestFact, NodeFact]:
+    """An election that an agent has won: its lock, and what its node says."""
+    held = fact(5, (LOCKS_LEADER, "chief"), on)
+    said = node(on.node)
+    leading = (Leading(show(("chief",)), True, term),)
+    return held, said._replace(statistics=said.statistics._replace(leaders=leading))
+
+
+def member(group: Any, on: str) -> MemberFact:
+    """A member of a group."""
+    return MemberFact("locks_pg", group, "Actor-1", on, "a.py", 7)
+
+
+def test_who_leads_and_who_is_in_which_group() -> None:
+    """As soon as the programs were asked, too: term, since when, how many follow; groups of elections are none besides."""
+    held, leader = chief(HOLDER, 3)
+    lock_id = [LOCKS_LEADER, "chief"]
+    members = [member((LOCKS_LEADER, lock_id), agent.node) for agent in (HOLDER, NEXT, LAST)]
+    members += [member((LOCKS_LEADER, Atom("workers"), lock_id), "w@x")]
+    members += [member("printers", name) for name in ("p@x", "p@x", "q@x")]
+    around = Around((leader,), tuple(members), (("s@x", "it is stopped"),))
+    assert picture_of(look(held))["elections"] == {}
+    seen = picture_of(look(held, around=around))
+    assert list(seen["elections"].values()) == [
+        {
+            "name": "chief",
+            "leader": key_of(HOLDER),
+            "term": 3,
+            "since": 11.0,
+            "clock": "a@x",
+            "candidates": 2,
+            "workers": 1,
+        }
+    ]
+    assert list(seen["groups"].values()) == [
+        {"scope": "locks_pg", "name": "printers", "members": 3, "nodes": 2}
+    ]
+    state = seen["state"]["cluster"]
+    assert (state["elections"], state["groups"], state["unheard"]) == (1, 1, 1)
+    (nobody,) = picture_of(look(around=around))["elections"].values()
+    assert (nobody["leader"], nobody["term"], nobody["candidates"]) == ("", None, 3)
+
+
+def test_many_groups_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many there are is said."""
+    monkeypatch.setattr(pictures, "MOST_GROUPS", 2)
+    around = Around((), tuple(member(("g", n), "p@x") for n in range(3)), ())
+    seen = picture_of(look(around=around))
+    assert (len(seen["groups"]), seen["state"]["cluster"]["groups"]) == (2, 3)
 
 
 # --- What changes ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ const ROW = 26; // the height of a row of the tree, as in page.css
 const FEW = 300; // so many requests are all unfolded at first
 const MOST_BOXES = 60; // in the graph
 const SAMPLES = 120; // of each rate
-const TABLES = ["state", "servers", "agents", "locks", "waits", "deadlocks"];
+const TABLES = ["state", "servers", "agents", "locks", "waits", "deadlocks", "elections", "groups"];
 
 const $ = (id) => document.getElementById(id);
 const tables = Object.fromEntries(TABLES.map((name) => [name, new Map()]));
@@ -464,11 +464,45 @@ function showAges() {
       const what = make("span", { class: "what" }, make("span", { class: "typed" }, pathOf(lock.id)), ` ${labelOf(lock.agent)}`);
       return make("li", { tabindex: 0, role: "button", "data-agent": lock.agent }, what, make("span", { class: "age" }, ageText(lock)));
     });
-    if (!items.length) items.push(make("li", { class: "none" }, view.at ? "None." : ""));
-    const focused = [...$(id).children].indexOf(document.activeElement);
-    fill($(id), ...items);
-    if (focused >= 0) items[Math.min(focused, items.length - 1)].focus();
+    list(id, items);
   }
+}
+
+// Fills a list anew; what has the focus keeps it.
+function list(id, items) {
+  if (!items.length) items.push(make("li", { class: "none" }, view.at ? "None." : ""));
+  const focused = [...$(id).children].indexOf(document.activeElement);
+  fill($(id), ...items);
+  if (focused >= 0) items[Math.min(focused, items.length - 1)].focus();
+}
+
+function showLeaders() {
+  const elections = [...tables.elections.values()].sort((a, b) => byName.compare(a.name, b.name));
+  const items = elections.map((election) => {
+    const agent = tables.agents.get(election.leader);
+    const who = election.leader ? ` ${labelOf(election.leader)}` : " nobody leads";
+    const what = make("span", { class: "what" }, make("span", { class: "typed" }, election.name), who);
+    const followers = [
+      election.term !== null && `term ${election.term}`,
+      election.candidates && plural(election.candidates, "candidate", "candidates"),
+      election.workers && plural(election.workers, "worker", "workers"),
+    ];
+    const more = make("span", { class: "soft" }, followers.filter(Boolean).join(", "));
+    if (!agent) return make("li", {}, what, more);
+    const attributes = { tabindex: 0, role: "button", "data-agent": election.leader, title: program(agent) };
+    return make("li", attributes, what, more, make("span", { class: "age" }, ageText(election)));
+  });
+  list("leaders", items);
+  const groups = [...tables.groups.values()].sort((a, b) => byName.compare(a.name, b.name));
+  const rows = groups.map((group) => {
+    const what = make("span", { class: "what", title: `scope ${group.scope}` }, make("span", { class: "typed" }, group.name));
+    return make("li", {}, what, make("span", { class: "age" }, `${plural(group.members, "member", "members")} on ${plural(group.nodes, "node", "nodes")}`));
+  });
+  list("groups", rows);
+  const { elections: led = 0, groups: all = 0, unheard = 0 } = tables.state.get("cluster") ?? {};
+  const parts = [led > elections.length && `${elections.length} of ${led}`, unheard && `${plural(unheard, "node does", "nodes do")} not answer`];
+  $("leaders-note").textContent = parts.filter(Boolean).join(", ");
+  $("groups-note").textContent = all > groups.length ? `${groups.length} of ${all}` : "";
 }
 
 function showServers() {
@@ -646,6 +680,7 @@ function show() {
     if (fresh.length) $("said").textContent = `${plural(fresh.length, "deadlock", "deadlocks")} resolved`;
   }
   showAges();
+  showLeaders();
   showServers();
   showState();
   showRates();
@@ -728,7 +763,7 @@ $("search").addEventListener("input", () => {
   changed.add("locks");
   show();
 });
-for (const id of ["graph", "waits", "holds"]) {
+for (const id of ["graph", "waits", "holds", "leaders"]) {
   const open = (event) => {
     const key = event.target.closest("[data-agent]")?.dataset.agent;
     if (key) showDetails(key);
@@ -766,5 +801,6 @@ setInterval(() => {
   if (!view.live || view.pressed || document.hidden) return;
   showTree();
   showAges();
+  showLeaders();
 }, 1000);
 watch();
