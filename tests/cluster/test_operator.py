@@ -8,6 +8,7 @@ The transcript in `docs/commands.md` is of what happens here; the test compares 
 from __future__ import annotations
 
 import json
+import os
 import re
 import select
 import signal
@@ -22,7 +23,7 @@ import pytest
 
 from tests.cluster.commands import locks, process, running
 from tests.cluster.harness import COOKIE, ROOT, World
-from tests.cluster.pages import RING
+from tests.cluster.pages import RING, Reader, web
 from tests.cluster.servers import LIMIT, NAMES, Servers
 from tests.helpers import eventually
 
@@ -243,19 +244,31 @@ sys.exit(command.main())
 }
 
 
+@contextmanager
+def observer(servers: Servers, kind: str) -> Iterator[int]:
+    """While somebody looks on, that has seen all lock servers; gives the number of its process."""
+    if kind == "web":
+        with web(servers) as page, Reader(page) as reader:
+            reader.until(lambda picture: len(picture["servers"]) == 3)
+            yield page.pid
+        return
+    with running(servers, OBSERVERS[kind]) as (program,):
+        assert program.stdout is not None
+        while not program.stdout.readline().startswith("3 of 3"):
+            assert program.poll() is None
+        yield program.pid
+
+
 @pytest.mark.explore
-@pytest.mark.parametrize("observer", OBSERVERS.values(), ids=OBSERVERS)
-def test_an_observer_that_is_stopped_delays_nobody(observer: str) -> None:
+@pytest.mark.parametrize("kind", [*OBSERVERS, "web"])
+def test_an_observer_that_is_stopped_delays_nobody(kind: str) -> None:
     """It asks, and is stopped; a leader is killed: the next one leads while the observer still counts as connected."""
     elect = [sys.executable, "-m", "locks_leader.command", "elect", "chief", "--"]
     lead = [sys.executable, "-c", "print('ready', flush=True); input()"]
     with World() as world:
         servers = Servers(world, net_ticktime=60)  # silence alone ends no connection here
-        with running(servers, observer) as (stopped,):
-            assert stopped.stdout is not None
-            while not stopped.stdout.readline().startswith("3 of 3"):
-                assert stopped.poll() is None
-            stopped.send_signal(signal.SIGSTOP)
+        with observer(servers, kind) as stopped:
+            os.kill(stopped, signal.SIGSTOP)
             candidates = [
                 subprocess.Popen(
                     [*elect, *lead],
@@ -283,7 +296,7 @@ def test_an_observer_that_is_stopped_delays_nobody(observer: str) -> None:
                 for each in candidates:
                     each.kill()
                     each.communicate(timeout=LIMIT)
-                stopped.send_signal(signal.SIGCONT)
+                os.kill(stopped, signal.SIGCONT)
 
 
 if __name__ == "__main__":
