@@ -30,9 +30,9 @@ def memory(process: int) -> int:
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Servers]:
-    """The lock servers."""
+    """A lock server: what several of them say together, explore tests look at, and those of commands."""
     with World() as world:
-        yield Servers(world)
+        yield Servers(world, NAMES[:1])
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,10 @@ def all_processes(processes: Servers) -> Iterator[Web]:
         yield page
 
 
-def test_a_page_shows_locks_and_deadlocks_as_they_come(processes: Servers) -> None:
+@pytest.mark.explore
+def test_a_page_shows_locks_and_deadlocks_as_they_come(world: World) -> None:
     """By default: on loopback, without a token, read-only. Who holds is there, then gone; a deadlock stays."""
+    processes = Servers(world)
     with web(processes) as page, Reader(page) as reader:
         assert page.token == ""
         first = reader.next()

@@ -19,7 +19,7 @@ from locks.facts.graph import waits_of
 from locks.facts.look import Look
 from locks.model import AgentId, Deadlock, Edge, LockId, show
 from locks.otp.terms import Atom
-from locks.web import lookout
+from locks.web import lookout, serving
 from locks.web import picture as pictures
 from locks.web.changes import (
     NOTHING,
@@ -348,6 +348,16 @@ def test_what_is_secret_takes_the_token(given: str, site: str, status: str) -> N
     rules = Rules(token="secret")
     refused = refusal(rules, host="localhost", site=site, token=given, secret=True)
     assert (refused.status[:3] if refused else "") == status
+
+
+def test_a_page_only_looks_unless_it_is_told_otherwise() -> None:
+    """Nothing is ended by it; that is what its answer says."""
+    page = serving.Page(lookout.Lookout(), Rules())
+    environ = {"PATH_INFO": "/break", "REQUEST_METHOD": "POST", "HTTP_HOST": "localhost"}
+    start_response = Mock()
+    (body,) = page(environ, start_response)
+    assert start_response.call_args.args[0] == "403 Forbidden"
+    assert b"only looks" in body
 
 
 def test_without_a_token_none_is_demanded() -> None:
