@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import random
 import signal
 import statistics
 import sys
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -230,6 +232,20 @@ def add_command(commands: Any) -> None:
     parser.set_defaults(run=_run_command)
 
 
+@contextmanager
+def _unlogged(*names: str) -> Iterator[None]:
+    """While these parts log no warnings: the demo is made of them, and tells them itself."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
+@_unlogged("locks.deadlocks", "locks.waits")
 def _run_command(options: argparse.Namespace) -> int:
     live = sys.stdout.isatty() and not options.json
     seconds = options.seconds or (HOUR if options.web else 5.0)
