@@ -25,6 +25,7 @@ from locks.cli import (
     web,
     why,
 )
+from locks.cli.printing import run_printing
 
 __all__ = ["main"]
 
@@ -64,8 +65,7 @@ def main(
     for add_command in more:
         add_command(commands)
     options = parser.parse_args(arguments)
-    exit_status: int = options.run(options)
-    return exit_status
+    return run_printing(f"locks {options.command}", lambda: options.run(options))
 
 
 if __name__ == "__main__":

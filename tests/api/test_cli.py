@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import Any
@@ -83,3 +84,23 @@ def test_version() -> None:
     done = run("--version")
     assert done.returncode == 0
     assert done.stdout.startswith("locks ")
+
+
+@pytest.mark.parametrize(("output", "status"), [("closed pipe", 141), ("/dev/full", 3)])
+def test_what_can_not_be_printed(output: str, status: int) -> None:
+    """A reader that has gone (`| head`) is no error of the command; a full disk is said in a sentence."""
+    if output == "closed pipe":
+        reader, out = os.pipe()
+        os.close(reader)
+    else:
+        out = os.open(output, os.O_WRONLY)
+    try:
+        command = [sys.executable, "-m", "locks", "config"]
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, text=True, timeout=300)
+    finally:
+        os.close(out)
+    assert done.returncode == status
+    assert done.stderr.startswith(
+        "locks config: the output can't be written" if status == 3 else ""
+    )
+    assert done.stderr.count("\n") == (status == 3)
