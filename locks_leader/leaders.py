@@ -10,6 +10,7 @@ from locks.cli.observing import (
     FAILED,
     NOTHING,
     add_looking,
+    nobody_answers,
     print_json,
     say_silent,
     table,
@@ -58,7 +59,7 @@ def _run(options: argparse.Namespace) -> int:
         rows = [row for each in found for row in _as_rows(each)]
         print(table(HEADS, rows) if rows else "There is no election.")
         say_silent(list(silent.items()))
-    if silent and not around.nodes:
+    if nobody_answers(silent.items()):
         return FAILED
     return NOTHING if options.name is not None and not any(each.leader for each in found) else 0
 

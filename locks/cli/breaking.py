@@ -7,11 +7,13 @@ import sys
 from typing import Any
 
 from locks.cli.observing import (
+    FAILED,
     NOTHING,
-    WRONG,
     add_looking,
     find_agent,
+    nobody_answers,
     print_json,
+    say_silent,
 )
 from locks.facts.gather import break_transaction, waits
 from locks.facts.stories import longest, who
@@ -45,11 +47,12 @@ def _run(options: argparse.Namespace) -> int:
     graph = waits(timeout=options.timeout)
     found = find_agent(graph.agents, options.agent)
     if not found:
-        print(f"locks break: {options.agent} holds and wants nothing", file=sys.stderr)
-        return NOTHING
-    if len(found) > 1:
-        print(f"locks break: several transactions are called {options.agent}", file=sys.stderr)
-        return WRONG
+        text = f"{options.agent} holds and wants nothing"
+        if options.json:
+            print_json({"error": text, "silent": dict(graph.silent)})
+        print(f"locks break: {text}", file=sys.stderr)
+        say_silent(graph.silent)
+        return FAILED if nobody_answers(graph.silent) else NOTHING
     name = who(longest(graph.of(found[0])))
     break_transaction(found[0], reason=options.reason, timeout=options.timeout)
     if options.json:

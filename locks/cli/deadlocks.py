@@ -6,8 +6,9 @@ import argparse
 from datetime import datetime, timezone
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, print_json, say_silent
+from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent
 from locks.core.facts import DeadlockFact
+from locks.errors import InvalidOption
 from locks.facts.data import deadlock_as_data
 from locks.facts.gather import deadlocks
 from locks.facts.stories import duration
@@ -36,6 +37,8 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.last is not None and options.last < 1:
+        raise InvalidOption(f"--last {options.last} is no number of deadlocks: take 1 or more")
     found = deadlocks(timeout=options.timeout)
     facts: tuple[DeadlockFact, ...] = found.facts[: options.last]
     if options.json:
@@ -45,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print("\n\n".join(_told(fact) for fact in facts) or "No deadlock is remembered.")
         say_silent(found.silent)
-    return FAILED if found.silent and not facts else 0
+    return FAILED if nobody_answers(found.silent) else 0
 
 
 def _when(fact: DeadlockFact) -> datetime:

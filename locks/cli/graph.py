@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, print_json, say_silent
+from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent
 from locks.facts.data import fact_as_data
 from locks.facts.gather import waits
 from locks.facts.pictures import FORMATS
@@ -48,4 +48,4 @@ def _run(options: argparse.Namespace) -> int:
         text = FORMATS[options.format](graph)
         print(text or "Nobody waits.")
         say_silent(graph.silent)
-    return FAILED if graph.silent and not graph.requests else 0
+    return FAILED if nobody_answers(graph.silent) else 0

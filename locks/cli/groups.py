@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.observing import FAILED, add_looking, print_json, say_silent, table
+from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent, table
 from locks.core.facts import MemberFact
 from locks.facts.around import group_name, groups
 from locks.facts.data import as_json
@@ -44,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
         rows = [_as_row(fact) for facts in by_group.values() for fact in facts]
         print(table(HEADS, rows) if rows else "No group has members.")
         say_silent(found.silent)
-    return FAILED if found.silent and not found.facts else 0
+    return FAILED if nobody_answers(found.silent) else 0
 
 
 def _as_row(fact: MemberFact) -> tuple[str, ...]:

@@ -7,11 +7,29 @@ from typing import Any
 
 from locks.errors import InvalidLockId
 from locks.model import LockId, check_lock_id
+from locks.otp.terms import Atom
 
 __all__ = ["ID_HELP", "parse_id"]
 
 ID_HELP = """a lock id: words with slashes between them, accounts/ann for ("accounts", "ann"); or, where an element is no
 text, a tuple as one writes it in Python: '("accounts", 17)'"""
+
+
+def _value(text: str) -> Any:
+    """What stands there as Python writes it; `Atom('x')`, too, which ids of elections have."""
+    tree = ast.parse(text, mode="eval")
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Tuple, ast.List)):
+            node.elts = [_atom(each) for each in node.elts]
+    return ast.literal_eval(tree)
+
+
+def _atom(node: ast.expr) -> ast.expr:
+    match node:
+        case ast.Call(func=ast.Name(id="Atom"), args=[ast.Constant(value=str(name))], keywords=[]):
+            return ast.Constant(Atom(name))  # type: ignore[arg-type]  # literal_eval takes it as it is
+        case _:
+            return node
 
 
 def parse_id(text: str) -> LockId:
@@ -22,7 +40,7 @@ def parse_id(text: str) -> LockId:
     """
     if text.startswith(("(", "[")):
         try:
-            value: Any = ast.literal_eval(text)
+            value = _value(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise InvalidLockId(
                 f"""{text!r} is no tuple that Python can read; write it as '("accounts", 17)'"""

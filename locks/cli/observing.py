@@ -13,7 +13,7 @@ from typing import Any
 
 from locks.cli.joining import add_options, join
 from locks.errors import LocksError, MisuseError
-from locks.facts.gather import await_servers
+from locks.facts.gather import await_servers, lock_server_names
 from locks.facts.stories import as_table
 from locks.model import AgentId
 from locks.program import stop
@@ -26,6 +26,7 @@ __all__ = [
     "add_looking",
     "find_agent",
     "joined",
+    "nobody_answers",
     "print_json",
     "say_silent",
     "table",
@@ -89,10 +90,10 @@ def joined(name: str, run: Callable[[argparse.Namespace], int], options: argpars
         join(options)
         return run(options)
     except LocksError as error:
+        if options.json:
+            print_json({"error": str(error)})
         print(f"locks {name}: {error}", file=sys.stderr)
         return WRONG if isinstance(error, MisuseError) else FAILED
-    except KeyboardInterrupt:
-        return 130
     finally:
         stop()
 
@@ -101,6 +102,11 @@ def say_silent(silent: Sequence[tuple[str, str]]) -> None:
     """Name the servers that have not answered."""
     for server, reason in silent:
         print(f"{server} says nothing: {reason}", file=sys.stderr)
+
+
+def nobody_answers(silent: Iterable[tuple[str, str]]) -> bool:
+    """Whether none of the lock servers has answered; the others have, with nothing perhaps."""
+    return not set(lock_server_names()) - dict(silent).keys()
 
 
 def find_agent(agents: Iterable[AgentId], text: str) -> list[AgentId]:

@@ -10,6 +10,7 @@ from locks.cli.ids import ID_HELP, parse_id
 from locks.cli.observing import (
     FAILED,
     add_looking,
+    nobody_answers,
     print_json,
     say_silent,
     table,
@@ -69,8 +70,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print(table(HEADS, [_as_row(waits, row) for row in rows]))
         say_silent(waits.silent)
-    answered = {fact.request.node for fact in found.facts} or not waits.silent
-    return 0 if answered else FAILED
+    return FAILED if nobody_answers(waits.silent) else 0
 
 
 def _behind(waits: Waits, facts: Sequence[RequestFact]) -> list[AgentId]:

@@ -69,7 +69,7 @@ def add_command(commands: Any) -> None:
         type=Path,
         help="file with the token that is demanded (default: a new one, where one is needed)",
     )
-    parser.set_defaults(run=lambda options: joined("web", _run, options))
+    parser.set_defaults(json=False, run=lambda options: joined("web", _run, options))
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from locks.cli.observing import (
     NOTHING,
     add_looking,
     find_agent,
+    nobody_answers,
     print_json,
     say_silent,
 )
@@ -49,7 +50,7 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     graph = waits(timeout=options.timeout)
     agents = find_agent(graph.agents, options.what)
-    if not agents and not options.what.startswith("agent-"):
+    if not agents:  # what looks like an agent may be an id, too
         agents = agents_at(graph, parse_id(options.what))
     lines = why(graph, agents)
     if options.json:
@@ -57,7 +58,7 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print("\n".join(lines) or f"Nobody holds or wants {options.what}.")
         say_silent(graph.silent)
-    if not graph.requests and graph.silent:
+    if nobody_answers(graph.silent):
         return FAILED
     return 0 if lines else NOTHING
 

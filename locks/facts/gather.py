@@ -49,6 +49,7 @@ __all__ = [
     "await_servers",
     "break_transaction",
     "deadlocks",
+    "lock_server_names",
     "lock_servers",
     "look",
     "look_around",
@@ -150,6 +151,11 @@ def await_servers(timeout: float) -> bool:
     """
     node = default_node()
     return node.cluster is None or node.await_nodes(scope_of(node).nodes, timeout=timeout)
+
+
+def lock_server_names() -> tuple[str, ...]:
+    """The lock servers of this program."""
+    return tuple(scope_of(default_node()).nodes)
 
 
 def quorum() -> tuple[int, int]:

@@ -21,6 +21,7 @@ __all__ = [
     "wish",
 ]
 
+WIDEST = 60  # characters of a column of a table
 MOST_TOLD = 5  # waiters at one lock, or locks of one agent
 
 
@@ -37,15 +38,17 @@ def duration(seconds: float) -> str:
 
 def as_typed(lock_id: LockId) -> str:
     """A lock id as one types it at a command line (`locks.cli.ids`)."""
-    words = all(type(each) is str and each and "/" not in each for each in lock_id)
+    words = all(
+        type(each) is str and each and each.isprintable() and "/" not in each for each in lock_id
+    )
     text = "/".join(str(each) for each in lock_id)
     return text if words and not text.startswith(("(", "[", "-")) else repr(lock_id)
 
 
 def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table, as wide as it has to be."""
+    """The lines of a table, as wide as it has to be; a cell that is very long moves the rest of its own line alone."""
     lines = [heads, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [min(WIDEST, max(map(len, column))) for column in zip(*lines, strict=True)]
     return [
         "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
         for line in lines

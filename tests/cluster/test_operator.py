@@ -56,6 +56,7 @@ WAITERS = (
     ("audit.py", "audit", "pass", ("ledger", "june")),
     ("import.py", "nightly import", "pass", ("ledger",)),
 )
+NOBODY = ["--servers", "x@127.0.0.1:1", "--timeout", "1"]
 OLD = "import locks.node.inquiries; locks.node.inquiries.is_question = lambda term: False"
 REASON = "sleeps since midnight, ticket 17"
 
@@ -183,7 +184,9 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
         (["break", "agent-1@nowhere", "--reason", "why not"], 1, "holds and wants nothing"),
         (["break", "agent-1@nowhere"], 2, "--reason"),
         (["ps", "--servers", "here"], 2, "keep nobody out"),
-        (["ps", "--servers", "x@127.0.0.1:1", "--timeout", "1"], 3, "x@127.0.0.1 says nothing"),
+        (["ps", *NOBODY], 3, "x@127.0.0.1 says nothing"),
+        (["deadlocks", "--last", "0"], 2, "take 1 or more"),
+        (["break", "agent-1@x", "--reason", "x", *NOBODY], 3, "x@127.0.0.1 says nothing"),
         (["status"], 0, "3 of 3 lock servers answer"),
     ],
 )
@@ -193,6 +196,10 @@ def test_exit_statuses(processes: Servers, arguments: list[str], status: int, sa
     assert done.status == status
     assert said in done.out + done.error
     assert "Traceback" not in done.error
+    if status == 2 and done.error.startswith("locks"):  # not those of argparse
+        in_json = locks(processes, *arguments, "--json")
+        assert in_json.status == 2
+        assert said in json.loads(in_json.out)["error"]
 
 
 def test_status_when_too_few_are_there() -> None:
@@ -206,6 +213,9 @@ def test_status_when_too_few_are_there() -> None:
         assert done.status == 1
         assert (told["enough"], told["answered"], told["needed"]) == (False, 1, 2)
         assert set(told["silent"]) == set(NAMES[:2])
+        for command in ("ps", "graph", "deadlocks", "groups", "leaders"):
+            assert locks(servers, command).status == 0, "one has answered, and there is nothing"
+        assert locks(servers, "why", "nothing").status == 1
 
 
 def test_programs_that_do_not_know_the_questions(processes: Servers) -> None:

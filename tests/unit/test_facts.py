@@ -170,11 +170,22 @@ def test_a_client_in_its_parts(label: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lock_id", [("a",), ("a", "b"), ("a/b",), ("", "b"), ("(", 1), ("x", 17), ("-x",), ("[a",)]
+    "lock_id",
+    [
+        *[("a",), ("a", "b"), ("a/b",), ("", "b"), ("(", 1), ("x", 17), ("-x",), ("[a",)],
+        *[
+            ("a\nb",),
+            ("\x1b[2J",),
+            ("agent-1@x",),
+            ("für", b"\xff"),
+            (Atom("a"), (Atom("b'"), 1.5)),
+        ],
+    ],
 )
 def test_ids_as_one_types_them(lock_id: LockId) -> None:
     """What a command prints of an id, a command takes for it."""
     assert parse_id(as_typed(lock_id)) == lock_id
+    assert as_typed(lock_id).isprintable(), "what a terminal would obey stays text"
 
 
 def test_durations() -> None:
