@@ -217,8 +217,7 @@ def _run(options: argparse.Namespace) -> int:
             allow_short_cookie=options.allow_short_cookie,
             log_waits_longer_than=options.log_waits_longer_than,
         )
-        if metrics:
-            serve(*metrics)
+        told: dict[str, str | int] = {"metrics": serve(*metrics)} if metrics else {}
         if node.address is None:  # it would be a client
             assert isinstance(servers, Discovery)
             raise none_of_the_servers(name, servers, node.scope.nodes if node.scope else ())
@@ -228,7 +227,7 @@ def _run(options: argparse.Namespace) -> int:
         return 2
     settle()
     host, port = node.address
-    told = {"name": node.name, "host": host, "port": port}
+    told = {"name": node.name, "host": host, "port": port, **told}
     try:
         with ExitStack() as stack:
             if options.web:

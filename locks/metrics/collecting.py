@@ -14,7 +14,7 @@ from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.metrics.names import METRICS
 from locks.node.node import Node
-from locks.node.times import MOST_NAMES, OTHERS
+from locks.node.times import MOST_NAMES, OTHERS, first_name
 from locks.program import default_node, is_at_hand
 from locks.words import is_held_up_id
 
@@ -62,7 +62,7 @@ def look(node: Node, by_first: bool) -> Present:
         for slot, entries in owner.entries.items():
             if is_held_up_id(slot.lock_id):
                 continue
-            name = str(slot.lock_id[0]) if by_first else ""
+            name = first_name(slot.lock_id) if by_first else ""
             if by_first and name not in waiting and len(waiting) >= MOST_NAMES:
                 name = OTHERS
             for entry in entries:

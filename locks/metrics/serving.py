@@ -35,8 +35,11 @@ def parse_address(text: str, plaintext: bool) -> tuple[str, int]:
     return host, int(port)
 
 
-def serve(host: str, port: int) -> None:
+def serve(host: str, port: int) -> str:
     """Serve the metrics of this program's node, in threads of `prometheus_client` that end with the process.
+
+    Returns:
+        Where they are, for Prometheus and for browsers.
 
     Raises:
         MisuseError: `prometheus_client` is not installed.
@@ -48,6 +51,7 @@ def serve(host: str, port: int) -> None:
     registry = CollectorRegistry()
     registry.register(collector())
     try:
-        start_http_server(port, host, registry)
+        server, _ = start_http_server(port, host, registry)
     except OSError as error:
         raise OperatingError(f"metrics can't be served at {host}:{port}: {error}") from error
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"

@@ -16,11 +16,13 @@ from math import inf
 
 from locks.core.server.tree import Entry
 from locks.core.statistics import BOUNDS, Durations, TimesStatistics
+from locks.lock_ids import shown
 from locks.words import HELD_UP, LockId
 
-__all__ = ["MOST_NAMES", "OTHERS", "Histogram", "OnLong", "Times"]
+__all__ = ["MOST_NAMES", "OTHERS", "Histogram", "OnLong", "Times", "first_name"]
 
 MOST_NAMES = 100  # of which figures of their own are kept
+LONGEST_NAME = 100  # characters
 OTHERS = "(others)"
 
 
@@ -63,6 +65,16 @@ OnLong = Callable[[Entry, float, bool], object]
 
 def _nothing(*_: object) -> None:
     """What is done with a long wait if nobody wants to know."""
+
+
+def first_name(lock_id: LockId) -> str:
+    """The first element of an id as a label of metrics: short, and whatever it is, it can be written down."""
+    first = lock_id[0]
+    try:
+        text = str(first)[:LONGEST_NAME]
+    except ValueError:  # an integer of more digits than Python writes
+        text = shown(first)
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 class Times:
@@ -156,7 +168,7 @@ class Times:
     def _of(self, lock_id: LockId) -> Measured:
         """What was measured of all ids with the same first element."""
         assert self.by_first is not None
-        name = str(lock_id[0])
+        name = first_name(lock_id)
         measured = self.by_first.get(name)
         if measured is None:
             name = name if len(self.by_first) < MOST_NAMES else OTHERS

@@ -102,6 +102,23 @@ def test_the_first_element() -> None:
     assert scraped.value("locks_hold_seconds_count") is None
 
 
+@pytest.mark.parametrize(
+    "first",
+    ["\udc80", "x" * 10_000, 'a\n"\\', b"\xff", 1 << 20_000, (1, "\udc80"), None],
+    ids=["surrogate", "long", "signs", "bytes", "huge", "tuple", "nothing"],
+)
+def test_any_first_element(first: object) -> None:
+    """Whatever a program locks, its metrics can be read, and a label is short."""
+    locks.start()
+    scraped = Scraped(by_first=True)
+    scraped.families()
+    with held((first,)):
+        assert "locks_held" in scraped.families()
+    scraped.families()
+    for family in scraped.registry.collect():
+        assert all(len(sample.labels.get("first", "")) <= 1000 for sample in family.samples)
+
+
 def test_nothing_is_started_for_it() -> None:
     """A program without a node has no figures, and gets no node by being asked."""
     scraped = Scraped()
