@@ -16,7 +16,7 @@ import threading
 from typing import Any
 
 import locks
-from locks.cli.child import Child, Interrupted, Signals
+from locks.cli.child import Child, Interrupted, Signals, check_patience, label_of
 from locks.cli.joining import add_command_line, add_options, join
 from locks.cli.run import FAILED, IN_VAIN
 from locks_leader.election import Election, Leadership
@@ -52,7 +52,17 @@ def add_command(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     signals = Signals()
+    try:
+        try:
+            return _elected(options, signals)
+        finally:
+            signals.over()
+            locks.stop()
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
 
+
+def _elected(options: argparse.Namespace, signals: Signals) -> int:
     def lead(leadership: Leadership) -> int | None:
         child = Child(options.command_line, options.kill_after)
         threading.Thread(target=_end_when_lost, args=(leadership, child), daemon=True).start()
@@ -61,19 +71,16 @@ def _run(options: argparse.Namespace) -> int:
 
     try:
         join(options)
-        label = options.label or f"locks elect {options.command_line[0]}"
+        check_patience(options.kill_after)
+        label = options.label or label_of("elect", options.command_line)
         while True:
             status = Election(options.name, label=label).run(lead, timeout=options.timeout)
             if status is not None:
                 return status
             print(f"locks elect: {options.name} is led by this program no more", file=sys.stderr)
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
     except locks.LocksError as error:
         print(f"locks elect: {error}", file=sys.stderr)
         return IN_VAIN if isinstance(error, LeaderTimeout) else FAILED
-    finally:
-        locks.stop()
 
 
 def _end_when_lost(leadership: Leadership, child: Child) -> None:

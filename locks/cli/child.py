@@ -1,9 +1,10 @@
 """A command that runs under a lock: a child that gets the signals of this program, and ends with the lock.
 
-Signals are handled in one of three ways, by what is at hand when they come:
+Signals are handled in one of four ways, by what is at hand when they come:
 
 * while this program waits for the lock, a signal ends the wait (`Interrupted`), and the lock is not taken;
 * while the child is being started, they are kept for it;
+* when all is over, and this program leaves, they do nothing;
 * while it runs, they are passed on. What a terminal sends (Ctrl-C), it sends to all programs in the foreground,
   so the child has it already.
 
@@ -21,10 +22,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from types import FrameType
 from typing import Any
 
-__all__ = ["Child", "Interrupted", "Signals"]
+from locks.errors import InvalidOption
+from locks.node.clients import LONGEST_LABEL
+
+__all__ = ["Child", "Interrupted", "Signals", "check_patience", "label_of"]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -46,7 +51,7 @@ class Interrupted(BaseException):
 
 
 class Signals:
-    """What signals do from now on: end a wait of the main thread, or go to the child at hand.
+    """What signals do from now on: end a wait of the main thread, or go to the child at hand; nothing when it is `over`.
 
     Attributes:
         child: The child at hand.
@@ -54,12 +59,21 @@ class Signals:
 
     def __init__(self) -> None:
         self.child: Child | None = None
+        self._is_over = False
         for name in PASSED_ON:
             number = getattr(signal, name)
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 signal.signal(number, self._signalled)
 
+    def over(self) -> None:
+        """From now on they do nothing: what is left is to leave."""
+        self._is_over = True
+        for name in PASSED_ON:  # also while Python ends, which gives up handlers
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
     def _signalled(self, number: int, frame: FrameType | None) -> None:
+        if self._is_over:
+            return
         if self.child is None:
             raise Interrupted(number)
         if number not in OF_TERMINALS or not _is_in_foreground():
@@ -72,9 +86,13 @@ class Child:
     Args:
         command: The program, and its arguments.
         patience: Seconds from the request to end until it is killed.
+
+    Raises:
+        InvalidOption: That is no number of seconds.
     """
 
     def __init__(self, command: Sequence[str], patience: float) -> None:
+        check_patience(patience)
         self._command = list(command)
         self._patience = patience
         self._process: subprocess.Popen[bytes] | None = None
@@ -123,6 +141,23 @@ class Child:
             self._kept.append(number)
         else:
             self._process.send_signal(number)
+
+
+def check_patience(seconds: float) -> None:
+    """Raise `InvalidOption` unless a command can be killed after so many seconds."""
+    if not 0 <= seconds <= threading.TIMEOUT_MAX:
+        raise InvalidOption(
+            f"--kill-after {seconds:g} is no time after which a command can be killed: take 0 s or more"
+        )
+
+
+def label_of(name: str, command: Sequence[str]) -> str:
+    """What others see of a command if nothing else is said: `locks run` and the program, as far as there is room."""
+    program = "".join(each if each.isprintable() else "?" for each in command[0])
+    room = LONGEST_LABEL - len(f"locks {name} ")
+    return (
+        f"locks {name} {program if len(program) <= room else PurePath(program).name[-room:] or '?'}"
+    )
 
 
 def _is_in_foreground() -> bool:

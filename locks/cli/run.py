@@ -16,7 +16,7 @@ import sys
 import threading
 from typing import Any
 
-from locks.cli.child import Child, Interrupted, Signals
+from locks.cli.child import Child, Interrupted, Signals, label_of
 from locks.cli.ids import ID_HELP, parse_id
 from locks.cli.joining import add_command_line, add_options, join
 from locks.errors import LockLost, LocksError, LockTimeout
@@ -57,31 +57,39 @@ def add_command(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     signals = Signals()
-    child = Child(options.command_line, options.kill_after)
     try:
+        try:
+            return _under_lock(options, signals)
+        finally:
+            signals.over()
+            stop()
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
+
+
+def _under_lock(options: argparse.Namespace, signals: Signals) -> int:
+    try:
+        child = Child(options.command_line, options.kill_after)
         lock_id = parse_id(options.id)
         join(options)
-        label = options.label or f"locks run {options.command_line[0]}"
+        label = options.label or label_of("run", options.command_line)
         with transaction(timeout=options.timeout, label=label) as tx:
             tx.lock(lock_id, "read" if options.read else "write")
             environment = {} if options.read else {"LOCKS_TOKEN": str(tx.token(lock_id))}
             threading.Thread(target=_end_when_lost, args=(tx, child), daemon=True).start()
             status = child.run(signals, environment)
+            signals.over()
             tx.ensure_held()
             return status
     except LockLost as error:
         _say(error)
         return LOST
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
     except LockTimeout as error:
         _say(error)
         return IN_VAIN
     except LocksError as error:
         _say(error)
         return FAILED
-    finally:
-        stop()
 
 
 def _end_when_lost(tx: Transaction, child: Child) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.commands import locks
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, Servers
 from tests.helpers import eventually
@@ -91,6 +92,8 @@ def test_commands_exclude_each_other(processes: Servers, tmp_path: Path) -> None
         (["sh", "-c", "kill -9 $$"], 137),
         (["./nothing-here"], 127),
         ([os.curdir], 126),
+        (["./" + 300 * "x"], 126),  # too long for the file system, and as a label
+        (["/line\nbreak"], 127),
         (["true"], 0),
     ],
 )
@@ -120,6 +123,7 @@ def test_who_waits_in_vain(processes: Servers) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["a", "--kill-after", "nan", "--", "true"], "--kill-after nan is no time"),
         (["(1", "--", "true"], "is no tuple that Python can read"),
         (["a//b", "--", "true"], "has an empty word in it"),
         (["--servers", "here", "a", "--", "true"], "keep nobody out"),
@@ -160,6 +164,17 @@ def test_a_signal_while_it_waits(processes: Servers, name: str) -> None:
         assert waits.returncode == 128 + getattr(signal, name)
         eventually(lambda: processes.run(look) == "[]\n")
         assert holder.poll() is None
+
+
+def test_signals_while_it_leaves(processes: Servers) -> None:
+    """Who is told to end again and again ends as if it were told once."""
+    with running(processes, "busy", "--", *python(READY)):
+        program = begin(processes, "--label", "impatient", "busy", "--", "echo", "never")
+        eventually(lambda: "impatient" in locks(processes, "ps").out)
+        while program.poll() is None:
+            program.send_signal(signal.SIGTERM)
+        assert program.communicate(timeout=LIMIT) == ("", "")
+        assert program.returncode == 143
 
 
 @pytest.mark.parametrize("stubborn", [False, True])
