@@ -65,10 +65,22 @@ def units_of(lock_id: LockId) -> int:
 
 
 def show(lock_id: LockId) -> str:
-    """A lock id as a person writes it; a counted one with the number of its units, as `a*3`."""
+    """A lock id as a person writes it, in one line; a counted one with the number of its units, as `a*3`."""
     units = units_of(lock_id)
-    text = "/".join([str(element) for element in (lock_id[:-1] if units else lock_id)])
+    try:
+        text = "/".join([str(element) for element in (lock_id[:-1] if units else lock_id)])
+    except ValueError:  # an integer of more digits than Python writes
+        text = "/".join([_brief(element) for element in lock_id])
+    if not text.isprintable():  # a log and a terminal are to show it, not to obey it
+        text = "".join([each if each.isprintable() else repr(each)[1:-1] for each in text])
     return f"{text}*{units}" if units else text
+
+
+def _brief(element: object) -> str:
+    try:
+        return str(element)
+    except ValueError:
+        return f"<{type(element).__name__}>"
 
 
 def show_all(ids: Sequence[LockId]) -> str:

@@ -530,16 +530,16 @@ def test_what_never_arrives_gets_a_cross() -> None:
 
 
 def test_strange_names_are_escaped() -> None:
-    """Whatever a lock id is made of, the diagrams are well-formed and say it."""
+    """Whatever a lock id is made of, the diagrams are well-formed and say it, a line break as Python does."""
     strange = ('a";b', "<x>#1\nend")
     world = World([[("lock", strange)], [("lock", strange)]], trace=True)
     world.step(1, 2)
     world.deliver()
     text = diagram(world)
     check_sequence(text)
-    assert "wants a#34;#59;b/#60;x#62;#35;1<br/>end" in text
+    assert "wants a#34;#59;b/#60;x#62;#35;1#92;nend" in text
     graph = wait_for_graph(world.edges())
-    assert '-- "wants a#34;#59;b/#60;x#62;#35;1<br/>end" -->' in graph
+    assert '-- "wants a#34;#59;b/#60;x#62;#35;1#92;nend" -->' in graph
     assert escape("client 2 (2nd try)") == "client 2 (2nd try)"
 
 

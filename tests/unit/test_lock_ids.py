@@ -22,6 +22,7 @@ from locks.core.server.table import LockTable
 from locks.errors import InvalidLockId
 from locks.lock_ids import DEEPEST, LARGEST, MOST_ELEMENTS, Key, check_lock_id
 from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
+from locks.words import show
 from tests.lockstep import agent
 
 PLAIN = st.one_of(
@@ -391,3 +392,19 @@ def test_what_is_larger_is_refused(lock_id: Any, words: str) -> None:
     """And the error says what is too much."""
     with pytest.raises(InvalidLockId, match=words):
         check_lock_id(lock_id)
+
+
+@pytest.mark.parametrize(
+    ("lock_id", "text"),
+    [
+        (("a", 1, "für Ann"), "a/1/für Ann"),
+        (("a\nWARNING b", "\x1b[2J"), r"a\nWARNING b/\x1b[2J"),
+        (("\udc80", b"\n"), r"\udc80/b'\n'"),
+        (("a", 1 << 20_000, (1 << 20_000,)), "a/<int>/<tuple>"),
+    ],
+    ids=["plain", "lines", "surrogate", "huge"],
+)
+def test_ids_in_texts(lock_id: tuple[Any, ...], text: str) -> None:
+    """Errors and logs show any id in one line that can be written anywhere."""
+    assert show(check_lock_id(lock_id)) == text
+    text.encode()
