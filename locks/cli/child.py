@@ -27,7 +27,6 @@ from types import FrameType
 from typing import Any
 
 from locks.errors import InvalidOption
-from locks.node.clients import LONGEST_LABEL
 
 __all__ = ["Child", "Interrupted", "Signals", "check_patience", "label_of"]
 
@@ -36,6 +35,7 @@ NOT_FOUND = 127
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
 PR_SET_PDEATHSIG = 1
+LONGEST_SHOWN = 150  # characters of a program's name; a label has 200 at most
 
 
 class Interrupted(BaseException):
@@ -154,10 +154,9 @@ def check_patience(seconds: float) -> None:
 def label_of(name: str, command: Sequence[str]) -> str:
     """What others see of a command if nothing else is said: `locks run` and the program, as far as there is room."""
     program = "".join(each if each.isprintable() else "?" for each in command[0])
-    room = LONGEST_LABEL - len(f"locks {name} ")
-    return (
-        f"locks {name} {program if len(program) <= room else PurePath(program).name[-room:] or '?'}"
-    )
+    if len(program) > LONGEST_SHOWN:
+        program = PurePath(program).name[-LONGEST_SHOWN:]
+    return f"locks {name} {program or '?'}"
 
 
 def _is_in_foreground() -> bool:
