@@ -31,7 +31,7 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         status = run()
-        if sys.stdout is not None:  # as if it were closed
+        if sys.stdout is not None:  # it was begun without one
             sys.stdout.flush()
         return status
     except KeyboardInterrupt:

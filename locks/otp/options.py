@@ -162,7 +162,7 @@ class Options(NamedTuple):
             if listen not in (None, False) or peers or given or tls is not None or epmd:
                 raise InvalidOption(
                     "a node that meets others needs a cookie, a secret that they all share: "
-                    "start(..., cookie=...); there is no default",
+                    "start(..., cookie=...), or a file with it: --cookie-file, LOCKS_COOKIE_FILE; there is no default",
                 )
             return None
         cookie = Cookie(cookie).check(1 if allow_short_cookie else SHORTEST)

@@ -18,10 +18,12 @@ def read_cookie(path: Path) -> str:
     """Read a cookie from a file that only its owner can read.
 
     Raises:
-        InvalidOption: The file can't be read, or other users can read it, too.
+        InvalidOption: It is no file, or can't be read, or other users can read it, too.
     """
     try:
         mode = path.stat().st_mode
+        if stat.S_ISDIR(mode):
+            raise InvalidOption(f"the cookie can't be read: {path} is a folder", path=str(path))
         if not mode & (stat.S_IRWXG | stat.S_IRWXO):
             return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
