@@ -32,6 +32,7 @@ LOGGERS = {
     "locks.runtime": "the node's own work that fails: crashes, callbacks and traces that raise",
     "locks.testing": "what a simulated program of `locks.testing` has raised, where Python has no notes",
     "locks.waits": "waits that take long, and their ends",
+    "locks.web": "a picture that the live page could not make",
 }
 """The loggers, and what each is for."""
 

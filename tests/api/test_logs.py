@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
 import locks
 from locks.runtime.logs import EVENTS, LOGGERS, Sparing
 from tests.helpers import eventually
+
+ROOT = Path(__file__).parents[2]
 
 X, Y = ("x", 1), ("y",)
 
@@ -222,8 +226,9 @@ def test_an_end_from_outside(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_every_logger_is_documented() -> None:
     """Whatever has a name below `locks` is in the list; events are told by loggers of the list."""
-    made = {name for name in logging.root.manager.loggerDict if name.split(".")[0] == "locks"}
-    assert made <= LOGGERS.keys()
+    sources = [*(ROOT / "locks").rglob("*.py"), *(ROOT / "locks_leader").rglob("*.py")]
+    text = "\n".join(path.read_text() for path in sources)
+    assert set(re.findall(r'getLogger\("(locks[\w.]*)"\)', text)) <= LOGGERS.keys()
     assert {event.logger for event in EVENTS.values()} <= LOGGERS.keys()
 
 
