@@ -75,6 +75,7 @@ class Signals:
         if self._is_over:
             return
         if self.child is None:
+            self._is_over = True  # once is enough: a second one would meet what ends it
             raise Interrupted(number)
         if number not in OF_TERMINALS or not _is_in_foreground():
             self.child.signalled(number)
