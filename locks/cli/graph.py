@@ -14,7 +14,8 @@ __all__ = ["add_command"]
 
 EXAMPLES = """\
   locks graph                                       # below each one those that wait for it
-  locks graph --format dot | dot -Tsvg > waits.svg  # with Graphviz
+  locks graph --format svg > waits.svg              # for a browser
+  locks graph --format dot | dot -Tpng > waits.png  # with Graphviz
   locks graph --format mermaid
 """
 SAYS = """The wait-for graph of all servers. Who is waited for and waits for nothing is a root: there it hangs."""

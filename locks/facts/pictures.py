@@ -1,8 +1,9 @@
-"""The wait-for graph as text, for Mermaid, and for Graphviz; an edge for each two agents."""
+"""The wait-for graph as text, for Mermaid, for Graphviz and as SVG; an edge for each two agents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from html import escape
 from typing import NamedTuple
 
 from locks.facts.graph import Waits
@@ -113,4 +114,91 @@ def _for_dot(text: str) -> str:
     return f'"{escaped}"'
 
 
-FORMATS: dict[str, Callable[[Waits], str]] = {"text": as_text, "mermaid": as_mermaid, "dot": as_dot}
+# A column for each distance from those who wait for nothing, at the left; sizes are in pixels.
+BOX = (250, 44)
+GAP = (190, 16)
+MARGIN = 12
+LETTERS = 38  # of a name, and of what is waited for
+CUT = 26
+
+
+def as_svg(waits: Waits) -> str:
+    """A drawing for any browser; what is cut off stands in the tool tips."""
+    arrows = _arrows(waits)
+    names = _names(waits, arrows)
+    places = _places(waits, arrows, names)
+    width = max((x for x, _ in places.values()), default=0) + BOX[0] + GAP[0] // 2 + 2 * MARGIN
+    height = max((y for _, y in places.values()), default=0) + BOX[1] + 2 * MARGIN
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-MARGIN} {-MARGIN} {width} {height}" '
+        f'width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
+        '<defs><marker id="to" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
+        '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>',
+        f'<rect x="{-MARGIN}" y="{-MARGIN}" width="100%" height="100%" fill="#fff"/>',
+    ]
+    for waiter, holder, text in arrows:
+        (x, y), (to_x, to_y) = places[waiter], places[holder]
+        y, to_y = y + BOX[1] // 2, to_y + BOX[1] // 2
+        back = x <= to_x  # of a circle: it leaves at the right, and comes in there
+        x, to_x = (x + BOX[0] if back else x), to_x + BOX[0]
+        bend = (max(x, to_x) - x + GAP[0] // 3) if back else -GAP[0] // 2
+        bend_to = (max(x, to_x) - to_x + GAP[0] // 3) if back else GAP[0] // 2
+        curve = f"M{x} {y} C{x + bend} {y} {to_x + bend_to} {to_y} {to_x} {to_y}"
+        middle = f'x="{(x + to_x) // 2 + (GAP[0] // 4 if back else 0)}" y="{(y + to_y) // 2 - 4}"'
+        lines.append(
+            f'<g><title>{_for_svg(text)}</title><path d="{curve}" fill="none" stroke="#555" marker-end="url(#to)"/>'
+            f'<text {middle} fill="#555" text-anchor="middle" font-size="11">{_for_svg(text, CUT)}</text></g>'
+        )
+    roots = waits.roots
+    for agent, name in names.items():
+        x, y = places[agent]
+        stroke = 'stroke="#b45309" stroke-width="3"' if agent in roots else 'stroke="#888"'
+        label, _, number = name.rpartition(" ")
+        lines.append(
+            f"<g><title>{_for_svg(name)}</title>"
+            f'<rect x="{x}" y="{y}" width="{BOX[0]}" height="{BOX[1]}" rx="5" fill="#fff" {stroke}/>'
+            f'<text x="{x + 8}" y="{y + 18}">{_for_svg(label, LETTERS)}</text>'
+            f'<text x="{x + 8}" y="{y + 35}" fill="#555" font-size="11">{_for_svg(number, LETTERS)}</text></g>'
+        )
+    return "\n".join([*lines, "</svg>"])
+
+
+def _places(
+    waits: Waits, arrows: list[_Arrow], names: Iterable[AgentId]
+) -> dict[AgentId, tuple[int, int]]:
+    """Where each agent stands: the upper left corner of its box."""
+    behind: dict[AgentId, list[AgentId]] = {}
+    for arrow in arrows:
+        behind.setdefault(arrow.holder, []).append(arrow.waiter)
+    columns: dict[AgentId, int] = {}
+    filled: list[int] = []  # how many stand in each column
+    places = {}
+    for first in [*waits.roots, *names]:  # those of a circle have no root
+        todo = [] if first in columns else [first]
+        columns.setdefault(first, 0)
+        while todo:
+            further = []
+            for agent in todo:
+                column = columns[agent]
+                filled += [0] * (column + 1 - len(filled))
+                places[agent] = (column * (BOX[0] + GAP[0]), filled[column] * (BOX[1] + GAP[1]))
+                filled[column] += 1
+                for waiter in behind.get(agent, ()):
+                    if waiter not in columns:
+                        columns[waiter] = column + 1
+                        further.append(waiter)
+            todo = further
+    return places
+
+
+def _for_svg(text: str, letters: int = 1000) -> str:
+    cut = text if len(text) <= letters else text[: letters - 1] + "…"
+    return escape("".join(sign if sign.isprintable() else "?" for sign in cut))
+
+
+FORMATS: dict[str, Callable[[Waits], str]] = {
+    "text": as_text,
+    "mermaid": as_mermaid,
+    "dot": as_dot,
+    "svg": as_svg,
+}

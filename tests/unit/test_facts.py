@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -351,6 +352,24 @@ def test_names_in_pictures() -> None:
     waits = waits_of((fact, waiting))
     assert '"]<' not in FORMATS["mermaid"](waits)
     assert 'x\\"\\\\]<b>' in FORMATS["dot"](waits)
+
+
+def test_a_drawing() -> None:
+    """It is XML whatever a label has in it; each agent has a place of its own, each pair an arrow, also in a circle."""
+    agents = [AgentId((1 << 40) + (n << 12), "n@x", 0) for n in range(4)]
+    requests: list[tuple[AgentId, LockId, Any]] = [(agents[0], ("a",), "write")]
+    requests += [(agent, ("a",), "write") for agent in agents[1:]]
+    requests += [(agents[3], ("b",), "write"), (agents[2], ("b",), "write")]
+    fact = RequestFact(record(1, ("z",), HOLDER), 1, 1, 2, 'x"\\]<b>&\0\ud800', "", 0, "")
+    waiting = fact._replace(request=record(2, ("z",), NEXT, "waiting"))
+    for waits in (table_of(*requests), waits_of((fact, waiting)), waits_of(())):
+        drawing = ElementTree.fromstring(FORMATS["svg"](waits))
+        inner = drawing.findall("{http://www.w3.org/2000/svg}g")
+        boxes = [box.attrib for g in inner for box in g.findall("{http://www.w3.org/2000/svg}rect")]
+        concerned = {end.request.agent for edge in waits.edges for end in edge}
+        assert len({(box["x"], box["y"]) for box in boxes}) == len(boxes) == len(concerned)
+        pairs = {(waiter.request.agent, holder.request.agent) for waiter, holder in waits.edges}
+        assert len(inner) - len(boxes) == len(pairs)
 
 
 def test_edges_lead_where_all_edges_lead() -> None:
