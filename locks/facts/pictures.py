@@ -118,6 +118,7 @@ def _for_dot(text: str) -> str:
 BOX = (250, 44)
 GAP = (190, 16)
 MARGIN = 12
+RISE = 40  # of an arrow that leads back
 LETTERS = 38  # of a name, and of what is waited for
 CUT = 26
 
@@ -128,23 +129,17 @@ def as_svg(waits: Waits) -> str:
     names = _names(waits, arrows)
     places = _places(waits, arrows, names)
     width = max((x for x, _ in places.values()), default=0) + BOX[0] + GAP[0] // 2 + 2 * MARGIN
-    height = max((y for _, y in places.values()), default=0) + BOX[1] + 2 * MARGIN
+    height = max((y for _, y in places.values()), default=0) + BOX[1] + RISE + 2 * MARGIN
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-MARGIN} {-MARGIN} {width} {height}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-MARGIN} {-MARGIN - RISE} {width} {height}" '
         f'width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
         '<defs><marker id="to" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
         '<path d="M0 0 L8 4 L0 8 z" fill="#555"/></marker></defs>',
-        f'<rect x="{-MARGIN}" y="{-MARGIN}" width="100%" height="100%" fill="#fff"/>',
+        f'<rect x="{-MARGIN}" y="{-MARGIN - RISE}" width="100%" height="100%" fill="#fff"/>',
     ]
     for waiter, holder, text in arrows:
-        (x, y), (to_x, to_y) = places[waiter], places[holder]
-        y, to_y = y + BOX[1] // 2, to_y + BOX[1] // 2
-        back = x <= to_x  # of a circle: it leaves at the right, and comes in there
-        x, to_x = (x + BOX[0] if back else x), to_x + BOX[0]
-        bend = (max(x, to_x) - x + GAP[0] // 3) if back else -GAP[0] // 2
-        bend_to = (max(x, to_x) - to_x + GAP[0] // 3) if back else GAP[0] // 2
-        curve = f"M{x} {y} C{x + bend} {y} {to_x + bend_to} {to_y} {to_x} {to_y}"
-        middle = f'x="{(x + to_x) // 2 + (GAP[0] // 4 if back else 0)}" y="{(y + to_y) // 2 - 4}"'
+        curve, (label_x, label_y) = _curve(places[waiter], places[holder])
+        middle = f'x="{label_x}" y="{label_y}"'
         lines.append(
             f'<g><title>{_for_svg(text)}</title><path d="{curve}" fill="none" stroke="#555" marker-end="url(#to)"/>'
             f'<text {middle} fill="#555" text-anchor="middle" font-size="11">{_for_svg(text, CUT)}</text></g>'
@@ -161,6 +156,23 @@ def as_svg(waits: Waits) -> str:
             f'<text x="{x + 8}" y="{y + 35}" fill="#555" font-size="11">{_for_svg(number, LETTERS)}</text></g>'
         )
     return "\n".join([*lines, "</svg>"])
+
+
+def _curve(start: tuple[int, int], end: tuple[int, int]) -> tuple[str, tuple[int, int]]:
+    """The way from one box to another one, and where its text stands."""
+    (x, y), (to_x, to_y) = start, end
+    width, half = BOX[0], BOX[1] // 2
+    if x < to_x:  # a circle: over the top
+        x, to_x = x + width // 2, to_x + width // 2
+        curve = f"M{x} {y} C{x} {y - RISE} {to_x} {to_y - RISE} {to_x} {to_y}"
+        return curve, ((x + to_x) // 2, (y + to_y) // 2 - RISE * 3 // 4 - 3)
+    y, to_y = y + half, to_y + half
+    if x == to_x:  # a circle, too: outside, at the right
+        x, bend = x + width, GAP[0] // 3
+        return f"M{x} {y} C{x + bend} {y} {x + bend} {to_y} {x} {to_y}", (x + bend, (y + to_y) // 2)
+    to_x, bend = to_x + width, GAP[0] // 2
+    curve = f"M{x} {y} C{x - bend} {y} {to_x + bend} {to_y} {to_x} {to_y}"
+    return curve, ((x + to_x) // 2, (y + to_y) // 2 - 4)
 
 
 def _places(
