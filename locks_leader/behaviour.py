@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pykka
 
 from locks import MisuseError
-from locks_leader.core.events import NOTHING, HandOver, SurrenderLeadership
+from locks_leader.core.events import NOTHING, HandOver, Outcome, SurrenderLeadership
 from locks_leader.state import Caller, ElectionState
 
 __all__ = ["NO_REPLY", "Behaviour", "NewAndOld", "OnlyNew", "SurrenderTo", "outcome_of"]
@@ -124,7 +124,7 @@ class Behaviour:
         """The instance ends: `"normal"`, or the exception that is the reason."""
 
 
-def outcome_of(returned: Any) -> HandOver | SurrenderLeadership:
+def outcome_of(returned: Any) -> Outcome:
     """What the machine is to make of what `elected` has returned."""
     if isinstance(returned, SurrenderTo):
         return SurrenderLeadership(returned.candidate)

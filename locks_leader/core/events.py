@@ -53,6 +53,7 @@ __all__ = [
     "NotSent",
     "Noticed",
     "Origin",
+    "Outcome",
     "Received",
     "Reply",
     "Resync",
@@ -110,6 +111,9 @@ class SurrenderLeadership(NamedTuple):
     """The callback `elected` gives the leadership to another candidate."""
 
     heir: Member
+
+
+Outcome = HandOver | SurrenderLeadership  # of the callback `elected`
 
 
 # --- What comes in, and waits in the mailbox ----------------------------------------------------
@@ -247,9 +251,16 @@ class Looked(NamedTuple):
 
 
 class Elected(NamedTuple):
-    """The answer to `Elect`: the outcome of the callback `elected`."""
+    """The answer to `Elect`.
 
-    outcome: HandOver | SurrenderLeadership
+    Attributes:
+        outcome: The outcome of the callback `elected`.
+        merged: Whether it had the merge lock when the callback returned. Without it nobody is waited for, so some
+            may not have been heard.
+    """
+
+    outcome: Outcome
+    merged: bool
 
 
 class NotSent(NamedTuple):

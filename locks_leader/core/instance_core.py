@@ -15,7 +15,7 @@ moment where it would rely on it (`Look`):
 
 * before it takes in a fencing token, which is good for what is granted now,
 * before a leader answers a call, or it might answer its successor, and take something in afterwards,
-* when the callback `elected` has returned, during which nothing was taken.
+* when the callback `elected` has returned, during which nothing was taken. Its answer says if the merge lock is lost.
 
 **While `elected` runs, nothing is taken.** What comes in waits in the mailbox. `elected` may wait for
 others; the actor waits in it, the simulator goes on with other instances.
@@ -198,7 +198,7 @@ class InstanceCore:
             case None:
                 return []
             case Elected():
-                return self.machine.elected(event.outcome)
+                return self.machine.elected(event.outcome, event.merged)
             case Called() | TokenTold() if self.machine.electing is not None:
                 self.mailbox.insert(0, event)
                 return []

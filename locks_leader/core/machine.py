@@ -22,9 +22,9 @@ known; what comes with a smaller one is stale, and so is an own victory with a s
 among them. Two that asked each other would both have it on both nodes. So none wait for each other, or in a
 circle. Those on nodes that do not count are asked under that lock on as many nodes as it takes to lead.
 
-A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before anything else
-happens; `locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or knows a clock or a
-network. The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
+A method is an event, and returns what is to be done. `Elect` needs an answer, `elected`, before anything else happens;
+`locks_leader.core.instance_core` lets other events wait. Nothing here blocks, or knows a clock or a network.
+The original's module is `locks_leader`; its `LOCKS_LEADER_IDEAS.md` has the planes.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from locks_leader.core.events import (
     Effect,
     Elect,
     Grants,
-    HandOver,
     MonitorMember,
     Origin,
+    Outcome,
     SendToMember,
     SurrenderLeadership,
 )
@@ -208,8 +208,8 @@ class Machine:
         self._merge.told(number, held)
         return self._conclude()
 
-    def elected(self, outcome: HandOver | SurrenderLeadership) -> list[Effect]:
-        """The outcome of the callback `elected`.
+    def elected(self, outcome: Outcome, merged: bool = True) -> list[Effect]:
+        """The outcome of the callback `elected`, and whether it still had the merge lock at its end.
 
         Raises:
             InvalidOption: It surrenders to somebody who is no candidate on its ground.
@@ -220,7 +220,9 @@ class Machine:
         if isinstance(outcome, SurrenderLeadership):
             self._surrender_to(outcome.heir)
             return self._conclude()
-        # What was lost during the callback is not led: it may not have been asked for its state.
+        # What was lost during the callback is not led, or all with the merge lock: it may not have been asked.
+        if not merged:
+            self._contest.forget()
         stands = self._stands()
         new = self.unsynced() if stands else []
         if elect.newcomer is None:
@@ -311,9 +313,8 @@ class Machine:
             NotLeader: It does not lead.
         """
         self.check_leads("broadcast")
-        told = (
-            self.membership.synced if to is None else [m for m in to if m in self.membership.synced]
-        )
+        synced = self.membership.synced
+        told = synced if to is None else [member for member in to if member in synced]
         return [SendToMember(member, FromLeader(self.term, payload)) for member in told]
 
     def check_leads(self, what: str) -> None:
@@ -397,9 +398,8 @@ class Machine:
     def _stands(self) -> bool:
         """Whether a leader has lost nothing, but with nodes, and has enough left."""
         self.ground = frozenset(grant for grant in self.ground if grant[0] in self._alive)
-        return self.ground <= self._contest.standing.grants and self.policy.enough(
-            nodes_of(self.ground)
-        )
+        granted = self._contest.standing.grants
+        return self.ground <= granted and self.policy.enough(nodes_of(self.ground))
 
     def _arena(self) -> Grants | None:
         """The nodes that it may lead as the contest stands, if there are enough of them."""

@@ -360,7 +360,8 @@ class Instance(GeventActor):
                 return Looked(asked, effect.round, transactions.standing(), left_out)
             case Elect():
                 newcomer: Any = effect.newcomer
-                return Elected(outcome_of(self._callbacks.elected(self.election, newcomer)))
+                outcome = outcome_of(self._callbacks.elected(self.election, newcomer))
+                return Elected(outcome, merged=bool(self.transactions.merged()))
             case BeginContest():
                 transactions.begin_contest(effect)
             case IncludeNodes():

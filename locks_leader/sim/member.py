@@ -467,8 +467,8 @@ class SimulatedInstance:
         heirs = self.machine.askable()
         if self.yields and heirs:
             self.yields -= 1
-            return Elected(SurrenderLeadership(heirs[0]))
-        return Elected(self.app.elected(poll.states))
+            return Elected(SurrenderLeadership(heirs[0]), bool(self.merged))
+        return Elected(self.app.elected(poll.states), bool(self.merged))
 
     def _call_back(self, effect: CallBack) -> None:
         what, whom = (*effect.args, None, None)[:2]

@@ -20,6 +20,7 @@ from locks_leader.core.events import (
     Grants,
     Incoming,
     NotSent,
+    Outcome,
     Reply,
     TokenTold,
 )
@@ -107,9 +108,19 @@ class _Hasty(_Patched):
 class _Eager(_Patched):
     merge_class = _EagerMerge
 
+    def elected(self, outcome: Outcome, merged: bool = True) -> list[Effect]:
+        return super().elected(outcome)
+
 
 class _Retrying(_Patched):
     calls_class = _RetryingCalls
+
+
+class _Oblivious(Machine):
+    """It does not notice that the merge lock was lost during `elected`, so that it did not wait for all."""
+
+    def elected(self, outcome: Outcome, merged: bool = True) -> list[Effect]:
+        return super().elected(outcome)
 
 
 class _Loud(Machine):
@@ -204,7 +215,7 @@ class _RashCore(InstanceCore):
 
     def answer(self, answer: Any) -> list[Effect]:
         if isinstance(answer, Elected):
-            return self.machine.elected(answer.outcome)
+            return self.machine.elected(answer.outcome, answer.merged)
         return super().answer(answer)
 
 
@@ -349,6 +360,7 @@ RULES: dict[str, MachineRule] = {
         MachineRule("belated", "who follows a later leader is elected all the same", _Belated),
         MachineRule("unaware", "the end of the contest's agent is not noticed", _Unaware),
         MachineRule("stuck", "the end of the merge lock's agent is not noticed", _Stuck),
+        MachineRule("oblivious", "who did not wait for all in `elected` leads all", _Oblivious),
         MachineRule("unmoved", "a follower that is not sure any more is told nothing", _Unmoved),
         MachineRule("boastful", "one who does not lead broadcasts", _Boastful),
         MachineRule("indiscreet", "what is for candidates is told to workers", _Indiscreet),

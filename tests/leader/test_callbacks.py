@@ -70,6 +70,26 @@ def test_what_elected_sees(nodes: Nodes) -> None:
     assert first.info.new_candidates == []
 
 
+class LosesTheMergeLock(GDict):
+    """Somebody stops the agent of its merge lock while it is elected for the first time."""
+
+    def elected(self, election: ElectionState, newcomer: Ref | None) -> Any:
+        if not self.journal.brief:
+            agent = election._instance.transactions._merge  # type: ignore[attr-defined]
+            assert agent is not None
+            agent.stop()
+        return super().elected(election, newcomer)
+
+
+def test_the_merge_lock_is_lost_within_elected(nodes: Nodes) -> None:
+    """Candidates that it asks may not be waited for then, so it does not hand anything over: it steps down."""
+    member = start_member(nodes.start(NAMES[0]), LosesTheMergeLock)
+    eventually(lambda: len(member.journal.brief) > 1)
+    agreed([member])
+    assert member.journal.brief == ["elected", "stepped_down", "elected"]
+    member.journal.check()
+
+
 def test_misuse_within_callbacks(nodes: Nodes) -> None:
     """Only the leader broadcasts; candidates are asked in `elected` only. Nothing else happens."""
     made = nodes.meet(*NAMES[:2], mesh=False)

@@ -40,6 +40,15 @@ def test_random_worlds(policy: PolicyName, grain: Grain) -> None:
     assert failure is None, f"policy={policy!r}, grain={grain!r}: {failure}"
 
 
+def test_a_seed_that_went_wrong() -> None:
+    """The merge lock's agent ended during `elected`: what only a candidate had that was not heard was lost.
+
+    Only `the_merge_lock_lost_while_states_are_asked_for` in test_rules shows that whatever worlds are drawn.
+    """
+    failure = run_seeds([777065], policy="majority", grain="mailboxes")
+    assert failure is None, str(failure)
+
+
 @pytest.mark.parametrize("clients", [2, 3])
 @pytest.mark.parametrize("grain", ["nodes", "parties"])
 def test_random_worlds_of_client_programs(clients: int, grain: Grain) -> None:

@@ -11,7 +11,7 @@ from locks.core.messages import RaiseVersion
 from locks.sim.host import Violation
 from locks.sim.network import Link
 from locks_leader.sim.explore import explore
-from locks_leader.sim.node import EAGER, ONE_WIRE
+from locks_leader.sim.node import EAGER, ONE_WIRE, Uses
 from locks_leader.sim.parties import MemberId
 from locks_leader.sim.plan import with_clients
 from locks_leader.sim.rules import RULES
@@ -155,6 +155,27 @@ def a_connection_lost_while_states_are_asked_for(rule: str) -> None:
     settle(world)
 
 
+def the_merge_lock_lost_while_states_are_asked_for(rule: str) -> None:
+    """n2.1 asks n3.1 for its state, and the agent of its merge lock ends: it does not wait any more.
+
+    What the last leader wrote only n3.1 has.
+    """
+    world = ElectionPlan(NODES, rule=rule, uses=Uses(lose=1)).world()
+    settle(world)
+    last, new, asked = (each.ref for each in world.instances)
+    world.call(last)
+    world.do(("deliver", (last, asked)))
+    world.do(("crash", "n1"))
+    without(world, (last, new), (new, asked))
+    instance = world.instance(new)
+    assert instance.poll is not None
+    assert instance.poll.waits == [asked]
+    assert instance.merge is not None
+    world.do(("lose", instance.merge.id))
+    settle(world)
+    assert world.instance(new).app.keys == world.instance(asked).app.keys == {"w-1"}
+
+
 def a_question_of_one_who_is_cut_off(rule: str) -> None:
     """c1.1, of a client program, has won and asks c2.1 for its state; then the servers lose it.
 
@@ -219,6 +240,7 @@ EXAMPLES = {
     # Agents that end by themselves.
     "unaware": Example(random_worlds, "loses|leaders in|is syncing"),
     "stuck": Example(random_worlds, "follows None"),
+    "oblivious": Example(the_merge_lock_lost_while_states_are_asked_for, "n3.1 loses"),
     # Followers that are not sure any more; broadcasts.
     "unmoved": Example(random_worlds, "is not told again"),
     "boastful": Example(random_worlds, "broadcasts, and does not lead"),

@@ -54,7 +54,7 @@ from locks_leader.policy import Policy, quorum
 A, B = "a@h", "b@h"
 HELD = ContestStanding(frozenset({(A, 3)}), held=True)
 LOST = ContestStanding(NO_GRANTS, held=False)
-ELECTED = Elected(HandOver("state", "state"))
+ELECTED = Elected(HandOver("state", "state"), merged=True)
 
 
 def core(*alive: str, policy: Policy | None = None) -> InstanceCore:

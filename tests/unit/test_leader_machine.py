@@ -242,6 +242,29 @@ def test_what_is_lost_while_it_is_elected() -> None:
     assert (m.role, m.leader) == ("candidate", None)
 
 
+@pytest.mark.parametrize("newcomer", [False, True])
+def test_the_merge_lock_is_lost_while_it_is_elected(newcomer: bool) -> None:
+    """Nobody was waited for any more, so some were perhaps not heard: nobody is told; it steps down.
+
+    Else it would hand over a state that lacks what they have.
+    """
+    m = leader(A, B, a=3, b=4) if newcomer else machine(A, B)
+    m.joined("x", B, "candidate")
+    if newcomer:
+        assert m.merge(2, held=True) == [Elect("x")]
+    else:
+        win(m, a=3, b=4)
+    m.leader_call("call", "request")
+    effects = m.elected(HandOver("state", "state"), merged=False)
+    assert [effect for effect in effects if isinstance(effect, SendToMember)] == []
+    assert CallBack("stepped_down") in effects
+    assert BeginContest(2, frozenset({A})) in effects
+    assert (m.role, m.leader) == ("candidate", None)
+    assert m.merge(2 if newcomer else 1, held=False) == [], (
+        "it is told late that its agent has ended"
+    )
+
+
 def test_all_on_its_ground_are_told() -> None:
     """Who is elected announces itself to candidates and workers on nodes where it has the lock."""
     m = machine(A, B)
