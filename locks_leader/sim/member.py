@@ -444,6 +444,7 @@ class SimulatedInstance:
         self.node.elections.append((self.ref, machine.term, machine.ground, newcomer))
         for member in self.poll.waits:
             self.node.send(self.ref, member, Ask(self.polls))
+        self._look_whether_to_wait()  # the merge lock may be gone, which is not taken yet
         return self._elected()
 
     def _answered(self, sender: MemberId, state: State) -> None:

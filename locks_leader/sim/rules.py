@@ -108,6 +108,9 @@ class _Hasty(_Patched):
 class _Eager(_Patched):
     merge_class = _EagerMerge
 
+    def may_wait_for(self, node: str, merged: Set[str]) -> bool:
+        return True
+
     def elected(self, outcome: Outcome, merged: bool = True) -> list[Effect]:
         return super().elected(outcome)
 
