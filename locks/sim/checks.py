@@ -222,6 +222,7 @@ def serve(server: ServerMachine, message: ServerMessage) -> Served:
     surrender = message if isinstance(message, Surrender) and message.report is not None else None
     stood = surrender is not None and _edge_stands(server, surrender)
     effects = server.handle(message)
+    server.changed = ()  # for whoever keeps times: states are not to differ by it
     after = granted(server)
     for key, entry in before.items():
         if key not in after and not _takes(message, entry.owner.id, entry.slot.lock_id):

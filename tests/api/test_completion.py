@@ -63,7 +63,7 @@ def test_bash(
     assert completed("s") == {"sim", "status"}
     assert completed("top", "--i") == {"--interval"}
     assert {"--json", "--servers", "--timeout"} <= completed("ps", "--")
-    assert completed("graph", "--format", "") == {"text", "mermaid", "dot"}
+    assert completed("graph", "--format", "") == {"text", "mermaid", "dot", "svg"}
     assert completed("completion", "") == {"bash", "zsh", "fish"}
     assert "story" in completed("sim", "")
     assert completed("ps", "--cookie-file", "coo") == {"cookie"}

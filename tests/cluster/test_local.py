@@ -155,7 +155,10 @@ def test_a_killed_lock_server_is_replaced(machine: Machine) -> None:
     assert node == "default@local"
     assert int(after) > before
     assert machine.server() != killed
-    assert holder.communicate(timeout=LIMIT) == ("", "")
+    out, error = holder.communicate(timeout=LIMIT)
+    assert out == ""
+    assert "has lost printer" in error
+    assert len(error.splitlines()) == 1
 
 
 MANY = """
@@ -540,7 +543,7 @@ def test_the_command_line_knows_it(machine: Machine) -> None:
         [*command, "config"], env=machine.environment, capture_output=True, text=True, check=True
     )
     folder = machine.folder().path
-    assert f"servers             local:default ({folder})    from LOCKS_SERVERS" in shown.stdout
+    assert f"servers local:default ({folder}) from LOCKS_SERVERS" in " ".join(shown.stdout.split())
     refused = subprocess.run(
         [
             *command,

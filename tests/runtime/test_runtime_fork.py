@@ -9,8 +9,9 @@ import pytest
 # What a child does. It says what it finds wrong, and "ok" when it is through.
 CHILD = """
 {prelude}
-import os, random, signal, sys, threading, time, warnings
+import logging, os, random, signal, sys, threading, time, warnings
 warnings.simplefilter("ignore")  # from 3.12 on Python warns of forks of programs with threads
+logging.getLogger("locks.deadlocks").setLevel(logging.ERROR)  # they are meant
 from gevent import monkey
 import locks
 from locks.mvcc import LockTable, Request, TableStopped, Txn
