@@ -14,7 +14,6 @@ import pytest
 import locks
 from tests.api.clients import left_nothing_behind
 
-
 DEADLOCKS = (
     "locks.deadlocks"  # the logger: that a deadlock was resolved may be said at any time after it
 )
