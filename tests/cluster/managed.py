@@ -83,7 +83,8 @@ class Managed:
 def managed(command: str, folder: Path, environment: dict[str, str]) -> Iterator[Managed]:
     """Run a command, beside the examples, until the block is left; on an error show what it has said."""
     for example in EXAMPLES.glob("*.py"):
-        shutil.copy(example, folder)
+        if not (folder / example.name).exists():  # another program may be reading it just now
+            shutil.copy(example, folder)
     word, *rest = shlex.split(command)
     program = Path(sys.executable) if word == "python" else Path(sys.executable).with_name(word)
     made = Managed([str(program), *rest], folder, environment)
