@@ -124,7 +124,13 @@ def test_two_splits(policy: PolicyName) -> None:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(
-    "eager", [MAILBOXES, NEWS, LINKS, ALL], ids=["take", "news", "links", "all"]
+    "eager",
+    [
+        pytest.param(MAILBOXES, id="take"),
+        pytest.param(NEWS, id="news", marks=pytest.mark.explore),
+        pytest.param(LINKS, id="links", marks=pytest.mark.explore),
+        pytest.param(ALL, id="all"),
+    ],
 )
 def test_start_in_every_order(policy: PolicyName, eager: frozenset[str]) -> None:
     """Two candidates start, in finer steps: mailboxes, links or parties take their time, too."""

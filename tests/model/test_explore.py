@@ -192,7 +192,13 @@ if EXPLORE:
 LONG = {"ask and unlock", "transactions again and again"}
 
 
-@pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
+@pytest.mark.parametrize(
+    "abort",
+    [
+        pytest.param(False, id="surrender"),
+        pytest.param(True, id="abort", marks=pytest.mark.explore),
+    ],
+)
 @pytest.mark.parametrize(
     "name", [pytest.param(w, marks=pytest.mark.explore if w in LONG else ()) for w in WORLDS]
 )
