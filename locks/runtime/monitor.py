@@ -23,7 +23,8 @@ raw `greenlet.greenlet`    a weak reference: best effort. Noticed when it is col
                            clears at the thread's end. From elsewhere: a helper that joins it (a
                            native thread, or a greenlet where threads are greenlets): one for each
                            thread so monitored, however many monitors it has. The main thread
-                           never ends before the process
+                           never ends before the process. A thread that Python did not start
+                           ends when the interpreter forgets it: with its outermost call of Python
 `Ending`                   whoever calls its `end` fires the watch
 =========================  =====================================================================
 
@@ -87,6 +88,7 @@ Client = Union[
 ]
 
 _WATCH = "_locks_watch"  # the attribute of a subject that holds its watch
+_NONE: dict[int, Any] = {}
 ACTOR_REF = "_locks_actor_ref"  # the attribute of a `GeventActor`'s greenlet that holds its ref
 
 
@@ -144,7 +146,12 @@ class Monitor(metaclass=Shown):
     def cancel(self) -> None:
         """Don't call back. Does nothing when the callback has run or is running."""
         watch = self._watch
-        if watch is not None and watch.monitors.pop(self, watch) is None and not watch.monitors:
+        if (
+            watch is not None
+            and watch.monitors.pop(self, watch) is None
+            and not watch.monitors
+            and type(watch) is not DeathWatch
+        ):
             watch.forsaken()
 
     def _notify(self, down: Down) -> None:
@@ -288,10 +295,10 @@ def current_client() -> Client:
         return owner
     current = getcurrent()
     if isinstance(current, gevent.Greenlet):
-        ref: pykka.ActorRef[Any] | None = getattr(current, ACTOR_REF, None)
+        ref: pykka.ActorRef[Any] | None = current.__dict__.get(ACTOR_REF)
         if ref is not None:
             return ref
-        thread = _green_thread(current)
+        thread = getattr(threading, "_active", _NONE).get(id(current))  # as `_green_thread`
         return current if thread is None else _actor_of(thread) or current
     if current.parent is not None:
         return current.client if type(current) is Bridge else current
@@ -302,7 +309,8 @@ def current_client() -> Client:
 def _watch_of(subject: Client) -> DeathWatch | None:
     """Return the subject's watch, hooked to its end; None if it has ended."""
     if isinstance(subject, gevent.Greenlet):
-        return _watch_of_greenlet(subject)
+        watch: DeathWatch | None = subject.__dict__.get(_WATCH)
+        return watch if watch is not None and not subject.ready() else _watch_of_greenlet(subject)
     if isinstance(subject, pykka.ActorRef):
         inbox = subject.actor_inbox
         if isinstance(inbox, Mortal):
@@ -467,7 +475,18 @@ class _Sentinel:
     def __del__(self) -> None:
         # In a forked child the interpreter drops those of the parent's other threads: they live there.
         if not sys.is_finalizing() and os.getpid() == self._process:
+            _forget_dummy(self._subject)
             self._watch.fire(self._subject, "normal")
+
+
+def _forget_dummy(thread: threading.Thread) -> None:
+    """What stands for a thread that Python did not start must not stand for the next one with its ident.
+
+    Python forgets it by itself from 3.12 on. Here its thread still lives, so nobody else has the ident.
+    """
+    active: dict[int | None, threading.Thread] = getattr(threading, "_active", {})
+    if isinstance(thread, _DummyThread) and active.get(thread.ident) is thread:
+        active.pop(thread.ident, None)
 
 
 def _green_thread(current: greenlet.greenlet) -> threading.Thread | None:
