@@ -1,5 +1,5 @@
 # Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
-#   make run | test | explore | bench | docs | screenshots | check | clean
+#   make run | test | explore | bench | docs | screenshots | check | wheel | compiled | clean
 # What else there is to run:                                      make run ARGS=--help
 # ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
 # PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
@@ -13,7 +13,7 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
 SOURCES := $(wildcard locks locks_leader examples)
 
-.PHONY: run test explore bench docs screenshots check clean
+.PHONY: run test explore bench docs screenshots check wheel compiled clean
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
@@ -46,6 +46,35 @@ check: .venv/installed-test
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict $(SOURCES)
+
+# Two wheels: dist/pure has the interpreted modules, dist/compiled has compiled ones, too; this needs a C compiler.
+WHEEL := $(PY) -m pip wheel --disable-pip-version-check -q --no-deps -w
+wheel: export PIP_CONSTRAINT = constraints.txt
+wheel: $(MADE)
+	rm -rf build dist
+	$(WHEEL) dist/pure .
+	LOCKS_COMPILE=1 $(WHEEL) dist/compiled .
+	@ls dist/*/*.whl
+
+# Makes the compiled wheel, installs it into an environment of its own, and runs tests on it that have no other
+# package to import. What simulates is run on the interpreted modules that the wheel has as well.
+CLEAN := .venv/with-the-wheel
+TESTED := $(addprefix tests/,unit runtime api cluster leader torture/test_systematic.py)
+compiled: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
+compiled: export PYTHONDONTWRITEBYTECODE = 1
+compiled: $(MADE)
+	@if ! command -v $${CC:-cc} >/dev/null; then echo "no C compiler here: no compiled wheel is made or tested"; exit; fi; set -e; \
+	rm -rf build dist/compiled $(CLEAN); \
+	LOCKS_COMPILE=1 $(WHEEL) dist/compiled .; \
+	$(PY) -m venv $(CLEAN); \
+	$(CLEAN)/bin/python -m pip install --disable-pip-version-check -q "$$(ls dist/compiled/*.whl)[test]"; \
+	mkdir $(CLEAN)/checkout; \
+	tar -c --exclude './.*' --exclude ./locks --exclude ./locks_leader --exclude ./build --exclude ./dist . | tar -x -C $(CLEAN)/checkout; \
+	cd $(CLEAN)/checkout; \
+	../bin/python -c 'import locks; assert locks.__compiled__ and "site-packages" in locks.__file__, locks.__file__'; \
+	../bin/python -m pytest -n auto --dist loadgroup -m "not explore" $(TESTED) $(ARGS); \
+	LOCKS_PURE=1 ../bin/python -c 'import locks; assert not locks.__compiled__ and "site-packages" in locks.__file__, locks.__file__'; \
+	LOCKS_PURE=1 ../bin/python -m pytest -n auto -m "not explore" tests/api/test_testing.py tests/model/test_rules.py
 
 clean:
 	rm -rf .venv site build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import platform
 import resource
@@ -22,8 +23,10 @@ from typing import Any
 
 import gevent
 
+import locks
 from benchmarks import (
     bank,
+    beam,
     cluster,
     contention,
     deadlocks,
@@ -45,7 +48,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page),
+    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page, beam),
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES
@@ -101,7 +104,8 @@ def _run_all(arguments: argparse.Namespace) -> int:
         results[name] = {"title": figure.title, "contexts": contexts}
         print(table(f"{name}: {figure.title}", rows, skipped), file=out, flush=True)
     took = time.monotonic() - begun
-    print(f"{took:.0f} s", *failed, sep="\n", file=out)
+    kind = "compiled" if locks.__compiled__ else "interpreted"
+    print(f"{took:.0f} s, {kind}", *failed, sep="\n", file=out)
     if arguments.json:
         text = json.dumps(
             {"about": _about(arguments.quick, took), "figures": results}, indent=2, default=str
@@ -133,6 +137,7 @@ def _run_worker(name: str, context: str, quick: bool) -> dict[str, Any]:
 def _work(name: str, context: str, quick: bool) -> Report:
     """Measure one figure in one context, in this process."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_LIMIT, MEMORY_LIMIT))
+    logging.getLogger("locks").addHandler(logging.NullHandler())  # deadlocks are no news here
     report = Report(quick)
     function = FIGURES[name].contexts[context]
     if context == "hub":
@@ -171,6 +176,7 @@ def _about(quick: bool, took: float) -> dict[str, Any]:
         "quick": quick,
         "seconds": round(took, 1),
         "python": platform.python_version(),
+        "compiled": locks.__compiled__,
         "packages": {name: version(name) for name in ("gevent", "greenlet", "pykka")},
         "processors": _processors(),
         "machine": platform.platform(),

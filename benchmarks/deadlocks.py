@@ -87,6 +87,10 @@ def rings(report: Report) -> None:
     for size in sizes:
         note = "knowledge messages {}, surrenders {}".format(*most[size])
         report.compare(runs, f"ring of {size}", f"chain of {size}", note=note)
+    if not report.quick:
+        report.compare(
+            runs, "ring of 50", "ring of 5", yardstick_label="ring of 5", target=report.limit(11)
+        )
     most_surrenders = max(surrenders for _, surrenders in most.values())
     report.add(
         "surrenders to resolve a ring", most_surrenders, "at most", target=1, target_on="value"

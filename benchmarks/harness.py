@@ -25,7 +25,18 @@ from typing import Any, Literal, NamedTuple
 
 import gevent
 
-__all__ = ["Clock", "Figure", "Report", "Row", "Runs", "clock", "interleave", "repeat", "table"]
+__all__ = [
+    "Clock",
+    "Figure",
+    "Report",
+    "Row",
+    "Runs",
+    "clock",
+    "interleave",
+    "number",
+    "repeat",
+    "table",
+]
 
 Clock = Callable[[], float]
 
@@ -257,17 +268,17 @@ def _cells(row: Row) -> tuple[str, ...]:
     yardstick = row.yardstick_value
     return (
         row.case,
-        f"{_number(row.value)} {row.unit}",
+        f"{number(row.value)} {row.unit}",
         row.yardstick,
-        "" if yardstick is None else f"{_number(yardstick)} {row.unit}",
-        "" if row.ratio is None else f"{_number(row.ratio)}x",
-        "" if row.quartiles is None else " to ".join(map(_number, row.quartiles)),
+        "" if yardstick is None else f"{number(yardstick)} {row.unit}",
+        "" if row.ratio is None else f"{number(row.ratio)}x",
+        "" if row.quartiles is None else " to ".join(map(number, row.quartiles)),
         row.verdict(),
         row.note,
     )
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     if value >= 10 or value == int(value):

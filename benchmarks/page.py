@@ -1,6 +1,6 @@
 """What the live page costs a lock server that has other things to do: its processor time, with the page open and without.
 
-A lock server has 10,000 locks, and a program does 1,000 transactions a second there. The server, and the program that serves the
+A lock server has 10,000 locks, and a program that leads an election does 1,000 transactions a second there. The server, and the program that serves the
 page (`locks web`), are processes of their own; the page is read as a browser reads it.
 """
 
@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import locks
+import locks_leader
 from benchmarks.cluster import on_linux
 from benchmarks.harness import Figure, Report, interleave
 from benchmarks.lab import COOKIE, HOST, processor_time
@@ -70,6 +71,9 @@ def page(report: Report) -> None:
         stack.callback(server.end)
         locks.start(servers=[made.peer], cookie=COOKIE)
         stack.callback(locks.stop)
+        chief = locks_leader.Election("chief")
+        chief.start()
+        stack.callback(chief.stop)
         web, port = _serve(cookie, made.peer)
         stack.callback(web.end)
         rates = []

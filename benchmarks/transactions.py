@@ -135,7 +135,7 @@ def one_transaction(report: Report, actor: pykka.ActorRef[Any], target: float | 
 
 def one_transaction_in_hub(report: Report) -> None:
     """Figure 1 in a greenlet; the actor is on the same hub."""
-    one_transaction(report, Echo.start(), target=report.limit(8))
+    one_transaction(report, Echo.start(), target=report.limit(6))
 
 
 def one_transaction_in_thread(report: Report) -> None:

@@ -12,6 +12,10 @@ algorithm Thomas Arts model-checked and refined.
 
 from typing import TYPE_CHECKING, Any
 
+# isort: off
+from locks.form import COMPILED  # before all others: it says which of them are found
+
+# isort: on
 from locks.api import (
     await_all_locks,
     begin_transaction,
@@ -97,6 +101,8 @@ if TYPE_CHECKING:
     from locks import aio
 
 __version__ = "0.1.0"
+__compiled__ = COMPILED
+"""Whether this process uses compiled modules."""
 
 __all__ = [
     "HERE",

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from locks import __version__
+from locks import __version__, form
 from locks.cli import (
     breaking,
     completion,
@@ -19,7 +19,6 @@ from locks.cli import (
     node,
     ps,
     run,
-    sim,
     status,
     top,
     web,
@@ -28,6 +27,9 @@ from locks.cli import (
 from locks.cli.printing import run_printing
 
 __all__ = ["main"]
+
+SIM = "simulate the algorithm: every interleaving, random worlds, stories"
+SIMULATED = (["sim"], ["demo"], ["completion"])  # what needs the simulator, or knows its options
 
 
 def main(
@@ -42,10 +44,12 @@ def main(
         prog: How it was called.
         more: What adds more commands to it.
     """
+    if arguments is None and sys.argv[1:2] in SIMULATED:
+        form.run_interpreted()
     parser = argparse.ArgumentParser(
         prog=prog, description="Deadlock-resolving, hierarchical read/write locks."
     )
-    parser.add_argument("--version", action="version", version=f"locks {__version__}")
+    parser.add_argument("--version", action="version", version=f"locks {form.shown(__version__)}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     breaking.add_command(commands)
     completion.add_command(commands, parser)
@@ -57,7 +61,13 @@ def main(
     node.add_command(commands)
     ps.add_command(commands)
     run.add_command(commands)
-    sim.add_command(commands)
+    if form.COMPILED:
+        again = commands.add_parser("sim", help=SIM)  # `run_interpreted` has not come here
+        again.set_defaults(run=lambda options: form.require_interpreted("locks sim"))
+    else:
+        from locks.cli import sim
+
+        sim.add_command(commands)
     status.add_command(commands)
     top.add_command(commands)
     web.add_command(commands)

@@ -72,6 +72,7 @@ __all__ = [
 ]
 
 
+NO_LOCKS = LockResult("no_locks", ())
 FLAGS = ("link", "abort_on_deadlock", "await_nodes", "monitor_nodes")
 
 
@@ -110,8 +111,11 @@ def begin_transaction(
         LockTimeout: Time ran out.
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
     """
-    check_timeout(timeout)
-    wanted = [checked_pattern(default_node(), pattern) for pattern in objects]
+    if timeout is not None:
+        check_timeout(timeout)
+    wanted = []
+    for pattern in objects:
+        wanted.append(checked_pattern(default_node(), pattern))
     client = options.get("client")
     if wanted and not (client is None or isinstance(client, Owner) or client == current_client()):
         raise InvalidOption(
@@ -123,7 +127,7 @@ def begin_transaction(
     try:
         agent = _spawn_agent(kept.append, **options)
         if not wanted:
-            return agent, LockResult("no_locks", ())
+            return agent, NO_LOCKS
         return agent, agent.lock_all(wanted, timeout)
     except BaseException:
         for agent in kept:
@@ -186,12 +190,14 @@ def spawn_agent(
 
 def _spawn_agent(keep: Callable[[Agent], object], **options: Unpack[AgentOptions]) -> Agent:
     """Begin a transaction; as soon as it has begun, `keep` is called with its agent, which the caller is to end."""
-    for name in FLAGS:
-        value = options.get(name, False)
-        if value is not False and value is not True:
-            raise InvalidOption(f"option {name}={value!r} is neither True nor False", option=name)
-    if options.get("label") is not None:
-        options["label"] = checked_label(options["label"])
+    if options:
+        for name in FLAGS:
+            value = options.get(name, False)
+            if value is not False and value is not True:
+                text = f"option {name}={value!r} is neither True nor False"
+                raise InvalidOption(text, option=name)
+        if options.get("label") is not None:
+            options["label"] = checked_label(options["label"])
     return default_node().spawn_agent(keep=keep, **options)
 
 

@@ -7,7 +7,6 @@ words are is said in `locks.words`; they are here, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, get_args
 
 from locks.errors import InvalidOption, assert_never
@@ -161,7 +160,7 @@ def check_require(value: Any) -> Require:
     )
 
 
-def check_nodes(value: Sequence[str]) -> tuple[str, ...]:
+def check_nodes(value: Any) -> tuple[str, ...]:
     """Check a list of node names; a node that is named twice counts once.
 
     Raises:
@@ -203,7 +202,7 @@ def is_seconds(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
 
-def check_timeout(timeout: float | None) -> None:
+def check_timeout(timeout: Any) -> None:
     """Raise `InvalidOption` unless it is a time to wait."""
     if timeout is not None and not is_seconds(timeout):
         raise InvalidOption(

@@ -116,7 +116,9 @@ class Lock(Block, metaclass=Shown):
             DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now. (If it was
                 a transaction of its own that was aborted, it still has its other `Lock`s.)
         """
-        limit = checked_wait(blocking, timeout, self.timeout)
+        limit = self.timeout
+        if timeout != -1 or not blocking:
+            limit = checked_wait(blocking, timeout, self.timeout)
         hold = Hold(self)
         try:
             return self._acquire(limit, blocking, hold, quiet=True)
@@ -131,8 +133,11 @@ class Lock(Block, metaclass=Shown):
         self, timeout: float | None, blocking: bool, hold: Hold, quiet: bool = False
     ) -> bool:
         node = default_node()
-        client = self.client()
-        wanted: Object = (self.lock_id, self.mode, *self.where(node))
+        client = current_client() if self._owner is None else self._owner
+        scope = node.scope
+        if scope is None or self._nodes is not None or self._require is not None:
+            scope = self.where(node)
+        wanted: Object = (self.lock_id, self.mode, *scope)
         if node.is_clustered:
             check_sendable(self.lock_id)
         while True:
@@ -169,7 +174,8 @@ class Lock(Block, metaclass=Shown):
         Raises:
             NotHeld: The caller doesn't hold it.
         """
-        agent = default_node().holders.get(self.client())
+        client = current_client() if self._owner is None else self._owner
+        agent = default_node().holders.get(client)
         if agent is None:
             raise not_held(self.lock_id)
         agent.release(self.lock_id)

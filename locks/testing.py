@@ -383,6 +383,9 @@ class _Dispatch(Dispatch):
         if self.server.changed:
             self.put_down()
 
+    def grant(self, *_: object) -> None:
+        """Each message is one that can be late."""
+
     def log_broken(self, report: Deadlock) -> None:
         """A simulation tells its own story."""
 

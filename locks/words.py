@@ -144,9 +144,6 @@ class RequestRecord(NamedTuple):
     blocked: bool
     version: Version
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> RequestRecord:
-        return self
-
     @property
     def wish(self) -> str:
         """What is asked for, as a person writes it."""

@@ -90,8 +90,8 @@ def start(
         nodes: The nodes that count for the policy, and on which the lock is asked for; by default those servers, or
             all that are known.
         node: The node on which it runs; this program's node by default.
-        label: What it is called where its locks are shown, such as "billing, 2nd try"; by default what the election is
-            about.
+        label: What it is called where its locks are shown, such as "billing, 2nd try"; by default the name of the
+            behaviour.
 
     Returns:
         The instance, as an actor's reference: it can be told, asked, monitored and stopped. It lives
@@ -111,18 +111,20 @@ def start(
         raise InvalidOption(f'role={role!r} is neither "candidate" nor "worker"', role=repr(role))
     nodes = nodes if nodes is None or isinstance(nodes, str) else list(nodes)
     policy_of(policy, nodes)
-    label = None if label is None else checked_label(label)
+    if label is not None:
+        label = checked_label(label)
+    else:
+        label = behaviour.__name__[:100] if behaviour.__name__.isidentifier() else role
     resource = check_resource(behaviour.__qualname__ if resource is None else resource)
     node = node or default_node()
     node.check_running()
     checked = policy_of(policy, nodes, servers_of(node))
     check_electorate(node, checked)
-    shown_as = f"election {shown(resource)}" if label is None else label
     made: list[Ref] = []
     given_up: list[bool] = []
 
     def make() -> None:
-        made.append(Instance.start(behaviour, args, resource, role, checked, node, shown_as))
+        made.append(Instance.start(behaviour, args, resource, role, checked, node, label))
         if given_up:  # the caller's wait has ended by an exception
             made[0].stop(block=False)
 

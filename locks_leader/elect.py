@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
+from functools import partial
 from typing import Any
 
 import locks
-from locks.cli.child import Child, Interrupted, Signals, check_patience, label_of
+from locks.cli.child import Child, Signals, check_patience, label_of, run_with_signals
 from locks.cli.joining import add_command_line, add_options, join
 from locks.cli.run import FAILED, IN_VAIN
 from locks_leader.election import Election, Leadership
@@ -51,21 +51,13 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    signals = Signals()
-    try:
-        try:
-            return _elected(options, signals)
-        finally:
-            signals.over()
-            locks.stop()
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
+    return run_with_signals(partial(_elected, options))
 
 
 def _elected(options: argparse.Namespace, signals: Signals) -> int:
     def lead(leadership: Leadership) -> int | None:
         child = Child(options.command_line, options.kill_after)
-        threading.Thread(target=_end_when_lost, args=(leadership, child), daemon=True).start()
+        child.end_when(leadership.lost)
         status = child.run(signals, {"LOCKS_TERM": str(leadership.term)})
         return None if leadership.lost.is_open else status
 
@@ -81,8 +73,3 @@ def _elected(options: argparse.Namespace, signals: Signals) -> int:
     except locks.LocksError as error:
         print(f"locks elect: {error}", file=sys.stderr)
         return IN_VAIN if isinstance(error, LeaderTimeout) else FAILED
-
-
-def _end_when_lost(leadership: Leadership, child: Child) -> None:
-    leadership.lost.wait()
-    child.end()

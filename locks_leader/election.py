@@ -81,7 +81,7 @@ class Election:
         policy: See `locks_leader.start`.
         nodes: Likewise.
         node: The node on which it takes part; this program's node by default.
-        label: What this program's part is called where the election's lock is shown; by default what the election is about.
+        label: What this program's part is called where the election's lock is shown; `candidate` by default.
 
     The callbacks are for programs that do not use `run`, but `start` and `stop`. They run in the
     background, one at a time, and must be quick. An exception in them gives the leadership up, and
@@ -105,7 +105,7 @@ class Election:
         self._policy = policy
         self._nodes = None if nodes is None else list(nodes)
         self._node = node
-        self._label = label
+        self._label = "candidate" if label is None else label
         self._part: _Part | None = None
         _elections.add(self)
 

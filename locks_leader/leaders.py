@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from locks.cli.groups import member_as_data
 from locks.cli.observing import (
     FAILED,
     NOTHING,
@@ -16,7 +15,7 @@ from locks.cli.observing import (
     table,
 )
 from locks.facts.around import LOCKS_LEADER, ElectionFact, elections, group_name
-from locks.facts.data import as_json
+from locks.facts.data import as_json, member_as_data
 from locks.facts.gather import look_around, quorum, requests
 from locks.facts.stories import duration, longest
 

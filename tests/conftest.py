@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +14,11 @@ from gevent import monkey
 from gevent._hub_local import get_hub_if_exists
 from hypothesis import settings
 
+import locks
+
 # A failing example prints the line that replays it (`@reproduce_failure`): see tests/README.md.
 # "ci" tries the same examples in each run; "explore" tries many new ones.
-settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("ci", max_examples=30, derandomize=True, deadline=None, print_blob=True)
 settings.register_profile(
     "explore",
     max_examples=5000,
@@ -32,9 +37,43 @@ for name, default in DEFAULTS.items():
     if signal.getsignal(number := signal.Signals[name]) is signal.SIG_IGN:
         signal.signal(number, default)
 
+# What simulates needs the interpreted modules; on compiled ones it is left out. (Of other files, single tests are: helpers.py.)
+SIMULATED = [
+    "api/test_testing.py",
+    "api/test_testing_tasks.py",
+    "leader_model",
+    "model",
+    "original",
+]
+SIMULATED += ["examples/test_cautionary_tale.py", "examples/test_cautionary_stores.py"]
+collect_ignore = SIMULATED if locks.__compiled__ else []
+
+TESTS = Path(__file__).parent
+
 # Fixtures that keep processes, or what these have printed, for many tests: such tests run one after the
 # other, in one worker.
 SHARED = {"processes", "all_processes", "outputs", "mapper", "erlang", "control"}
+
+
+def pytest_report_header() -> str:
+    """Say which modules are tested: those of a checkout or installed ones, interpreted or compiled."""
+    if not locks.__compiled__:
+        return f"locks: interpreted, {locks.__file__}"
+    return f"locks: compiled, {locks.__file__}; left out: {', '.join(SIMULATED)}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker compiles a part of the tests that were not compiled yet, and finds what others have compiled.
+
+    They would all begin with the same file, and each compile everything: that takes as long as many tests.
+    """
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    first = int(worker["workerid"].removeprefix("gw"))
+    for path in sorted(TESTS.rglob("test_*.py"))[first :: worker["workercount"]]:
+        with suppress(Exception, pytest.skip.Exception):  # who collects it meets that again
+            import_module(".".join(path.relative_to(TESTS.parent).with_suffix("").parts))
 
 
 @pytest.hookimpl(tryfirst=True)

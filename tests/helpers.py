@@ -13,7 +13,10 @@ from types import FrameType, ModuleType
 from typing import Any, TypeVar
 
 import gevent
+import pytest
 from gevent._hub_local import get_hub_if_exists
+
+import locks
 
 ROOT = pathlib.Path(__file__).parents[1]
 T = TypeVar("T")
@@ -21,8 +24,15 @@ LIMIT = 60.0
 """Seconds after which what does not come fails a test: many, for machines that do other things, too."""
 
 
+def interpreted_only() -> None:
+    """Skip a test that counts lines of the package's modules, or puts something else into them: compiled ones don't let it."""
+    if locks.__compiled__:
+        pytest.skip("needs the interpreted modules: LOCKS_PURE=1")
+
+
 def lines_of(do: Callable[[], object], *modules: ModuleType) -> int:
     """How many lines of some modules `do` carries out: the same on every machine."""
+    interpreted_only()
     files = {module.__file__ for module in modules}
     lines = 0
 

@@ -21,14 +21,16 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from types import FrameType
 from typing import Any
 
 from locks.errors import InvalidOption
+from locks.program import stop
+from locks.runtime import Event
 
-__all__ = ["Child", "Interrupted", "Signals", "check_patience", "label_of"]
+__all__ = ["Child", "Signals", "check_patience", "label_of", "run_with_signals"]
 
 NOT_EXECUTABLE = 126
 NOT_FOUND = 127
@@ -68,8 +70,14 @@ class Signals:
     def over(self) -> None:
         """From now on they do nothing: what is left is to leave."""
         self._is_over = True
-        for name in PASSED_ON:  # also while Python ends, which gives up handlers
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+
+    def ignore(self) -> None:
+        """The same while Python ends, which gives up handlers."""
+        numbers = {getattr(signal, name) for name in PASSED_ON}
+        # Of one that has come, and finds no handler any more, Python would print that it was lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        for number in numbers:
+            signal.signal(number, signal.SIG_IGN)
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         if self._is_over:
@@ -79,6 +87,24 @@ class Signals:
             raise Interrupted(number)
         if number not in OF_TERMINALS or not _is_in_foreground():
             self.child.signalled(number)
+
+
+def run_with_signals(run: Callable[[Signals], int]) -> int:
+    """Handle signals like this from now on, do something, and end this program's node.
+
+    Returns:
+        The exit status: what it returns; 128 and the number of the signal that has ended its wait.
+    """
+    signals = Signals()
+    try:
+        try:
+            return run(signals)
+        finally:
+            signals.over()
+            stop()
+            signals.ignore()
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
 
 
 class Child:
@@ -125,6 +151,15 @@ class Child:
             return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         finally:
             signals.child = None
+
+    def end_when(self, lost: Event) -> None:
+        """Have it end when the lock is lost, in a thread of its own."""
+
+        def wait() -> None:
+            lost.wait()
+            self.end()
+
+        threading.Thread(target=wait, daemon=True).start()
 
     def end(self) -> None:
         """Have it end, by and by; from any thread."""

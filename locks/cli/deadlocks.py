@@ -8,10 +8,11 @@ from typing import Any
 
 from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent
 from locks.core.facts import DeadlockFact
+from locks.core.steps import steps_of
 from locks.errors import InvalidOption
 from locks.facts.data import deadlock_as_data
 from locks.facts.gather import deadlocks
-from locks.facts.stories import duration
+from locks.facts.stories import as_typed, duration
 
 __all__ = ["add_command"]
 
@@ -19,7 +20,7 @@ EXAMPLES = """\
   locks deadlocks              # all that the servers remember, the newest first
   locks deadlocks --last 1
 """
-SAYS = """The deadlocks that the servers have broken, the newest first: who waited for whom, who yielded, and by which rule. Each
+SAYS = """The deadlocks that the servers have broken, the newest first: who waited for whom, who yielded, and by which rule; step by step. Each
 server remembers the last 100 of those that it has broken."""
 
 
@@ -58,4 +59,6 @@ def _when(fact: DeadlockFact) -> datetime:
 def _told(fact: DeadlockFact) -> str:
     ago = duration(fact.seconds)
     where = f"broken by {fact.report.server}"
-    return f"{_when(fact):%Y-%m-%d %H:%M:%S%z}, {ago} ago, {where}:\n{fact.report}"
+    steps = enumerate(steps_of(fact.report, lock=as_typed).steps, 1)
+    lines = [f"{_when(fact):%Y-%m-%d %H:%M:%S%z}, {ago} ago, {where}:"]
+    return "\n".join([*lines, *(f"  {number}. {step}" for number, step in steps)])

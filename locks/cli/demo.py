@@ -25,7 +25,6 @@ from typing import Any
 import gevent
 
 import locks
-from locks.cli.demo_story import tell_story
 from locks.cli.web import LISTEN, page_served
 from locks.runtime import Event
 from locks.sim.arguments import at_least
@@ -270,6 +269,8 @@ def _run_command(options: argparse.Namespace) -> int:
     if not options.json:
         print(_summary(report) + "\n")
     story = []
+    from locks.cli.demo_story import tell_story  # has the words of the simulator
+
     for line in tell_story():
         story.append(line)
         if not options.json:

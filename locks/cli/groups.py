@@ -8,7 +8,7 @@ from typing import Any
 from locks.cli.observing import FAILED, add_looking, nobody_answers, print_json, say_silent, table
 from locks.core.facts import MemberFact
 from locks.facts.around import group_name, groups
-from locks.facts.data import as_json
+from locks.facts.data import as_json, member_as_data
 from locks.facts.gather import members
 
 __all__ = ["add_command"]
@@ -63,14 +63,4 @@ def _as_data(facts: list[MemberFact]) -> dict[str, Any]:
         "scope": facts[0].scope,
         "group": as_json(facts[0].group),
         "members": [member_as_data(fact) for fact in facts],
-    }
-
-
-def member_as_data(fact: MemberFact) -> dict[str, Any]:
-    """A member."""
-    return {
-        "member": fact.member,
-        "program": fact.program,
-        "pid": fact.pid,
-        "node": fact.node,
     }

@@ -6,17 +6,18 @@ import ast
 from typing import Any
 
 from locks.errors import InvalidLockId
+from locks.facts.around import MERGE, PREFIX, ElectionLock
 from locks.model import LockId, check_lock_id
 from locks.otp.terms import Atom
 
 __all__ = ["ID_HELP", "parse_id"]
 
 ID_HELP = """a lock id: words with slashes between them, accounts/ann for ("accounts", "ann"); or, where an element is no
-text, a tuple as one writes it in Python: '("accounts", 17)'"""
+text, a tuple as one writes it in Python: '("accounts", 17)'; or 'election "name"'"""
 
 
 def _value(text: str) -> Any:
-    """What stands there as Python writes it; `Atom('x')`, too, which ids of elections have."""
+    """What stands there as Python writes it; `Atom('x')`, too, which ids of Erlang programs have."""
     tree = ast.parse(text, mode="eval")
     for node in ast.walk(tree):
         if isinstance(node, (ast.Tuple, ast.List)):
@@ -32,12 +33,29 @@ def _atom(node: ast.expr) -> ast.expr:
             return node
 
 
+def _of_election(text: str) -> ElectionLock:
+    """The lock of an election; what it is about may be text without quotes, too."""
+    merges = text.endswith(MERGE)
+    name = text.removeprefix(PREFIX).removesuffix(MERGE)
+    try:
+        (resource,) = _value(f"({name},)")
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        if not name or not name[0].isalpha():
+            raise InvalidLockId(
+                f"{text!r} names no election; write it as 'election \"name\"'"
+            ) from None
+        resource = name
+    return ElectionLock(resource, merges)
+
+
 def parse_id(text: str) -> LockId:
     """The lock id that somebody has typed.
 
     Raises:
         InvalidLockId: There is none of this kind.
     """
+    if text.startswith(PREFIX):
+        return check_lock_id(_of_election(text).lock_id)
     if text.startswith(("(", "[")):
         try:
             value = _value(text)

@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
+from functools import partial
 from typing import Any
 
-from locks.cli.child import Child, Interrupted, Signals, label_of
+from locks.cli.child import Child, Signals, label_of, run_with_signals
 from locks.cli.ids import ID_HELP, parse_id
 from locks.cli.joining import add_command_line, add_options, join
 from locks.errors import LockLost, LocksError, LockTimeout
-from locks.program import stop
-from locks.transactions import Transaction, transaction
+from locks.transactions import transaction
 
 __all__ = ["FAILED", "IN_VAIN", "add_command"]
 
@@ -56,15 +55,7 @@ def add_command(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    signals = Signals()
-    try:
-        try:
-            return _under_lock(options, signals)
-        finally:
-            signals.over()
-            stop()
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
+    return run_with_signals(partial(_under_lock, options))
 
 
 def _under_lock(options: argparse.Namespace, signals: Signals) -> int:
@@ -76,7 +67,7 @@ def _under_lock(options: argparse.Namespace, signals: Signals) -> int:
         with transaction(timeout=options.timeout, label=label) as tx:
             tx.lock(lock_id, "read" if options.read else "write")
             environment = {} if options.read else {"LOCKS_TOKEN": str(tx.token(lock_id))}
-            threading.Thread(target=_end_when_lost, args=(tx, child), daemon=True).start()
+            child.end_when(tx.lost)
             status = child.run(signals, environment)
             signals.over()
             tx.ensure_held()
@@ -90,11 +81,6 @@ def _under_lock(options: argparse.Namespace, signals: Signals) -> int:
     except LocksError as error:
         _say(error)
         return FAILED
-
-
-def _end_when_lost(tx: Transaction, child: Child) -> None:
-    tx.lost.wait()
-    child.end()
 
 
 def _say(error: LocksError) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from locks.core.messages import Surrender
+from locks.core.steps import steps_of
 from locks.errors import InvalidOption
 from locks.model import REQUIREMENTS, Edge
 from locks.sim.arguments import at_least
@@ -67,7 +68,7 @@ Moves are:
 A move that is not possible is left out. After the moves, all goes on until everybody has finished.
 """
 
-FORMATS = ("text", "sequence", "waits")
+FORMATS = ("text", "sequence", "waits", "steps")
 OF_THE_ORIGINAL = ("explore", "replay", "story")  # what can be done with its model
 
 
@@ -293,8 +294,8 @@ def add_case(parser: argparse.ArgumentParser) -> None:
         choices=FORMATS,
         default="text",
         help=(
-            "sentences (default), a Mermaid sequence diagram, or the wait-for graph in Mermaid at the "
-            "moment of the first surrender"
+            "sentences (default), a Mermaid sequence diagram, the wait-for graph in Mermaid at the "
+            "moment of the first surrender, or the steps of each deadlock, as `locks deadlocks` tells them"
         ),
     )
 
@@ -391,6 +392,10 @@ def _tell(case: Case, world: World, form: str) -> None:
         print(diagrams.sequence_diagram(events))
     elif form == "waits":
         print(diagrams.wait_for_graph(_decisive(events, case.world())))
+    elif form == "steps":
+        for report in world.carried_out:
+            for number, step in enumerate(steps_of(report).steps, 1):
+                print(f"{number}. {step}")
     else:
         for line in story.tell(events):
             print(line)

@@ -151,6 +151,7 @@ class NodeStatistics(NamedTuple):
         elected: How often one of these instances began to lead.
         traffic: What goes between this node and others.
         ownership: The ownerships in which workers of this node take part, one for each worker, by name; the first 1,000.
+        watches: Lock ids of this node's lock server that are watched now, by whomever; once for each watcher.
     """
 
     name: Name
@@ -169,3 +170,4 @@ class NodeStatistics(NamedTuple):
     elected: Number = 0
     traffic: TrafficStatistics = TrafficStatistics()
     ownership: Annotated[tuple[Owning, ...], Size(MOST_OWNERSHIPS)] = ()
+    watches: Number = 0

@@ -12,20 +12,30 @@ from typing import Any, NamedTuple
 
 from locks.core.facts import MemberFact, NodeFact, RequestFact
 from locks.model import AgentId, LockId, show
-from locks.otp.terms import Atom
+from locks.node.elections import (
+    LOCKS_LEADER,
+    MERGE,
+    PREFIX,
+    ElectionLock,
+    candidates_for,
+    election_of,
+    is_contest,
+    workers_for,
+)
 
 __all__ = [
     "LOCKS_LEADER",
+    "MERGE",
+    "PREFIX",
     "Around",
     "ElectionFact",
+    "ElectionLock",
     "elections",
     "group_name",
     "groups",
+    "is_contest",
     "is_of_election",
 ]
-
-# The first element of the lock ids of elections, and of their groups, which are named after the lock.
-LOCKS_LEADER, WORKERS = Atom("locks_leader"), Atom("workers")
 
 
 class Around(NamedTuple):
@@ -44,6 +54,9 @@ class Around(NamedTuple):
 
 def group_name(group: Any) -> str:
     """A group, for a person."""
+    for role, lock_id in (("candidates", candidates_for(group)), ("workers", workers_for(group))):
+        if lock_id is not None:
+            return f"{role} of {election_of(lock_id)}"
     return group if type(group) is str and group.isprintable() else repr(group)
 
 
@@ -57,22 +70,7 @@ def groups(members: Iterable[MemberFact]) -> dict[tuple[str, str], list[MemberFa
 
 def is_of_election(group: Any) -> bool:
     """Whether that is a group of an election's candidates or workers."""
-    return _candidates_for(group) is not None or _workers_for(group) is not None
-
-
-def _candidates_for(group: Any) -> LockId | None:
-    """The lock of the election whose candidates these are."""
-    match group:
-        case (head, [first, resource]) if head == first == LOCKS_LEADER:
-            return first, resource
-    return None
-
-
-def _workers_for(group: Any) -> LockId | None:
-    match group:
-        case (head, kind, [first, resource]) if head == first == LOCKS_LEADER and kind == WORKERS:
-            return first, resource
-    return None
+    return candidates_for(group) is not None or workers_for(group) is not None
 
 
 class ElectionFact(NamedTuple):
@@ -116,10 +114,10 @@ def elections(
     """
     found: dict[str, _Parts] = {}
     for fact in locked:
-        if len(fact.request.lock_id) == 2:  # not the lock for merges
+        if is_contest(fact.request.lock_id):
             _parts(found, fact.request.lock_id).add(fact)
     for member in instances:
-        stands_for, works_for = _candidates_for(member.group), _workers_for(member.group)
+        stands_for, works_for = candidates_for(member.group), workers_for(member.group)
         if stands_for is not None:
             _parts(found, stands_for).candidates.append(member)
         elif works_for is not None:

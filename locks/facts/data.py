@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.core.facts import DeadlockFact, RequestFact
+from locks.core.facts import DeadlockFact, MemberFact, RequestFact
+from locks.core.steps import steps_of
 from locks.facts.stories import as_typed
 from locks.model import AgentId, Edge, LockId, RequestRecord
+from locks.node.clients import parts_of
+from locks.node.elections import election_of
 
-__all__ = ["as_json", "deadlock_as_data", "fact_as_data", "id_as_data", "tree_as_data"]
+__all__ = [
+    "as_json",
+    "deadlock_as_data",
+    "fact_as_data",
+    "id_as_data",
+    "member_as_data",
+    "tree_as_data",
+]
 
 
 def as_json(value: Any) -> Any:
@@ -23,8 +33,10 @@ def as_json(value: Any) -> Any:
 
 
 def id_as_data(lock_id: LockId) -> dict[str, Any]:
-    """A lock id."""
-    return {"id": as_json(lock_id), "typed": as_typed(lock_id)}
+    """A lock id; of a lock of an election, what that is about, too."""
+    data = {"id": as_json(lock_id), "typed": as_typed(lock_id)}
+    election = election_of(lock_id)
+    return data if election is None else {**data, "election": as_json(election.resource)}
 
 
 def tree_as_data(value: Any) -> Any:
@@ -58,6 +70,7 @@ def fact_as_data(fact: RequestFact) -> dict[str, Any]:
 def deadlock_as_data(fact: DeadlockFact) -> dict[str, Any]:
     """A deadlock that was broken."""
     report = fact.report
+    yields, steps = steps_of(report, lambda client: parts_of(client)[0], as_typed)
     return {
         "at": fact.at / 1e6,
         "server": report.server,
@@ -67,6 +80,8 @@ def deadlock_as_data(fact: DeadlockFact) -> dict[str, Any]:
         "action": report.action,
         "rule": report.rule,
         "cycle": [_edge_as_data(edge) for edge in report.cycle],
+        "yields": yields,
+        "steps": list(steps),
         "text": str(report),
     }
 
@@ -83,4 +98,14 @@ def _record_as_data(record: RequestRecord) -> dict[str, Any]:
         "mode": record.mode,
         "state": record.state,
         "server": record.node,
+    }
+
+
+def member_as_data(fact: MemberFact) -> dict[str, Any]:
+    """A member of a process group."""
+    return {
+        "member": fact.member,
+        "program": fact.program,
+        "pid": fact.pid,
+        "node": fact.node,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -38,7 +38,7 @@ from locks.lock_ids import shown
 from locks.model import AgentId, check_lock_id, check_timeout, plain_text
 from locks.node.agent import Agent
 from locks.node.clients import this_program
-from locks.node.inquiries import ask_all
+from locks.node.inquiries import Answers, ask_all, ask_by_ways
 from locks.node.scope import scope_of
 from locks.otp.options import check_node_name
 from locks.program import default_node
@@ -63,6 +63,7 @@ __all__ = [
 PATIENCE = 5.0
 AT_ONCE = 100  # client nodes that are asked
 LONGEST_REASON = 300  # characters
+WRONG = "it has answered another question"
 
 
 class Gathered(NamedTuple):
@@ -219,17 +220,30 @@ def break_transaction(
 
     Raises:
         InvalidOption: No reason is given.
-        NodeNotRunning: It could not be ended; it may have ended by itself.
+        NodeNotRunning: It could not be ended, for it may have ended by itself; or its node has not said in time that it was,
+            and the error says so.
     """
     name = check_agent_id(agent) if isinstance(agent, AgentId) else checked_agent(agent).id
     question = Break(name, _said("reason", reason), _said("by", by if by is not None else _me()))
     check_timeout(timeout)
-    why = ""
-    for answer in _answers(name.node, question, timeout):
-        if isinstance(answer, Broken) and answer.done:
-            return
-        why = answer.why if isinstance(answer, Broken) else str(answer)
+    told = _by_ways(name.node, question, timeout, _is_done)
+    if any(map(_is_done, told.said.values())):
+        return
+    said = [answer.why if isinstance(answer, Broken) else WRONG for answer in told.said.values()]
+    why = ", ".join(dict.fromkeys([*said, *told.silent.values()]))
+    if told.silent:
+        by = "" if name.node in told.silent else f" by way of {', '.join(told.silent)}"
+        raise NodeNotRunning(
+            f"it is not known whether transaction {name} was ended: asked{by}, {name.node} has not said so ({why}). "
+            "If its program is stopped, the transaction ends when it goes on, and loses its locks before that when its node "
+            "counts as lost",
+            nodes=[name.node],
+        )
     raise NodeNotRunning(f"transaction {name} was not ended: {why}", nodes=[name.node])
+
+
+def _is_done(answer: Answer) -> bool:
+    return isinstance(answer, Broken) and answer.done
 
 
 def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeStatistics:
@@ -249,11 +263,11 @@ def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeSta
         return own.statistics()
     name = check_node_name(node)
     check_timeout(timeout)
-    why = ""
-    for answer in _answers(name, AskNode(name), timeout):
+    told = _by_ways(name, AskNode(name), timeout, lambda answer: isinstance(answer, NodeFact))
+    for answer in told.said.values():
         if isinstance(answer, NodeFact):
             return answer.statistics
-        why = str(answer)
+    why = ", ".join(dict.fromkeys(told.silent.values())) or WRONG
     raise NodeNotRunning(f"{name} tells no statistics: {why}", nodes=[name])
 
 
@@ -304,18 +318,25 @@ class _Asking(NamedTuple):
 _NODES = _Asking(lambda name, _: AskNode(name), NodeFact, lambda fact, _: ([fact], None))
 
 
-def _answers(name: str, question: Question, timeout: float) -> Iterator[Answer | str]:
-    """Ask a node, directly or by way of one lock server after another; what it says, or why it says nothing."""
+def _by_ways(
+    name: str, question: Question, timeout: float, enough: Callable[[Answer], bool]
+) -> Answers:
+    """Ask a node directly, or by way of all lock servers at once.
+
+    Raises:
+        NodeNotRunning: There is no way to it.
+    """
     node = default_node()
     if name == node.name or (node.cluster is not None and name in node.cluster.distribution.links):
         ways = [name]
     else:
         ways = [each for each in scope_of(node).nodes if each in node.alive and each != node.name]
     if not ways:
-        yield f"none of the lock servers can be reached from {node.name}"
-    for way in ways:
-        answers = ask_all(node, node.cluster, {name: question}, timeout, {name: way})
-        yield answers.said[name] if name in answers.said else answers.silent[name]
+        raise NodeNotRunning(
+            f"{name} can't be asked: none of the lock servers can be reached from {node.name}",
+            nodes=[name],
+        )
+    return ask_by_ways(node, node.cluster, question, ways, timeout, enough)
 
 
 def _of_servers(asking: _Asking, timeout: float) -> Gathered:
@@ -379,7 +400,7 @@ def _by_pages(
         before, known = known, {}
         for name, page in answers.said.items():
             if not isinstance(page, asking.kind):
-                silent[name] = "it has answered another question"
+                silent[name] = WRONG
                 continue
             facts, more = asking.rest(page, before[name])
             found += facts

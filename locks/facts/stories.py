@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from locks.core.facts import RequestFact
 from locks.facts.graph import Waits
 from locks.model import AgentId, LockId, is_held_up_id, related
+from locks.node.elections import PREFIX, election_of, is_contest
 
 __all__ = [
     "agents_at",
@@ -38,11 +39,14 @@ def duration(seconds: float) -> str:
 
 def as_typed(lock_id: LockId) -> str:
     """A lock id as one types it at a command line (`locks.cli.ids`)."""
+    election = election_of(lock_id)
+    if election is not None:
+        return str(election)
     words = all(
         type(each) is str and each and each.isprintable() and "/" not in each for each in lock_id
     )
     text = "/".join(str(each) for each in lock_id)
-    return text if words and not text.startswith(("(", "[", "-")) else repr(lock_id)
+    return text if words and not text.startswith(("(", "[", "-", PREFIX)) else repr(lock_id)
 
 
 def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
@@ -57,7 +61,8 @@ def as_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def wish(fact: RequestFact) -> str:
     """What is asked for."""
-    return f"{fact.request.mode} {as_typed(fact.request.lock_id)}"
+    typed = as_typed(fact.request.lock_id)
+    return typed if is_contest(fact.request.lock_id) else f"{fact.request.mode} {typed}"
 
 
 def who(fact: RequestFact) -> str:
@@ -137,8 +142,10 @@ def root_story(waits: Waits, agent: AgentId) -> list[str]:
         return []
     fact = longest(facts)
     behind = len(waits.behind(agent))
-    lines = [f"{who(fact)} waits for nothing: it is at work, or has forgotten what it holds."]
     held = holding(waits, agent)
+    leads = any(is_contest(locks[0].request.lock_id) for locks in held)
+    does = "it leads" if leads else "it is at work, or has forgotten what it holds"
+    lines = [f"{who(fact)} waits for nothing: {does}."]
     for locks in held[:MOST_TOLD]:
         places = ", ".join(sorted(each.request.node for each in locks))
         since = duration(longest(locks).seconds)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from locks.core.statistics import BOUNDS, Durations, TimesStatistics
 from locks.errors import MisuseError
 from locks.metrics.names import METRICS
+from locks.node.elections import is_contest
 from locks.node.node import Node
 from locks.node.times import MOST_NAMES, OTHERS, first_name
 from locks.program import default_node, is_at_hand
@@ -27,7 +28,7 @@ Labels = dict[str, str]
 
 
 class Present(NamedTuple):
-    """What is in a lock table now.
+    """What is in a lock table now, but for locks of elections: a candidate waits for as long as another one leads.
 
     Attributes:
         waiting: How many requests wait, by the first element of the id.
@@ -60,7 +61,7 @@ def look(node: Node, by_first: bool) -> Present:
     asked_at, got_at = times.asked, times.got
     for owner in node.server.machine.table.owners.values():
         for slot, entries in owner.entries.items():
-            if is_held_up_id(slot.lock_id):
+            if is_held_up_id(slot.lock_id) or is_contest(slot.lock_id):
                 continue
             name = first_name(slot.lock_id) if by_first else ""
             if by_first and name not in waiting and len(waiting) >= MOST_NAMES:
@@ -129,6 +130,7 @@ class Metrics:
         for action, count in statistics.broken._asdict().items():
             yield "locks_deadlocks_total", {"action": action}, count
         yield "locks_agents", {}, statistics.agents
+        yield "locks_watches", {}, statistics.watches
         yield "locks_transactions_total", {}, statistics.transactions
         yield "locks_transactions_aborted_total", {}, statistics.aborted
         yield "locks_timeouts_total", {}, statistics.timeouts

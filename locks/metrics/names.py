@@ -42,8 +42,16 @@ METRICS = {
     "locks_hold_seconds": Metric(
         "histogram", "How long locks were held that were given back.", by_first=True
     ),
-    "locks_waiting": Metric("gauge", "Requests that wait at the lock server now.", by_first=True),
-    "locks_held": Metric("gauge", "Locks that the lock server has granted now.", by_first=True),
+    "locks_waiting": Metric(
+        "gauge",
+        "Requests that wait at the lock server now, but for candidates of elections.",
+        by_first=True,
+    ),
+    "locks_held": Metric(
+        "gauge",
+        "Locks that the lock server has granted now, but for those of leaders.",
+        by_first=True,
+    ),
     "locks_longest_wait_seconds": Metric(
         "gauge", "For how long the oldest request waits at the lock server; 0 if none does."
     ),
@@ -56,6 +64,9 @@ METRICS = {
         ("action",),
     ),
     "locks_agents": Metric("gauge", "Transactions of this program's clients now."),
+    "locks_watches": Metric(
+        "gauge", "Lock ids that are watched at the lock server now, once for each watcher."
+    ),
     "locks_transactions_total": Metric("counter", "Transactions begun by this program's clients."),
     "locks_transactions_aborted_total": Metric(
         "counter", "Of these, those that were aborted to resolve a deadlock."

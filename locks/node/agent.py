@@ -184,7 +184,9 @@ class Agent(Holding, metaclass=Shown):
         step = (event, args)
         node.touched.append((self, step))
         self.history.append(step)
-        node.perform(self, event(*args))
+        effects = event(*args)
+        if effects:
+            node.perform(self, effects)
         if self._tries is not None:
             self._look_at_try(self._tries)
 
@@ -292,10 +294,24 @@ class Agent(Holding, metaclass=Shown):
         self, call: PendingCall, objects: Sequence[Object], timeout: float | None
     ) -> LockResult:
         """The same; whoever calls gives the call up if this, or what comes after it, fails."""
-        result = self._wait(call, timeout, self.machine.ask_all, objects, call)
+        result: LockResult | None
+        result = self._await(call, timeout, self._ask_all, objects, call)
+        if result is None:
+            result = self._late(call, timeout, withdrawn=True)
         if self.spans is not None:
             self.spans.granted(self, [each[0] for each in objects])
         return result
+
+    def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
+        """Ask for locks in the turn; for one that is free at once, if nothing else matters."""
+        machine = self.machine
+        if machine.asks_for_one(objects):
+            lock_id, mode, _, _ = objects[0]
+            record = self.node.grant(self.id, machine.client, lock_id, mode)
+            if record is not None:
+                self.event(machine.ask_granted, objects[0], record, call)
+                return
+        self.event(machine.ask_all, objects, call)
 
     def give_up(self, call: PendingCall) -> None:
         """A call was interrupted: withdraw what was asked for with it, also if that was granted."""
@@ -306,7 +322,10 @@ class Agent(Holding, metaclass=Shown):
         """Wait for all that was asked for."""
         call = self.node.new_call()
         try:
-            result = self._wait(call, timeout, self.machine.await_all, call)
+            result: LockResult | None
+            result = self._await(call, timeout, self.event, self.machine.await_all, call)
+            if result is None:
+                result = self._late(call, timeout, withdrawn=False)
             if self.spans is not None:
                 self.spans.granted(self, [each.lock_id for each in self.lock_info() if each.held])
             return result
@@ -318,6 +337,8 @@ class Agent(Holding, metaclass=Shown):
         """Release one id."""
         self.check_client()
         self.turn.run_surely(self.unlock_now, lock_id)
+        if self.spans is not None:
+            self.spans.released(self.id, lock_id)
 
     def surrender(self, lock_id: LockId, other: AgentId, nodes: tuple[str, ...]) -> None:
         """Give up a lock to an agent that waits for it, and stand last."""
@@ -369,7 +390,8 @@ class Agent(Holding, metaclass=Shown):
         if token is None:
             call = self.node.new_call()
             try:
-                token = self._await(call, timeout, self.machine.establish_token, lock_id, call)
+                establish = self.machine.establish_token
+                token = self._await(call, timeout, self.event, establish, lock_id, call)
             except BaseException:
                 self.give_up(call)
                 raise
@@ -467,12 +489,14 @@ class Agent(Holding, metaclass=Shown):
         self.turn.run_surely(self._leave)
 
     def _leave(self) -> None:
-        self.machine.check_alive()
-        self.event(self.machine.end)
+        machine = self.machine
+        if machine.ended is not None:
+            machine.check_alive()
+        self.event(machine.end)
 
     def deadlocks(self) -> tuple[Deadlock, ...]:
         """The deadlocks of the transaction that were resolved so far, also when it has ended."""
-        return self.turn.ask(lambda: tuple(self.machine.deadlocks))
+        return self.turn.ask(lambda: self.machine.deadlocks)
 
     def let_go(self) -> None:
         """End the transaction, whoever calls, if it has not ended; it is done in any case."""

@@ -143,11 +143,16 @@ def _name_of(client: Client) -> str:
     if isinstance(client, RemoteRef):
         return str(client)
     if isinstance(client, pykka.ActorRef):
+        label = getattr(client, "label", None)  # what an election calls its instances
+        if label is not None:
+            return str(label)
         return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
     if isinstance(client, gevent.Greenlet):
-        name = str(client.name)
-        if name != f"Greenlet-{client.minimal_ident}":
-            return name
+        name = f"Greenlet-{client.minimal_ident}"  # what gevent calls one, unless somebody says otherwise
+        if type(client) is not gevent.Greenlet or "name" in client.__dict__:
+            given = str(client.name)
+            if given != name:
+                return given
         run = getattr(client, "_run", None)  # a name that nobody gave says nothing
         return f"{getattr(run, '__qualname__', type(client).__name__)} ({name})"
     return str(getattr(client, "name", client))

@@ -9,13 +9,13 @@ loads the state at which it begins. Who carries an event out puts it down first 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import copy
 from typing import Any, Protocol
 
 __all__ = ["Event", "History", "Machine", "begin", "is_outgrown", "past", "replay"]
 
-Event = tuple[Callable[..., object], tuple[Any, ...]]
+Event = Any
+"""A tuple: a function, and its arguments. Its identity counts (`locks.node.dispatch`), and compiled code, where it knows the type
+of a tuple's elements, keeps these and makes new tuples of them: so it must not know."""
 History = list[Event]
 
 PER_SIZE = 8  # events for each part of the state that would have to be saved
@@ -34,6 +34,9 @@ class Machine(Protocol):
     def load(self, state: Any) -> None:
         """Have a state that was saved."""
 
+    def another(self) -> Machine:
+        """A machine of its kind that has nothing yet, for a history to be replayed on."""
+
 
 def begin(machine: Machine, state: Any = None) -> History:
     """A history that begins with a state: the machine's present one, unless one is given."""
@@ -48,9 +51,9 @@ def replay(history: History) -> None:
 
 def past(machine: Machine, history: History) -> Any:
     """Another machine, as `machine` was at the end of this history."""
-    other = copy(machine)
+    other = machine.another()
     for event, args in history:
-        event.__func__(other, *args)  # type: ignore[attr-defined]
+        getattr(other, event.__name__)(*args)  # a compiled method has no `__func__`
     return other
 
 

@@ -27,9 +27,13 @@ class Holding(Waiting):
 
     def unlock_now(self, lock_id: LockId) -> None:
         """Release one id, in the turn."""
-        if self.node.guard is not None:
-            self.node.guard.check_unlock(self.machine, lock_id)
+        self._check_unlock(lock_id)
         self.event(self.machine.unlock, lock_id)
+
+    def _check_unlock(self, lock_id: LockId) -> None:
+        guard = self.node.guard
+        if guard is not None:
+            guard.check_unlock(self.machine, lock_id)
 
     def enter(self, lock_id: LockId, acquisition: object) -> None:
         """Put an acquisition in, before the lock is asked for; an owner may do so in several threads."""
@@ -109,8 +113,7 @@ class Holding(Waiting):
     def _release(self, lock_id: LockId) -> None:
         if self.machine.ended is not None or not self.machine.holds(lock_id):
             raise not_held(lock_id)
-        self.unlock_now(lock_id)
-        self._end_if_idle()
+        self._unlock_or_end(lock_id)
 
     def withdraw(self, call: PendingCall | None, lock_id: LockId) -> None:
         """Give up a call, if there is one, and what it has asked for; it is done in any case."""
@@ -130,8 +133,18 @@ class Holding(Waiting):
     def _let_go_of(self, lock_id: LockId) -> None:
         if self.machine.ended is None:
             if self.machine.asks_for(lock_id):
-                self.unlock_now(lock_id)
-            self._end_if_idle()
+                self._unlock_or_end(lock_id)
+            else:
+                self._end_if_idle()
+
+    def _unlock_or_end(self, lock_id: LockId) -> None:
+        """Release one id that is asked for; if it is the last one, by the end of the transaction."""
+        if self.machine.size > 1:
+            self.unlock_now(lock_id)
+            return
+        if self.node.is_clustered:
+            self._check_unlock(lock_id)
+        self.event(self.machine.end)
 
     @property
     def is_over(self) -> bool:

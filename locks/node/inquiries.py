@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -30,11 +30,12 @@ from locks.core.facts import (
     node_of,
 )
 from locks.errors import TransactionBroken, assert_never
+from locks.form import shown
 from locks.node.clients import this_program
 from locks.node.original_peers import LocalNode
 from locks.node.refusals import check_may_wait
 from locks.otp.budgets import MOST_CALLS, check_budget
-from locks.otp.calls import BlockingCall
+from locks.otp.calls import BlockingCalls
 from locks.otp.distribution import Distribution
 from locks.otp.processes import Processes
 from locks.otp.remote import Remotes
@@ -44,7 +45,7 @@ from locks.runtime.logs import log_event
 from locks.wire import LOCK_SERVER, BadMessage
 from locks.wire.facts import is_question, pack_answer, pack_question, unpack_answer, unpack_question
 
-__all__ = ["Answers", "Inquiries", "Witness", "ask_all"]
+__all__ = ["Answers", "Inquiries", "Witness", "ask_all", "ask_by_ways"]
 
 UNKNOWN = (Atom("error"), Atom("unknown_request"))
 OLD = "it does not know this question: it runs an older version of locks, or the original"
@@ -100,7 +101,7 @@ class Witness:
         links = [] if cluster is None else list(cluster.distribution.links.values())
         return NodeFact(
             node.name,
-            str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", "")),
+            shown(str(getattr(sys.modules[__name__.partition(".")[0]], "__version__", ""))),
             self._program.strip(" ()"),
             record.started,
             record.now(),
@@ -239,37 +240,79 @@ def ask_all(
         ways: By way of which lock servers to ask those that are not connected; these must be what the question
             is for (`node_of`).
     """
+    asked = {name: ((ways or {}).get(name, name), each) for name, each in questions.items()}
+    return _ask(node, cluster, asked, timeout, lambda _: False)
+
+
+def ask_by_ways(
+    node: LocalNode,
+    cluster: _Connections | None,
+    question: Question,
+    ways: Iterable[str],
+    timeout: float,
+    enough: Callable[[Answer], bool],
+) -> Answers:
+    """Ask one node by several ways at once, and wait for an answer that is enough, or for all; not in a turn.
+
+    Args:
+        node: The own node.
+        cluster: What it has to do with others.
+        question: What to ask.
+        ways: The node itself, or lock servers that pass the question on. The answers are by these.
+        timeout: Seconds to wait at most.
+        enough: Whether no other answer is waited for.
+    """
+    return _ask(node, cluster, {way: (way, question) for way in ways}, timeout, enough)
+
+
+def _ask(
+    node: LocalNode,
+    cluster: _Connections | None,
+    asked: Mapping[str, tuple[str, Question]],
+    timeout: float,
+    enough: Callable[[Answer], bool],
+) -> Answers:
+    """Put questions to nodes: each has a name, and the node that is asked."""
     check_may_wait()
     deadline = time.monotonic() + timeout
     said: dict[str, Answer] = {}
     silent: dict[str, str] = {}
-    calls: dict[str, BlockingCall] = {}
-    for name, question in questions.items():
-        way = (ways or {}).get(name, name)
-        if name == node.name:
-            said[name] = node.turn.run(Witness(node).answer, question, cluster)
-        elif cluster is None or way not in cluster.distribution.links:
-            why = node.refusals.get(way, "")
-            silent[name] = f"it can't be reached{why and ': '}{why}"
-        else:
-            calls[name] = call = BlockingCall(cluster.processes, node.turn)
-            node.turn.run(call.begin, way, LOCK_SERVER, pack_question(question))
-    for name, call in calls.items():
-        outcome = call.wait(max(0.0, deadline - time.monotonic()))
-        if outcome is None:
-            silent[name] = f"it did not answer within {timeout:g} s"
-        elif not outcome[0]:
-            silent[name] = f"the connection was lost ({outcome[1]})"
-        elif outcome[1] == UNKNOWN:
-            silent[name] = OLD
-        else:
-            try:
-                answer = unpack_answer(outcome[1])
-            except BadMessage as error:
-                silent[name] = f"its answer can't be read: {error}"
+    processes = None if cluster is None else cluster.processes
+    with BlockingCalls(processes, node.turn) as calls:
+        for name, (way, question) in asked.items():
+            target = node_of(question)
+            if way == node.name and target is not None:
+                way = target  # a client of this node's
+            if way == node.name:
+                said[name] = node.turn.run(Witness(node).answer, question, cluster)
+            elif cluster is None or way not in cluster.distribution.links:
+                why = node.refusals.get(way, "")
+                silent[name] = f"it can't be reached{why and ': '}{why}"
             else:
-                if isinstance(answer, Untold):
-                    silent[name] = answer.why
-                else:
-                    said[name] = answer
+                node.turn.run(calls.begin, name, way, LOCK_SERVER, pack_question(question))
+        satisfied = any(map(enough, said.values()))
+        while not satisfied and calls.open:
+            outcome = calls.take(max(0.0, deadline - time.monotonic()))
+            if outcome is None:
+                break
+            name, answer = outcome[0], _read(*outcome[1:])
+            if isinstance(answer, str):
+                silent[name] = answer
+            else:
+                said[name] = answer
+                satisfied = enough(answer)
+        silent |= dict.fromkeys(calls.open, f"it did not answer within {timeout:g} s")
     return Answers(said, silent)
+
+
+def _read(answered: bool, told: Any) -> Answer | str:
+    """The answer to a call, or why there is none."""
+    if not answered:
+        return f"the connection was lost ({told})"
+    if told == UNKNOWN:
+        return OLD
+    try:
+        answer = unpack_answer(told)
+    except BadMessage as error:
+        return f"its answer can't be read: {error}"
+    return answer.why if isinstance(answer, Untold) else answer

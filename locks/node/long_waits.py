@@ -3,7 +3,7 @@
 Nobody is asked when a wait begins or ends in time. When there is a wait and nobody looks, a look is planned; it goes
 through the agents that wait, and plans the next one for when the oldest of their waits has become long; when there
 are none, it plans nothing. So there is one timer for each node, and none while nobody waits. The timer keeps no
-loop running (`locks.runtime.executor`).
+loop running (`locks.runtime.executor`). Candidates of elections are not told of: they wait for as long as another one leads.
 
 What is told of a wait is gathered in the turn, and logged after it, by the executor.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from locks.core.server.tree import Entry
 from locks.model import RIVALS, AgentId, LockId, Mode
+from locks.node.elections import is_contest
 from locks.runtime import Executor
 from locks.runtime.logs import Sparing, log_event
 from locks.words import is_held_up_id, show
@@ -77,6 +78,8 @@ class LongWaits:
 
     def _has_ended(self, entry: Entry, seconds: float, granted: bool) -> None:
         """A long wait is over."""
+        if is_contest(entry.slot.lock_id):
+            return
         self._run_soon(self._tell_end, self._wait_of(entry, seconds), granted)
 
     def _run_soon(self, function: Any, *args: Any) -> None:
@@ -99,7 +102,8 @@ class LongWaits:
         waiting = set()
         for owner in self._server.machine.table.owners.values():
             for entry in owner.all() if owner.waiting else ():
-                if entry.granted or is_held_up_id(entry.slot.lock_id):
+                lock_id = entry.slot.lock_id
+                if entry.granted or is_held_up_id(lock_id) or is_contest(lock_id):
                     continue
                 waiting.add(entry.number)
                 if entry.number in told:

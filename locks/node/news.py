@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from locks.core.messages import Lost
+from locks.form import COMPILED
 from locks.model import AgentId, Deadlock
 from locks.node.ports import Background, NodePort
 from locks.node.statistics import Counters
@@ -67,6 +68,7 @@ class News:
             lock=show(report.lock_id),
             action=report.action,
             report=str(report),
+            compiled=COMPILED,
             left_out=left_out,
         )
 

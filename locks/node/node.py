@@ -75,6 +75,7 @@ class Node(metaclass=Shown):
     Attributes:
         alive: The nodes whose lock servers can be asked, its own among them.
         cluster: What it has to do with other nodes, if it has.
+        is_clustered: Whether other nodes may hear of its locks.
         dependents: Actors that are stopped with it.
         notices: Logs warnings about others.
         server: The reference of its lock server.
@@ -118,6 +119,7 @@ class Node(metaclass=Shown):
         )
         self.agents_by_id = self._dispatch.agents
         self.deliver = self._dispatch.deliver
+        self.grant = self._dispatch.grant
         self.perform = self._dispatch.perform
         self.touched = self._dispatch.touched
         self.tell_agents = self._dispatch.tell_agents
@@ -127,6 +129,7 @@ class Node(metaclass=Shown):
         self.holders: ByClient[Agent] = ByClient()  # those of `locks.Lock`s
         self.services = Services()
         self._serial = itertools.count(1)
+        self.is_clustered = options is not None
         if options is not None:
             assert isinstance(self.executor, Executor)
             try:
@@ -163,7 +166,8 @@ class Node(metaclass=Shown):
             keep: Called with the agent; from then on it is the caller who ends it if anything fails.
             **options: See `locks.spawn_agent`.
         """
-        self.check_running()
+        if not self.running:
+            self.check_running()
         here = client is None
         if client is None:
             client = current_client()
@@ -325,11 +329,6 @@ class Node(metaclass=Shown):
     def guard(self) -> OriginalGuard | None:
         """What refuses calls, if nodes that run the original may be asked."""
         return None if self.cluster is None else self.cluster.original_peers
-
-    @property
-    def is_clustered(self) -> bool:
-        """Whether other nodes may hear of its locks."""
-        return self.cluster is not None
 
     def knows_agent(self, agent: AgentId) -> bool:
         """Whether an agent lives here, or may live on a node that is connected."""
@@ -508,5 +507,7 @@ class Node(metaclass=Shown):
         table = self.turn.ask(self.server.machine.statistics)
         times = self.server.times.all.statistics()
         traffic = TrafficStatistics() if self.cluster is None else self.cluster.traffic()
+        others = 0 if self.cluster is None else self.cluster.readers.count
+        watches = self.turn.ask(self.server.machine.watches) + others
         agents = len(self.agents_by_id)
-        return self.counters.statistics(self.name, agents, table, times, traffic)
+        return self.counters.statistics(self.name, agents, table, times, traffic, watches)

@@ -71,11 +71,13 @@ def checked_object(
     Raises:
         MisuseError: Something of it is wrong.
     """
-    return (
-        check_sendable(check_lock_id(lock_id)) if node.is_clustered else check_lock_id(lock_id),
-        "write" if mode == "write" else check_mode(mode),
-        *where(node, nodes, require),
-    )
+    checked = check_lock_id(lock_id)
+    if node.is_clustered:
+        checked = check_sendable(checked)
+    scope = node.scope
+    if scope is None or nodes is not None or require is not None:
+        scope = where(node, nodes, require)
+    return (checked, "write" if mode == "write" else check_mode(mode), *scope)
 
 
 def checked_pattern(node: NodePort, pattern: Pattern) -> Object:

@@ -14,6 +14,7 @@ from locks.lock_ids import shown
 from locks.node.clients import checked_label
 from locks.runtime import CannotMonitor, Client, Ending, Monitor, acting
 from locks.runtime.leaving import Block, entering
+from locks.runtime.native import start_new_thread
 
 __all__ = ["Acting", "Owner", "checked_owner"]
 
@@ -124,7 +125,12 @@ class Owner(Ending, Block):
 
     def _let_go(self, held: Owner) -> None:
         """The block was left, and this was not noted; see `Block`."""
-        self._leave(held, None)
+        try:
+            self._leave(held, None)
+        except RecursionError:
+            # Perhaps nobody was told: with compiled modules, to lock takes less of the stack than this does.
+            start_new_thread(self.end, ())
+            raise
 
 
 class Acting(Block):

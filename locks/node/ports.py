@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import AgentEffect, AgentMessage, ServerEffect, ServerMessage
-from locks.model import AgentId, LockId, LockResult, Require, View
+from locks.model import AgentId, LockId, LockResult, Mode, RequestRecord, Require, View
 from locks.node.history import Event
 from locks.node.statistics import Counters
 from locks.otp.discovery import Address
@@ -30,7 +30,7 @@ class PendingCall:
     """One call of a client that waits for its answer.
 
     Args:
-        waiter: What it waits with; a new one by default.
+        waiter: What it waits with; by default one that is made if it has to wait.
 
     Attributes:
         result: The answer, once there is one.
@@ -38,18 +38,29 @@ class PendingCall:
         quiet: Whether nobody is told who has what it has waited for in vain.
     """
 
-    __slots__ = ("begun", "quiet", "result", "waiter")
+    __slots__ = ("_waiter", "begun", "quiet", "result")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
         self.begun = False
         self.quiet = False
-        self.waiter = Waiter() if waiter is None else waiter
+        self._waiter = waiter
+
+    @property
+    def waiter(self) -> Waiter:
+        """What it waits with. Who waits looks here before it looks whether there is a result.
+
+        So nobody sleeps through the answer: that is put down before it is looked whom to wake.
+        """
+        if self._waiter is None:
+            self._waiter = Waiter()
+        return self._waiter
 
     def answer(self, result: LockResult | int | Exception) -> None:
         """Give the answer and wake the client."""
         self.result = result
-        self.waiter.wake()
+        if self._waiter is not None:
+            self._waiter.wake()
 
 
 class Answering(NamedTuple):
@@ -105,6 +116,9 @@ class Spans(Protocol):
     def granted(self, agent: Any, lock_ids: Iterable[LockId]) -> None:
         """A client has these locks; it may have had some of them before."""
 
+    def released(self, agent: AgentId, lock_id: LockId) -> None:
+        """A client has released a lock before the end of its transaction."""
+
     def ended(self, agent: AgentId, reason: Exception | None) -> None:
         """A transaction has ended, with a reason unless its client has ended it."""
 
@@ -117,6 +131,7 @@ class NodePort(Protocol):
     refusals: dict[str, str]  # why nodes that run can't be connected
     notices: Notices
     program: str  # what others see behind the names of its clients
+    is_clustered: bool  # whether other nodes may hear of its locks
     scope: Scope | None  # where locks are taken; `None`: it was not said, and there was none yet
     turn: Turn
     touched: list[tuple[Any, Event]]  # what was put down in this turn, and in whose history
@@ -143,10 +158,6 @@ class NodePort(Protocol):
     def address_of(self, name: str) -> Address | None:
         """Where another node is looked for, if that is known."""
 
-    @property
-    def is_clustered(self) -> bool:
-        """Whether other nodes may hear of its locks."""
-
     def new_call(self) -> PendingCall:
         """A wait for a client that calls."""
 
@@ -166,6 +177,11 @@ class NodePort(Protocol):
 
     def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
         """Do what a machine wants done."""
+
+    def grant(
+        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
+    ) -> RequestRecord | None:
+        """Have the own lock server grant a lock at once; `None` if it is to be asked as ever, by a message."""
 
     def knows_agent(self, agent: AgentId) -> bool:
         """Whether an agent lives here, or may live on a node that is connected."""

@@ -30,6 +30,7 @@ from locks.runtime import Client, Down
 from locks.runtime.bridge import is_in_event_loop
 
 __all__ = [
+    "blocks_event_loop",
     "check_may_wait",
     "client_has_ended",
     "explained",
@@ -76,9 +77,13 @@ def check_may_wait() -> None:
     Raises:
         BlocksEventLoop: The caller is one, or a callback of an event loop.
     """
-    if not is_in_event_loop():
-        return
-    raise BlocksEventLoop(
+    if is_in_event_loop():
+        raise blocks_event_loop()
+
+
+def blocks_event_loop() -> BlocksEventLoop:
+    """Of a coroutine that calls what blocks."""
+    return BlocksEventLoop(
         "this call may wait, and would stop the event loop and all that runs in it: in a coroutine use "
         "locks.aio, as in `async with locks.aio.transaction() as tx: await tx.write_lock(...)`, or "
         "`await locks.aio.call(function, ...)` for what has no counterpart there"

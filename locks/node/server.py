@@ -38,7 +38,7 @@ from locks.core.server.tree import Entry
 from locks.core.views import FollowedView
 from locks.errors import InvalidOption, MisuseError, assert_never
 from locks.lock_ids import shown
-from locks.model import AgentId, Deadlock, LockId, View, related
+from locks.model import AgentId, Deadlock, LockId, Mode, RequestRecord, View, related
 from locks.node.actors import LockServer
 from locks.node.door import Door
 from locks.node.history import begin
@@ -204,7 +204,24 @@ class Server(Door):
             self.changed += machine.changed
             if type(message) is Surrender and message.report is not None:
                 self._surrendered(message.report, effects[-1])
+            if effects:
+                self.node.perform(self, effects)
+
+    def grant(
+        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
+    ) -> RequestRecord | None:
+        """Carry a request out if that is granted at once; its record is all that its agent would be told."""
+        machine = self.machine
+        if self._fenced or not machine.is_free(lock_id):
+            return None
+        step = (machine.grant, (agent, client, lock_id, mode))
+        self._touched.append((self, step))
+        self.history.append(step)
+        record, effects = machine.grant(agent, client, lock_id, mode)
+        self.changed += machine.changed
+        if effects:
             self.node.perform(self, effects)
+        return record
 
     def _surrendered(self, report: Deadlock, last: ServerEffect) -> None:
         """A surrender was taken in; has it broken a deadlock?"""

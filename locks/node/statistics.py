@@ -69,6 +69,7 @@ class Counters:
         table: TableStatistics,
         times: TimesStatistics,
         traffic: TrafficStatistics,
+        watches: int,
     ) -> NodeStatistics:
         """All counters, with what is not counted but looked up."""
         return NodeStatistics(
@@ -88,4 +89,5 @@ class Counters:
             elected=self.elected,
             traffic=traffic,
             ownership=self._ownership(),
+            watches=watches,
         )

@@ -21,12 +21,14 @@ class Surroundings:
     Attributes:
         agent_class: What its agents are.
         dispatch_class: What carries messages between its actors.
+        new_call: Makes what a client waits with that calls.
         has_services: Whether other things than locks can live on the node.
     """
 
     agent_class: ClassVar[type[Agent]] = Agent
     dispatch_class: ClassVar[type[Dispatch]] = Dispatch
     has_services: ClassVar[bool] = True
+    new_call: Callable[[], PendingCall] = PendingCall
 
     def executor(self) -> Background:
         """Where the node calls foreign code."""
@@ -35,10 +37,6 @@ class Surroundings:
     def turn(self, journal: Journal, background: Background) -> Turn:
         """The turn that the node's actors take."""
         return Turn(journal, background.run_soon)
-
-    def new_call(self) -> PendingCall:
-        """What a client waits with that calls."""
-        return PendingCall()
 
     def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
         """What says the time, in nanoseconds since 1970; and in seconds from somewhere on, never set back.

@@ -153,6 +153,11 @@ class ViewSender:
         self._kept = 0
         self._made: Made = {}  # pages that say how the table is now
 
+    @property
+    def count(self) -> int:
+        """How many ids are watched from other nodes, counted once for each watcher."""
+        return len(self._readings)
+
     # --- Who watches ----------------------------------------------------------------------------
 
     def begin(self, watcher: Pid, lock_id: LockId) -> None:

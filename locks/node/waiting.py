@@ -16,7 +16,9 @@ from locks.model import AgentId, LockResult, check_timeout
 from locks.node.door import Door
 from locks.node.one_client import hold_up_others, note_wait
 from locks.node.ports import Answering, NodePort, PendingCall, Spans
-from locks.node.refusals import check_may_wait, explained, timed_out
+from locks.node.refusals import blocks_event_loop, explained, timed_out
+from locks.runtime import Ending
+from locks.runtime.bridge import is_in_event_loop
 from locks.runtime.native import insist
 
 __all__ = ["ANSWERED_WITHIN", "Waiting"]
@@ -49,23 +51,22 @@ class Waiting(Door):
         """Run one event of the machine, and do what it wants done; in a turn."""
         raise NotImplementedError
 
-    def _wait(
-        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
-    ) -> LockResult:
-        try:
-            result = self._await(call, timeout, event, *args)
-        except CannotServe as error:
-            raise explained(error, self.node) from None
+    def _late(self, call: PendingCall, timeout: float | None, withdrawn: bool) -> LockResult:
+        """The answer did not come in time: give up what was asked for.
+
+        Raises:
+            LockTimeout: It has not come just now either.
+        """
+        wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
+        self.turn.run(self._give_up_waiting, call)
+        result: Any = call.result
         if result is None:
-            wanted = [info for info in self.turn.ask(self.machine.lock_info) if not info.held]
-            self.turn.run(self._give_up_waiting, call)
-            result = call.result  # it may have come just now
-            if result is None:
-                self.node.counters.timeouts += 1
-                withdrawn = event == self.machine.ask_all
-                raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
-            if isinstance(result, Exception):
-                raise result
+            self.node.counters.timeouts += 1
+            raise timed_out(self, wanted, timeout, withdrawn, call.quiet)
+        if isinstance(result, CannotServe):
+            raise explained(result, self.node) from None
+        if isinstance(result, Exception):
+            raise result
         return result  # type: ignore[no-any-return]
 
     def _give_up_waiting(self, call: PendingCall) -> None:
@@ -74,16 +75,30 @@ class Waiting(Door):
             self.event(self.machine.abandon, call)
 
     def _await(
-        self, call: PendingCall, timeout: float | None, event: Callable[..., list[Any]], *args: Any
+        self, call: PendingCall, timeout: float | None, step: Callable[..., object], *args: Any
     ) -> Any:
-        """Run an event that answers `call`; return the answer, `None` if it did not come."""
-        check_timeout(timeout)
+        """Do in the turn what has `call` answered; return the answer, `None` if it did not come."""
+        if timeout is not None:
+            check_timeout(timeout)
         self.check_client()
-        check_may_wait()
+        if is_in_event_loop():
+            raise blocks_event_loop()
         call.begun = True
-        self.turn.run(self.event, event, *args)
+        try:
+            self.turn.run(step, *args)
+            result: Any = call.result
+            if type(result) is LockResult:
+                return result
+            return self._blocked(call, timeout)
+        except CannotServe as error:
+            raise explained(error, self.node) from None
+
+    def _blocked(self, call: PendingCall, timeout: float | None) -> Any:
+        """The client blocks until a call is answered; return the answer, `None` if it did not come."""
+        waiter = call.waiter
         if call.result is None:
-            note_wait(self)
+            if isinstance(self.client, Ending):
+                note_wait(self)
             if len(self.node.clients.get(self.client_key, ())) > 1:
                 self.turn.run(hold_up_others, self, call, timeout != 0)
             over = None if self.spans is None else self.spans.waiting(self)
@@ -91,7 +106,7 @@ class Waiting(Door):
                 if timeout == 0:
                     self._await_answers(call)
                 else:
-                    call.waiter.wait(timeout)
+                    waiter.wait(timeout)
             finally:
                 if over is not None:
                     over(call.result)

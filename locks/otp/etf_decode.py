@@ -63,7 +63,7 @@ _TOP, _TUPLE, _LIST, _TAIL, _MAP, _EXPORT, _FUN = range(7)  # the kinds of conta
 _FUN_HEAD = 30  # bytes of a function ahead of its first term
 
 
-def decode(data: bytes, limits: Limits = DEFAULT) -> Any:
+def decode(data: bytes | bytearray, limits: Limits = DEFAULT) -> Any:
     """Decode bytes that are one term, with the version byte 131.
 
     Args:
@@ -83,7 +83,7 @@ def decode(data: bytes, limits: Limits = DEFAULT) -> Any:
 
 
 def decode_from(
-    data: bytes,
+    data: bytes | bytearray,
     offset: int,
     limits: Limits = DEFAULT,
     stop: int | None = None,
@@ -127,10 +127,10 @@ def decode_slowly(
         yield
 
 
-class _Paused(tuple[Any, ...]):
+class _Paused(NamedTuple):
     """A term that was not decoded to its end; see `_read`."""
 
-    __slots__ = ()
+    state: tuple[Any, ...]
 
 
 def _read(
@@ -148,7 +148,7 @@ def _read(
     size, (max_depth, max_elements, max_integer) = len(data), limits
     # The container that is being filled: its kind, its items so far, how many of them are missing,
     # and where it began. Those around it are on the stack.
-    state: Any = paused or (_TOP, 1, at, [], [], 1)
+    state: Any = (_TOP, 1, at, [], [], 1) if paused is None else paused.state
     kind, left, begin, items, stack, elements = state
     append = items.append
     value: Any

@@ -390,7 +390,8 @@ def default_node() -> Node:
     """This program's node; it is started if it does not run."""
     node = _default
     if node is not None and node.running:
-        _check_is_here(node)
+        if _started_in and _started_in != os.getpid():
+            _check_is_here(node)
         return _ready(node) if node is _newborn else node
     _let_go_of_outdated()
     return start() if _next_plan is None else _start_again()

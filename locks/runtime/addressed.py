@@ -202,7 +202,8 @@ class InlineActor(OwnReference):
     __slots__ = ("turn",)
 
     def __init__(self, turn: Turn) -> None:
-        super().__init__()
+        self._stopped = False  # as `OwnReference` has it; agents are many
+        self._watch = None
         self.turn = turn
 
     # --- What subclasses implement

@@ -92,6 +92,7 @@ EVENTS = {
             "lock": "what it gave up, as text",
             "action": "`surrendered` or `aborted`",
             "report": "the whole report, as text",
+            "compiled": "whether the node that logs it uses compiled modules",
             "left_out": "how many deadlocks were not logged before this one",
         },
         "A deadlock was resolved; logged by the node that broke it, and by that of the agent that yielded.",

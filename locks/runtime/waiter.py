@@ -240,7 +240,7 @@ class Waiter:
                 "a wait in the hub's own greenlet (in a callback of a timer, a link or a watcher) "
                 "would stop every greenlet of this thread: spawn a greenlet that waits"
             )
-        mailbox = mailbox_of(hub)
+        mailbox: Mailbox = hub.__dict__.get("_locks_mailbox") or mailbox_of(hub)
         timer: Any = None
         if not idle:
             mailbox.hold()

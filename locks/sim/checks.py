@@ -27,6 +27,7 @@ from locks.core.messages import (
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
 from locks.errors import assert_never
+from locks.form import require_interpreted
 from locks.model import (
     RIVALS,
     AgentId,
@@ -45,6 +46,8 @@ from locks.model import (
 )
 from locks.sim.client import ScriptedClient, TokenKey
 from locks.sim.host import Host, Violation, needed
+
+require_interpreted("the simulator")
 
 __all__ = [
     "Served",

@@ -24,6 +24,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from locks.core.agent.fencing import Tokens
+from locks.core.agent.reach import Reach
 from locks.core.messages import (
     AgentMessage,
     Knowledge,
@@ -56,14 +58,15 @@ DROPPED = {
     "Host": {"out", "client"},
     "ClientWaits": {"_answered"},
     "Reach": {"alive", "used"},  # the ledger's
+    "Resolver": {"alive", "used"},
     "Relays": {"_has", "_of", "_counts"},  # what follows from others
 }
 # Dictionaries that are only looked into, or gone through only to send to different parties.
 UNORDERED = frozenset(
     {
         *("_entries", "notified", "latest", "places", "told", "waiting", "open"),
-        *("_passed_on", "sources", "_surrendering", "_unanswered", "_releasing"),
-        *("_unacknowledged", "used", "_standings", "had", "tokens", "asked", "reached"),
+        *("_passed_on", "sources", "giving_up", "_unanswered", "_releasing"),
+        *("_unacknowledged", "used", "standings", "had", "tokens", "asked", "reached"),
         *("_barred", "_asked", "unsaid", "peers", "passed", "counted"),
     }
 )
@@ -95,6 +98,8 @@ def freeze(
         return frozenset(value)
     if isinstance(value, partial):
         return (value.func.__name__, value.args)
+    if isinstance(value, (Reach, Tokens)) and value.is_idle:
+        return None  # as if it had not been made
     if id(value) in seen:
         return ("seen", seen[id(value)])
     seen[id(value)] = len(seen)

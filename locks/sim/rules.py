@@ -1,6 +1,6 @@
 """The rules that the machines play by, and others.
 
-`OURS` is what `locks` does. The others are not used by the product. Four of them are right, and need
+`OURS` is what `locks` does. The others are not used by the product. Six of them are right; most need
 more messages or surrenders: they show what is saved (`docs/messages.md`). The rest are wrong in one point each:
 they show that the simulator finds what is wrong, and what that part of our rules is for.
 
@@ -17,6 +17,7 @@ Some of them do no harm in thousands of random worlds.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -31,7 +32,10 @@ from locks.core.messages import Knowledge, ToAgent, Undelivered
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier, _Edge
 from locks.core.server.tree import Entry, EntryOwner
+from locks.form import require_interpreted
 from locks.model import AgentId, Edge, RequestRecord
+
+require_interpreted("the simulator")
 
 __all__ = ["OURS", "RULES", "Rule"]
 
@@ -90,7 +94,7 @@ class _EveryoneResolver(Resolver):
 
     def learn_from(self, message: Knowledge) -> None:
         super().learn_from(message)
-        if self._graph is not None:
+        if self.graph is not None:
             known = self._passed_on.setdefault(message.sender, {})
             for record in message.records:
                 known[record.key] = max(record.version, known.get(record.key, -1))
@@ -131,9 +135,9 @@ class _TellAllInformer(Notifier):
             if each.waits != each.waited:
                 self._turn(each, news)
                 moved |= dict.fromkeys(each.all())
-                self._closers[each] = None
+                self.closers[each] = None
         for entry in new:
-            self._closers[entry.owner] = None
+            self.closers[entry.owner] = None
         for entry in moved:
             for other in self._table.related(entry.slot.lock_id):
                 self._notify(other.owner, entry, news)
@@ -141,15 +145,35 @@ class _TellAllInformer(Notifier):
         return news
 
     def _look_for_cycles(self, news: News) -> None:
-        for owner in self._closers:
+        for owner in self.closers:
             for entry in owner.all():
                 for other in self._table.related(entry.slot.lock_id):
                     self._notify(owner, other, news)
-        self._closers.clear()
+        self.closers.clear()
 
 
 class _TellAllServer(ServerMachine):
     notifier_class = _TellAllInformer
+
+
+class _PiecewiseInformer(Notifier):
+    """Of a long circle, too, each agent is told its own part."""
+
+    long = sys.maxsize
+
+
+class _PiecewiseServer(ServerMachine):
+    notifier_class = _PiecewiseInformer
+
+
+class _WholeInformer(Notifier):
+    """Of a short circle, too, only the largest agent is told: all of it."""
+
+    long = 0
+
+
+class _WholeServer(ServerMachine):
+    notifier_class = _WholeInformer
 
 
 # --- Wrong in one point: agents -----------------------------------------------------------------
@@ -218,7 +242,7 @@ class _SilentResolver(Resolver):
     """
 
     def begin(self) -> None:
-        if self._graph is None:
+        if self.graph is None:
             self._reach.sources.clear()
         super().begin()
 
@@ -357,6 +381,18 @@ RULES: dict[str, Rule] = {
             "tell-all",
             "lock servers tell each change to all who have a related request",
             server=_TellAllServer,
+            right=True,
+        ),
+        Rule(
+            "piecewise",
+            "lock servers tell each agent of a long circle its own part of it",
+            server=_PiecewiseServer,
+            right=True,
+        ),
+        Rule(
+            "whole",
+            "lock servers tell a short circle to its largest agent only, as they do with a long one",
+            server=_WholeServer,
             right=True,
         ),
         Rule(

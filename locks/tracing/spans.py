@@ -1,7 +1,7 @@
 """What a program's clients wait for and hold, as spans of OpenTelemetry.
 
 A wait is a span below the one that is current where somebody waits. What a transaction holds is one, too, from its first lock to
-its end, with an event for each lock. A wait that was in a deadlock has the report as an event, and links to what the others of
+its end, with an event for each lock, and for each one that is released before. A wait that was in a deadlock has the report as an event, and links to what the others of
 the circle hold, as far as they are transactions of this program; so has the hold of a transaction that was aborted.
 
 Nothing of it is done in a turn: spans begin and end with the client's call, or in the background when the transaction ends.
@@ -85,6 +85,12 @@ class Spans:
             span.add_event("granted", {"locks.id": show(lock_id)})
         if not agent.is_alive():  # it has ended meanwhile
             self.ended(agent.id, None)
+
+    def released(self, agent: AgentId, lock_id: LockId) -> None:
+        """A client has released a lock before the end of its transaction."""
+        span = self._holds.get(agent)
+        if span is not None:
+            span.add_event("released", {"locks.id": show(lock_id)})
 
     def ended(self, agent: AgentId, reason: Exception | None) -> None:
         """A transaction has ended, with a reason unless its client has ended it."""

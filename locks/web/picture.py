@@ -13,15 +13,15 @@ from typing import Any
 
 from locks.core.facts import DeadlockFact, MemberFact, RequestFact
 from locks.facts.around import (
-    LOCKS_LEADER,
     Around,
     ElectionFact,
     elections,
     group_name,
     groups,
+    is_contest,
     is_of_election,
 )
-from locks.facts.data import as_json, deadlock_as_data, id_as_data, tree_as_data
+from locks.facts.data import deadlock_as_data, id_as_data, member_as_data, tree_as_data
 from locks.facts.graph import Waits, grouped
 from locks.facts.look import Look
 from locks.model import AgentId, is_held_up_id
@@ -36,6 +36,7 @@ TABLES = ("state", "servers", "agents", "locks", "waits", "deadlocks", "election
 MOST_LOCKS = 20_000  # rows; those that take longest, the waiting first
 MOST_DEADLOCKS = 100
 MOST_GROUPS = 200  # and as many elections; the first by name
+MOST_FOLLOWERS = 20  # of each kind that are named
 SAME = 1_000_000  # microseconds between reports of one deadlock by several servers
 
 
@@ -171,7 +172,7 @@ def _edges(waits: Waits) -> dict[str, Row]:
             {
                 "waiter": pair[0],
                 "holder": pair[1],
-                "id": [] if is_own else as_json(waiter.request.lock_id),
+                **({"id": []} if is_own else id_as_data(waiter.request.lock_id)),
                 "mode": waiter.request.mode,
                 "ahead": not holder.granted,
             },
@@ -183,7 +184,7 @@ def _elections(look: Look, around: Around) -> list[ElectionFact]:
     """None, as long as only the lock servers were asked: the others know the terms, and who follows."""
     if look.around is None:
         return []
-    locked = [fact for fact in look.waits.requests if fact.request.lock_id[:1] == (LOCKS_LEADER,)]
+    locked = [fact for fact in look.waits.requests if is_contest(fact.request.lock_id)]
     newest = {fact.node: fact for fact in (*around.nodes, *look.nodes)}
     return elections(locked, around.members, newest.values(), look.needed)
 
@@ -198,6 +199,11 @@ def _election(fact: ElectionFact) -> Row:
         "clock": grant.request.node if grant else "",
         "candidates": len(fact.candidates),
         "workers": len(fact.workers),
+        "followers": [
+            {"role": role, **member_as_data(each)}
+            for role, instances in (("candidate", fact.candidates), ("worker", fact.workers))
+            for each in instances[:MOST_FOLLOWERS]
+        ],
     }
 
 

@@ -123,6 +123,7 @@ class Instance(GeventActor):
     ) -> None:
         super().__init__()
         self.node = node
+        self.actor_ref.label = label  # type: ignore[attr-defined]  # for who lists the members of groups
         self.transactions = Transactions(node, self.actor_ref, resource, label)
         self.machine = Machine(self.actor_ref, kind, policy, node.alive)
         self.core = InstanceCore(self.machine)

@@ -677,7 +677,7 @@ def test_raw_greenlet_is_a_client(run: Run) -> None:
 
 def test_thousands_of_agents(run: Run) -> None:
     """Many transactions live on one node (10,000 when explored), each with a lock, and end with their client."""
-    number = many(3_000, 10_000)
+    number = many(1_000, 10_000)
     one, two = run.client(), run.client()
 
     def begin_all() -> list[locks.Agent]:

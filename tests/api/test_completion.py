@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import builtins
+import os
+import pty
+import select
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +16,7 @@ from typing import Any
 import pytest
 
 from locks_leader import command
+from tests.helpers import LIMIT, interpreted_only
 
 COMMANDS = {
     *("break", "completion", "config", "deadlocks", "demo", "elect", "graph", "groups", "leaders"),
@@ -33,6 +38,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 def script(shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
     """What the command prints for a shell."""
+    interpreted_only()  # the command begins a new process for this
     pytest.importorskip("shtab")
     monkeypatch.setattr(sys, "argv", ["locks", "completion", shell])
     assert command.main() == 0
@@ -69,20 +75,79 @@ def test_bash(
     assert completed("ps", "--cookie-file", "coo") == {"cookie"}
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_other_shells(
-    shell: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All commands are in the script, which the shell can read, where it is installed."""
+    """The same, as fish itself completes a line."""
+    file = tmp_path / "locks.fish"
+    file.write_text(script("fish", monkeypatch, capsys))
+    (tmp_path / "cookie").touch()
+
+    def completed(line: str) -> set[str]:
+        done = subprocess.run(
+            ["fish", "--no-config", "-c", f"source {file}; complete -C {line!r}"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stderr == ""
+        return {each.partition("\t")[0] for each in done.stdout.splitlines()}
+
+    assert completed("locks ") >= COMMANDS
+    assert completed("locks s") == {"sim", "status"}
+    assert completed("locks top --i") == {"--interval"}
+    assert completed("locks graph --format ") >= {"text", "mermaid", "dot", "svg"}
+    assert completed("locks ps --cookie-file coo") == {"cookie"}
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_zsh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same; zsh completes at a terminal only."""
+    (tmp_path / "_locks").write_text(script("zsh", monkeypatch, capsys))
+
+    expect_of_zsh(tmp_path, "locks s", "sim", "status")
+    expect_of_zsh(tmp_path, "locks top --i", "--interval")
+    expect_of_zsh(tmp_path, "locks graph --format ", "text", "mermaid", "dot", "svg")
+
+
+def expect_of_zsh(folder: Path, line: str, *words: str) -> None:
+    """At a terminal somebody types a line, and Tab twice: wait until all these words are shown."""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(folder)
+        os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "PS1": "> "})
+    try:
+        begin = f"fpath=({folder} $fpath); autoload -Uz compinit; compinit -u -D; unsetopt automenu; bindkey '^I' complete-word"
+        os.write(terminal, f"{begin}; print re''ady\n".encode())
+        read_until(terminal, "\nready")
+        os.write(terminal, f"{line}\t\t".encode())
+        read_until(terminal, *words)
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        os.close(terminal)
+
+
+def read_until(terminal: int, *texts: str) -> None:
+    """Read what a terminal shows, until all of these are there."""
+    shown = ""
+    while not all(text in shown for text in texts):
+        ready, _, _ = select.select([terminal], [], [], LIMIT)
+        assert ready, shown
+        shown += os.read(terminal, 4096).decode()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All commands are in the script, also where there is no such shell."""
     text = script(shell, monkeypatch, capsys)
     assert all(name in text for name in (*COMMANDS, "interval"))
-    if shutil.which(shell) is not None:
-        file = tmp_path / f"locks.{shell}"
-        file.write_text(text)
-        subprocess.run([shell, "-n", str(file)], check=True)
 
 
 def test_without_shtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

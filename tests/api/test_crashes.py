@@ -21,14 +21,18 @@ def _stopped_afterwards() -> Any:
 
 
 def _break_agent(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    receive = AgentMachine.receive
+    """It can't take in what a lock server says, in a message or at once."""
 
-    def receive_or_crash(machine: AgentMachine, message: Any) -> Any:
-        if machine is broken.machine:
-            raise RuntimeError("broken")
-        return receive(machine, message)
+    def or_crash(method: Any) -> Any:
+        def call(machine: AgentMachine, *args: Any) -> Any:
+            if machine is broken.machine:
+                raise RuntimeError("broken")
+            return method(machine, *args)
 
-    monkeypatch.setattr(AgentMachine, "receive", receive_or_crash)
+        return call
+
+    for name in ("receive", "ask_granted"):
+        monkeypatch.setattr(AgentMachine, name, or_crash(getattr(AgentMachine, name)))
 
 
 def test_a_bug_in_a_call_is_raised_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +80,7 @@ def test_a_lock_server_that_crashes_ends_its_node(monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.setattr(ServerMachine, "handle", broken)
+        patch.setattr(ServerMachine, "grant", broken)
         with pytest.raises(RuntimeError, match="broken"):
             locks.lock(holder, C, timeout=5)
         locks.ensure_held(holder, A)

@@ -529,9 +529,9 @@ def test_init_that_fails() -> None:
 # --- Labels -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("label", "shown"), [(None, "election 'nightly'"), ("importer",) * 2])
+@pytest.mark.parametrize(("label", "shown"), [(None, "candidate"), ("importer",) * 2])
 def test_an_election_is_shown_by_its_label(label: str | None, shown: str) -> None:
-    """Where its lock is shown; by default it says what the election is about."""
+    """Where its lock is shown."""
     lock_id = (locks.Atom("locks_leader"), "nightly")
 
     def work(_: Leadership) -> list[str]:

@@ -121,6 +121,20 @@ def test_short_waits_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert locks.statistics().times.waits.total == 1
 
 
+def test_candidates_of_elections_are_not_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """They wait for as long as another one leads; who waits for something else is."""
+    locks.start(log_waits_longer_than=0.05)
+    election = (locks.Atom("locks_leader"), "chief")
+    with held(election, X):
+        threads = [want(election), want(X)]
+        eventually(lambda: events(caplog, "wait"))
+    for thread in threads:
+        thread.join()
+    eventually(lambda: events(caplog, "wait_over"))
+    told = [*events(caplog, "wait"), *events(caplog, "wait_over")]
+    assert {vars(each)["lock"] for each in told} == {"x/1"}
+
+
 def test_none_is_looked_for() -> None:
     """With `math.inf` no look is ever planned."""
     node = locks.start(log_waits_longer_than=math.inf)

@@ -42,9 +42,17 @@ class Scraped:
 
 
 def test_a_wait_and_a_hold() -> None:
-    """What waits and is held, now and in all, is what was done."""
+    """What waits and is held, now and in all, is what was done; a leader and candidates are neither."""
     locks.start()
     scraped = Scraped()
+    with held((locks.Atom("locks_leader"), "chief")):
+        candidate = want((locks.Atom("locks_leader"), "chief"))
+        eventually(lambda: locks.statistics().table.waiting)
+        assert scraped.value("locks_waiting") in (None, 0)
+        assert scraped.value("locks_longest_hold_seconds") == 0
+    candidate.join()
+    locks.stop()
+    locks.start()
     with held(("x", 1), ("x", 2)):
         thread = want(("x",))
         eventually(lambda: scraped.value("locks_waiting") == 1)
@@ -73,6 +81,19 @@ def test_deadlocks_and_transactions() -> None:
     assert scraped.value("locks_deadlocks_total", action="surrendered") == 0
     assert scraped.value("locks_transactions_total") == 2
     assert scraped.value("locks_transactions_aborted_total") == 1
+
+
+def test_watches_are_counted() -> None:
+    """Each id once for each of its watchers."""
+    locks.start()
+    scraped = Scraped()
+    views: list[list[locks.View]] = [[], []]
+    for seen in views:
+        locks.watch(("x",), watcher=seen.append)
+    locks.watch(("y",), watcher=views[0].append)
+    assert scraped.value("locks_watches") == locks.statistics().watches == 3
+    locks.unwatch(("x",), watcher=views[0].append)
+    assert scraped.value("locks_watches") == 2
 
 
 def test_a_surrender_ends_a_hold() -> None:

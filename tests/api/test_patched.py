@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pytest
 
@@ -31,8 +32,10 @@ SAME = {"test_cli.py"}
 LONG = {  # they count, simulate, or interrupt at many places, or have little to do with threads
     "test_actors.py",
     "test_barriers.py",
+    "test_completion.py",
     "test_election_interrupted.py",
     "test_exports.py",
+    "test_help.py",
     "test_messages.py",
     "test_misuse.py",
     "test_original_faults.py",
@@ -45,8 +48,8 @@ LONG = {  # they count, simulate, or interrupt at many places, or have little to
 }
 
 
-def run_patched(name: str, *arguments: str) -> None:
-    """Run a file of this folder in a patched process."""
+def run_patched(names: Iterable[str], *arguments: str) -> None:
+    """Run files of this folder in a patched process."""
     done = subprocess.run(
         [
             sys.executable,
@@ -56,7 +59,7 @@ def run_patched(name: str, *arguments: str) -> None:
             "-p",
             "no:cacheprovider",
             *arguments,
-            str(HERE / name),
+            *(str(HERE / name) for name in names),
         ],
         cwd=HERE.parents[1],
         env={**os.environ, "LOCKS_PATCHED": "1"},
@@ -69,17 +72,18 @@ def run_patched(name: str, *arguments: str) -> None:
 
 
 @pytest.mark.skipif(PATCHED, reason="this is the patched process")
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.explore if name in LONG else ())
-        for name in FILES
-        if name not in SAME
-    ],
-)
-def test_passes_when_patched(name: str) -> None:
-    """Every script of this folder whose clients are threads passes under `monkey.patch_all()`."""
-    run_patched(name, "-m", "not explore", "-k", THREADS)
+def test_all_pass_when_patched() -> None:
+    """The scripts of this folder whose clients are threads pass under `monkey.patch_all()`: one after the other, in one process."""
+    names = [name for name in FILES if name not in SAME | LONG]
+    run_patched(names, "-n", "0", "-m", "not explore", "-k", THREADS)
+
+
+@pytest.mark.explore
+@pytest.mark.skipif(PATCHED, reason="this is the patched process")
+@pytest.mark.parametrize("name", sorted(LONG))
+def test_the_long_ones_pass_when_patched(name: str) -> None:
+    """So do the others, each in a process of its own."""
+    run_patched([name], "-m", "not explore", "-k", THREADS)
 
 
 @pytest.mark.explore
@@ -87,7 +91,7 @@ def test_passes_when_patched(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_all_of_it_passes_when_patched(name: str) -> None:
     """So does every script of this folder, with clients of every kind."""
-    run_patched(name)
+    run_patched([name])
 
 
 def test_nothing_is_patched_by_importing_locks() -> None:

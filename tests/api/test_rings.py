@@ -95,7 +95,7 @@ def test_small_rings_in_every_order(run: Run, size: int, abort: bool, paced: boo
 def test_large_rings_in_random_orders(run: Run, size: int, abort: bool, paced: bool) -> None:
     """Rings of ten and twenty, in some orders: one yields, all are told."""
     clients = [run.client() for _ in range(size)]
-    for seed in range(many(4, 100)):
+    for seed in range(many(2, 100)):
         chance = random.Random(seed)
         ages, order = (chance.sample(range(size), size) for _ in range(2))
         try:
@@ -108,7 +108,7 @@ def test_large_rings_in_random_orders(run: Run, size: int, abort: bool, paced: b
 @pytest.mark.parametrize("on_deadlock", ["abort", "surrender"])
 def test_clients_that_take_locks_one_by_one(run: Run, number: int, on_deadlock: Any) -> None:
     """Clients that each take three of as many locks, one by one, all finish all transactions."""
-    transactions = many(20, 200)
+    transactions = many(8, 200)
     holders: dict[tuple[Any, ...], int] = {}
 
     def take(tx: locks.Transaction, chance: random.Random, me: int) -> None:

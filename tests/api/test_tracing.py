@@ -52,6 +52,7 @@ def test_a_wait_and_a_hold(traced: Traced) -> None:
     with tracer.start_as_current_span("work") as work, locks.transaction(label="me") as tx:
         tx.read_lock(("y",))
         tx.read_lock(("z",))
+        tx.unlock(("y",))
     (wait,) = traced.spans("locks wait", 1)
     assert wait.attributes is not None
     assert wait.attributes["locks.ids"] == ("x/1",)
@@ -62,6 +63,7 @@ def test_a_wait_and_a_hold(traced: Traced) -> None:
     assert [(e.name, (e.attributes or {})["locks.id"]) for e in mine.events] == [
         ("granted", "y"),
         ("granted", "z"),
+        ("released", "y"),
     ]
     assert mine.status.status_code is StatusCode.UNSET
 

@@ -185,6 +185,12 @@ def test_leaders_and_groups(processes: Servers, all_processes: Browser) -> None:
         browser.open(page.address)
         browser.wait_for("#leaders", "chief the first")
         browser.wait_for("#leaders", "1 candidate, 1 worker")
+        browser.wait_for("#tree", 'election "chief"')
+        followers = browser.run("document.querySelector('#leaders .soft').title")
+        assert re.findall(r"^(\w+): ([^,]+), (\w+\.py)", followers, re.MULTILINE) == [
+            ("candidate", "the second", "chief.py"),
+            ("worker", "Worker", "worker.py"),
+        ]
         term = int(re.findall(r"term (\d+)", browser.text("#leaders"))[0])
         browser.wait_for("#groups", "printers")
         assert "2 members on 1 node" in browser.text("#groups")

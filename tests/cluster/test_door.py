@@ -482,7 +482,7 @@ def _ticks(stranger: Stranger) -> Any:
     return (message for message in stranger.messages() if message is None)
 
 
-@pytest.mark.parametrize("patched", [False, True])
+@pytest.mark.parametrize("patched", [False, pytest.param(True, marks=pytest.mark.explore)])
 def test_a_program_that_computes_is_not_silent(nodes: Nodes, world: World, patched: bool) -> None:
     """Heartbeats go on while a program computes and gives way to nobody."""
     a = nodes.start(A, net_ticktime=1)

@@ -314,7 +314,7 @@ def test_random_faults(world: World) -> None:
     print("seed", seed)
     chance = random.Random(seed)
     path = str(net.world.folder / "ledger")
-    seconds = 30 if EXPLORE else 5
+    seconds = 30 if EXPLORE else 4
     end = time.monotonic() + seconds
     works: list[Answer] = []
     for worker in net.workers:

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.commands import locks, running
 from tests.cluster.harness import World
 from tests.cluster.servers import LIMIT, NAMES, Servers
-from tests.helpers import eventually
+from tests.helpers import eventually, run_script
 
 CANDIDATE = """
 import sys, locks_leader
@@ -81,6 +81,11 @@ def test_who_leads_and_who_follows(processes: Servers) -> None:
         assert leader["term"] > 1
         followers = [[each["pid"] for each in election[role]] for role in ("candidates", "workers")]
         assert followers == [[pids[1]], [pids[2]]]
+        names = [[each["member"] for each in election[role]] for role in ("candidates", "workers")]
+        assert names == [["the second"], ["Worker"]]
+        listed = locks(processes, "ps", "election chief").out
+        assert listed.count('election "chief"') == 2
+        assert "locks_leader" not in listed + locks(processes, "groups").out
         rows = [line.split() for line in locks(processes, "leaders", "chief").out.splitlines()]
         assert [row[1] for row in rows] == ["ROLE", "leads", "candidate", "worker"]
         assert rows[1][2] == str(leader["term"])
@@ -93,6 +98,36 @@ def test_who_leads_and_who_follows(processes: Servers) -> None:
             assert (election["leader"]["label"], election["leader"]["term"]) == ("the first", None)
         finally:
             programs[0].send_signal(signal.SIGCONT)
+
+
+def test_a_stopped_program_that_is_to_end_its_transaction(processes: Servers) -> None:
+    """All servers are asked at once; that it is not known is said, and that it ends when the program goes on."""
+    holder = """
+import locks, sys
+locks.start()
+with locks.transaction(label="stopped") as tx:
+    tx.write_lock(("a",))
+    print("ready", flush=True)
+    tx.lost.wait()
+    print("told", flush=True)
+    sys.stdin.readline()
+"""
+    with running(processes, holder) as (program,):
+        (row,) = told(processes, "ps", "a")["locks"]
+        program.send_signal(signal.SIGSTOP)
+        try:
+            done = locks(
+                processes, "break", row["agent"], "--reason", "stopped", "--timeout", "0.5"
+            )
+        finally:
+            program.send_signal(signal.SIGCONT)
+        assert done.status == 3
+        assert f"it is not known whether transaction {row['agent']} was ended" in done.error
+        assert f"asked by way of {', '.join(NAMES)}, {row['node']} has not said so" in done.error
+        assert "did not answer within 0.5 s" in done.error
+        assert program.stdout is not None
+        assert program.stdout.readline() == "told\n"
+        assert told(processes, "ps", "a")["locks"] == []
 
 
 def test_groups_and_their_members(processes: Servers) -> None:
@@ -154,6 +189,30 @@ for name in ("nobody@nowhere", "no name"):
     assert "is not connected with" in lines[3]
     assert lines[4].startswith("InvalidOption ")
     assert len(lines) == 5, lines
+
+
+def test_a_lock_server_asks_its_own_clients() -> None:
+    """As its own page does (`locks node --web`): directly, for there is no other way to them."""
+    out = run_script("""
+        import subprocess, sys, locks
+        from locks.facts import gather
+        node = locks.start("s@127.0.0.1", cookie="x" * 20, listen=0, servers=locks.HERE)
+        client = "; ".join([
+            "import locks, sys",
+            "from locks import groups",
+            f"locks.start(cookie={'x' * 20!r}, servers=['s@127.0.0.1:{node.address[1]}'])",
+            "groups.join('printers', locks.GeventActor.start())",
+            "print('ready', flush=True)",
+            "sys.stdin.readline()",
+        ])
+        options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        program = subprocess.Popen([sys.executable, "-c", client], **options)
+        program.stdout.readline()
+        seen = gather.look_around()
+        print([each.group for each in seen.members], len(seen.nodes), seen.silent)
+        program.communicate("end")
+    """)
+    assert out == "['printers'] 2 ()\n"
 
 
 def test_nobody_is_there(processes: Servers) -> None:

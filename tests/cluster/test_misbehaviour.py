@@ -99,6 +99,7 @@ def test_others_go_on(place: Place, what: str) -> None:
             over = place.server.errors().count(said) > before if said else bad.process.poll() == 0
             if over and done >= ROUNDS:
                 break
+            time.sleep(0.002)  # the processor is for others, too
         else:
             raise AssertionError(f"never refused: {place.server.errors()[-1000:]}")
     finally:

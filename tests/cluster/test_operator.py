@@ -173,7 +173,15 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
         "wants x",
         "wants y",
     }
-    assert told["text"] in locks(processes, "deadlocks").out
+    first, closing, done = told["steps"]
+    assert re.match(
+        r"wants [xy] waits for write ring/[xy]: wants [xy] holds write ring/[xy].$", first
+    )
+    assert closing.endswith(" The circle is closed.")
+    assert done == f"{told['yields']} yields and is aborted: {told['rule']}. The others go on."
+    text = locks(processes, "deadlocks").out
+    assert re.search(r"^  1\. wants [xy] \(-c, pid \d+\) waits for write ring/", text, re.MULTILINE)
+    assert f"yields and is aborted: {told['rule']}. The others go on." in text
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,11 @@ def cases(*managers: str, quick: str) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "eager", [pytest.param(False, id="later"), pytest.param(True, id="before the fork")]
+    "eager",
+    [
+        pytest.param(False, id="later", marks=pytest.mark.explore),
+        pytest.param(True, id="before the fork"),
+    ],
 )
 @pytest.mark.parametrize(
     "command", cases("gunicorn", "uvicorn", "uwsgi", quick="gunicorn --preload -w 3 web:app")

@@ -35,6 +35,20 @@ needs_epmd = pytest.mark.skipif(
 )
 
 
+def otp_has_tls() -> bool:
+    """Whether there is an Erlang with the application that does TLS, which is a package of its own."""
+    if shutil.which("erl") is None:
+        return False
+    asked = "halt(case code:lib_dir(ssl) of {error, _} -> 1; _ -> 0 end)."
+    return subprocess.run(["erl", "-noshell", "-eval", asked], check=False).returncode == 0
+
+
+needs_otp_with_tls = pytest.mark.skipif(
+    not otp_has_tls(),
+    reason="no `erl` on PATH, or one without TLS (Debian: erlang-base, erlang-ssl)",
+)
+
+
 @needs_openssl
 def test_tls(nodes: Nodes, certify: Certify) -> None:
     """Nodes with certificates of the same CA lock on each other, also with much to be sent."""
@@ -214,6 +228,7 @@ def erlang_with_tls(folder: Path, tls: locks.TLS, program: str) -> Iterator[tupl
 
 @needs_openssl
 @needs_epmd
+@needs_otp_with_tls
 def test_we_connect_to_otp_with_tls(
     nodes: Nodes, certify: Certify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +252,7 @@ def test_we_connect_to_otp_with_tls(
 
 @needs_openssl
 @needs_epmd
+@needs_otp_with_tls
 def test_otp_connects_to_us_with_tls(
     nodes: Nodes, certify: Certify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_slow_reader_is_sent_one_page_at_a_time(nodes: Nodes) -> None:
     agent.lock_all(wanted(*range(450)), 20)
     reader = Reader(b)
     reader.watch("t")
+    eventually(lambda: b.statistics().watches == 1)
     known: dict[int, Any] = {}
     first = page = reader.page()
     assert page.content.anew

@@ -19,7 +19,6 @@ from locks_leader.sim.world import ElectionPlan
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
 explored = pytest.mark.skipif(not EXPLORE, reason="takes minutes: set LOCKS_EXPLORE=1")
 NODES = ("n1", "n2")
-POLICIES: tuple[PolicyName, ...] = ("island", "majority", "quorum")
 MAILBOXES = ONE_WIRE - {"take"}  # and instances take what has come in at any moment
 NEWS = ONE_WIRE - {"news"}  # and what agents notify comes in at any moment
 LINKS = EAGER  # and each pair of parties has a link
@@ -32,8 +31,13 @@ USES = [
     Uses(broadcast=1),
     Uses(resync=1),
     Uses(lose=1),
-    Uses(resync=1, lose=1),
+    pytest.param(Uses(resync=1, lose=1), marks=pytest.mark.explore),
 ]
+
+
+# Among two nodes a quorum of both is a majority, reached another way.
+BOTH = ["majority", pytest.param("quorum", marks=pytest.mark.explore)]
+policies = pytest.mark.parametrize("policy", ["island", *BOTH])
 
 
 def named(uses: Uses) -> list[str]:
@@ -41,7 +45,7 @@ def named(uses: Uses) -> list[str]:
     return [kind for kind, often in uses._asdict().items() if often]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@policies
 @pytest.mark.parametrize("calls", [0, 1, pytest.param(2, marks=pytest.mark.explore)])
 def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> None:
     """Two candidates start; the connection is cut and mended, and calls are made, at any moment.
@@ -57,7 +61,7 @@ def test_a_split_and_a_heal_at_any_moment(policy: PolicyName, calls: int) -> Non
     assert outcome.elections > 1
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@policies
 @pytest.mark.parametrize("calls", [0, 2])
 def test_a_split_and_a_heal_of_settled_candidates(policy: PolicyName, calls: int) -> None:
     """The same when both have agreed before anything happens."""
@@ -113,7 +117,7 @@ def test_nothing_is_lost_without_a_split() -> None:
     assert outcome.elections == 2
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@policies
 def test_two_splits(policy: PolicyName) -> None:
     """The connection is cut twice."""
     plan = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=ONE_WIRE, cuts=2)
@@ -122,11 +126,11 @@ def test_two_splits(policy: PolicyName) -> None:
     print(f"{policy}: {explore(world)}")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@policies
 @pytest.mark.parametrize(
     "eager",
     [
-        pytest.param(MAILBOXES, id="take"),
+        pytest.param(MAILBOXES, id="take", marks=pytest.mark.explore),
         pytest.param(NEWS, id="news", marks=pytest.mark.explore),
         pytest.param(LINKS, id="links", marks=pytest.mark.explore),
         pytest.param(ALL, id="all"),
@@ -149,7 +153,7 @@ def test_several_on_a_node(instances: tuple[tuple[str, ...], ...]) -> None:
     print(explore(world))
 
 
-@pytest.mark.parametrize("policy", [pytest.param("island", marks=explored), "majority", "quorum"])
+@pytest.mark.parametrize("policy", [pytest.param("island", marks=explored), *BOTH])
 @pytest.mark.parametrize(
     "eager",
     [pytest.param(MAILBOXES, marks=pytest.mark.explore), LINKS],
@@ -163,7 +167,7 @@ def test_a_split_and_a_heal_in_every_order(policy: PolicyName, eager: frozenset[
     print(f"{policy}, {sorted(eager)}: {explore(world)}")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@policies
 def test_a_heal_while_mailboxes_take_their_time(policy: PolicyName) -> None:
     """Candidates that have been parted are connected again, and instances take their time."""
     world = ElectionPlan(NODES, policy=policy_for(policy, NODES), eager=MAILBOXES).world()

@@ -55,15 +55,18 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
+@pytest.mark.parametrize(
+    "worlds", [WORLDS // 3, pytest.param(WORLDS, marks=pytest.mark.explore)], ids=["some", "all"]
+)
 @pytest.mark.parametrize("name", SHAPES)
-def test_messages_in_parts(name: str, cut: list[int]) -> None:
+def test_messages_in_parts(name: str, worlds: int, cut: list[int]) -> None:
     """Parts do as well: clients exclude each other, nobody is stuck, all deadlocks are resolved."""
     first = BASE + 7_000_000 + 1_000_000 * list(SHAPES).index(name)
     tally = Tally()
-    failure = run_seeds(range(first, first + WORLDS), SHAPES[name], tally=tally)
+    failure = run_seeds(range(first, first + worlds), SHAPES[name], tally=tally)
     assert failure is None, replay_command(failure, SHAPES[name])
-    assert tally.seen["deadlocks"] > WORLDS // 4
-    assert cut[0] > WORLDS // 4
+    assert tally.seen["deadlocks"] > worlds // 4
+    assert cut[0] > worlds // 4
 
 
 @pytest.mark.parametrize("size", [3, 5, 8])

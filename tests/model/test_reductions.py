@@ -48,7 +48,7 @@ KINDS: dict[str, tuple[Kind, int]] = {
     ),
     "a node fails": (Kind(1, 2, 2, faults=Faults((), 1, 1, ("n2",))), 2),
 }
-LONG = {"parents", "spokes", "rings of spokes"}
+LONG = {"extras", "parents", "spokes", "rings of spokes"}
 
 
 def scripted(*scripts: str, **options: Any) -> Plan:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from locks.sim.rules import OURS, RULES, Rule
 from locks.sim.schedule import calm, run
 from locks.sim.small_worlds import ring
 from locks.sim.world import World
@@ -25,10 +26,12 @@ class Outcome(NamedTuple):
     messages: int
 
 
-def run_ring(order: tuple[int, ...], at_once: bool, abort: bool, seed: int = 0) -> Outcome:
+def run_ring(
+    order: tuple[int, ...], at_once: bool, abort: bool, seed: int = 0, rule: Rule = OURS
+) -> Outcome:
     """Let a ring form and resolve itself, and check all that is promised of it."""
     rng = random.Random(seed)
-    world = World(ring(order), abort_on_deadlock=abort)
+    world = World(ring(order), abort_on_deadlock=abort, rule=rule)
     for client in world.clients:
         world.step(client.number)
         calm(world, rng)
@@ -81,10 +84,37 @@ def test_small_rings_in_every_order(size: int, at_once: bool, abort: bool) -> No
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
 @pytest.mark.parametrize("size", [10, 20, pytest.param(50, marks=pytest.mark.explore)])
 def test_large_rings_in_random_orders(size: int, at_once: bool, abort: bool) -> None:
-    """The same for 10, 20 and 50 agents, in some of their orders."""
+    """The same for 10, 20 and 50 agents, in some of their orders, if lock servers leave it to them."""
     for seed in range(50 if EXPLORE else 20):
         order = list(range(size))
         random.Random(seed).shuffle(order)
-        outcome = run_ring(tuple(order), at_once, abort, seed)
+        outcome = run_ring(tuple(order), at_once, abort, seed, RULES["piecewise"])
         if not at_once:
             assert outcome.until_surrender <= size - 1, (seed, outcome)
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
+@pytest.mark.parametrize("size", [9, 10, 20, 50])
+def test_agents_of_a_long_ring_tell_each_other_nothing(
+    size: int, at_once: bool, abort: bool
+) -> None:
+    """The lock server tells the youngest all of it: no message goes between agents, in any order."""
+    for seed in range(20 if EXPLORE else 3):
+        order = list(range(size))
+        random.Random(seed).shuffle(order)
+        outcome = run_ring(tuple(order), at_once, abort, seed)
+        assert outcome.knowledge == 0, (seed, outcome)
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["surrender", "abort"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "at once"])
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_short_rings_in_every_order_told_as_long_ones_are(
+    size: int, at_once: bool, abort: bool
+) -> None:
+    """If lock servers tell short rings as they tell long ones, one agent yields as well: the youngest."""
+    for order in orders(size):
+        for seed in range(20 if EXPLORE else 2):
+            outcome = run_ring(order, at_once, abort, seed, RULES["whole"])
+            assert outcome.knowledge == 0, (order, seed, outcome)

@@ -236,6 +236,7 @@ class Example(NamedTuple):
 RING_OF_TWO = r"""stuck: clients \[1, 2\]
   client-1 \(agent-1@n1\) waits for write b on n1, where client-2 \(agent-2@n1\) holds write b
   client-2 \(agent-2@n1\) waits for write a on n1, where client-1 \(agent-1@n1\) holds write a"""
+LARGE = (ring_over_three, a_relay_that_is_lost)  # to be explored completely
 EXAMPLES = {
     "outdated": Example(a_message_that_takes_long, r"stuck: clients \[2, 3, 4\]"),
     "all-yield": Example(ring_of_two, "not the youngest of its cycle yields: agent-1@n1 surrender"),
@@ -284,7 +285,7 @@ def test_a_wrong_rule_is_caught(name: str) -> None:
 @pytest.mark.parametrize(
     "world",
     [
-        pytest.param(world, marks=[pytest.mark.explore] if world is ring_over_three else [])
+        pytest.param(world, marks=[pytest.mark.explore] if world in LARGE else [])
         for world in sorted({e.world for e in EXAMPLES.values()}, key=str)
     ],
 )
@@ -329,10 +330,13 @@ def test_right_rules_resolve_each_ring_with_one_surrender(name: str) -> None:
                 assert len(world.carried_out) == 1, (scripts, seed)
 
 
+@pytest.mark.parametrize(
+    "worlds", [25, pytest.param(75, marks=pytest.mark.explore)], ids=["some", "more"]
+)
 @pytest.mark.parametrize("name", RIGHT)
-def test_right_rules_resolve_whatever_happens_in_random_worlds(name: str) -> None:
+def test_right_rules_resolve_whatever_happens_in_random_worlds(name: str, worlds: int) -> None:
     """Random worlds finish, with trees, several nodes and faults."""
-    for seed in range(75):
+    for seed in range(worlds):
         each = plan(seed, rule=RULES[name])
         run(each.world(), random.Random(seed), each.policy, each.limit)
 

@@ -18,11 +18,12 @@ from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.exploration import Exploration
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.wait_graph import WaitGraph
+from locks.core.messages import Surrender
 from locks.core.server import table as lock_table
 from locks.core.server.machine import ServerMachine
 from locks.core.server.notifier import News, Notifier
 from locks.core.server.tree import Entry, EntryOwner
-from locks.model import AgentId
+from locks.model import AgentId, Deadlock
 from locks.sim.explore import Explored, explore
 from locks.sim.host import Violation
 from locks.sim.plan import Plan, Shape
@@ -100,6 +101,41 @@ def test_several_nodes(where: str, policy: Policy) -> None:
         run(world, random.Random(seed), policy)
         assert len(world.carried_out) == 1, seed
         assert not world.superfluous, seed
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_wait_beside_a_majority_is_no_reason_to_abort(policy: Policy) -> None:
+    """Who has x by two nodes may wait at the third one, and does not want to be aborted for that.
+
+    What it gave up there before may still be told of, and others may wait elsewhere than where it knows them from.
+    """
+    asked: list[Deadlock] = []
+
+    class Recording(Resolver):
+        def surrender(self, node: str, message: Surrender) -> None:
+            if message.report is not None and message.aborts:
+                asked.append(message.report)
+            super().surrender(node, message)
+
+    class RecordingAgent(AgentMachine):
+        resolver_class = Recording
+
+    where = "on n1,n2,n3 majority"
+    knot = [f"write a*2 on n1; write x {where}"] * 2 + [f"write x {where}; write a*2 on n1"]
+    plan = Plan(
+        tuple(map(script, knot)),
+        ("n1", "n2", "n3"),
+        homes=("c1", "c2", "c3"),
+        options=("abort_on_deadlock",),
+        rule=Rule("recording", "what is asked for is kept", RecordingAgent),
+    )
+    for seed in range(BASE, BASE + WORLDS // 2):
+        run(start(plan, held=True), random.Random(seed), policy)
+        for report in asked:
+            (own,) = [e.waiter for e in report.cycle if e.waiter.agent == report.agent]
+            assert own.lock_id != ("x",), (seed, report)
+        assert asked, seed
+        asked.clear()
 
 
 @pytest.mark.explore

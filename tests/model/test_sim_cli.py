@@ -93,12 +93,13 @@ def test_replay_makes_moves_happen(capsys: pytest.CaptureFixture[str]) -> None:
         ("text", "By age", "yields"),
         ("sequence", "sequenceDiagram", "participant"),
         ("waits", "flowchart", "A1 == "),
+        ("steps", "1. client-", "The circle is closed."),
     ],
 )
 def test_a_story_is_told_in_several_forms(
     command: str, form: str, first: str, more: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Sentences, a sequence diagram, or the wait-for graph with the deadlock in it."""
+    """Sentences, a sequence diagram, the wait-for graph with the deadlock in it, or the deadlock step by step."""
     assert sim(command, *RING, "--format", form) == 0
     out = capsys.readouterr().out
     assert out.startswith(first)

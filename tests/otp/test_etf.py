@@ -170,7 +170,7 @@ def test_a_term_can_stand_anywhere() -> None:
     first, end = decode_from(data, 1)
     assert first == (1, "x")
     assert decode_from(data, end) == ([2], len(data))
-    assert decode(bytearray(encode((1, "x")))) == (1, "x")  # type: ignore[arg-type]
+    assert decode(bytearray(encode((1, "x")))) == (1, "x")
     out = bytearray(b"\x83h\2")
     encode_into("a", out)
     encode_into([1], out)

@@ -38,8 +38,9 @@ SANS_IO = (
     *("certificates", "epmd", "tunnel_messages", "tunnel_relay", "discovery"),
 )
 GROUND = ("words", "errors", "ground")
-NODES = (*GROUND, "core", "wire", "runtime", "otp bytes", "otp")
+NODES = ("form", *GROUND, "core", "wire", "runtime", "otp bytes", "otp")
 LIBRARY = [
+    Layer("form", ("locks.form",), (), "form/: compiled or interpreted"),
     Layer("words", ("locks.words", "locks.ranges"), (), "words.py, ranges.py: ids, records"),
     Layer("errors", ("locks.errors",), ("words",), "errors.py: what locks raises"),
     Layer(
@@ -81,7 +82,7 @@ LIBRARY = [
     ),
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
-    Layer("sim", ("locks.sim*",), (*GROUND, "core"), "sim/: the simulator"),
+    Layer("sim", ("locks.sim*",), ("form", *GROUND, "core"), "sim/: the simulator"),
     Layer("testing", ("locks.testing",), (*NODES, "node", "program", "sim"), "testing.py"),
     Layer(
         "face",
@@ -113,7 +114,7 @@ LIBRARY = [
         ("locks", "locks.shapes.decorator"),
         (
             *(*GROUND, "core", "runtime", "otp", "otp bytes", "node", "program", "metrics"),
-            *("tracing", "face", "aio"),
+            *("form", "tracing", "face", "aio"),
         ),
         "import locks: all of it, and the decorator",
     ),
@@ -134,7 +135,7 @@ LIBRARY = [
         ("locks.cli*", "locks.__main__"),
         (
             *(*GROUND, "core", "runtime", "otp bytes", "otp", "program", "metrics"),
-            *("sim", "face", "package", "web"),
+            *("form", "sim", "face", "package", "web"),
         ),
         "cli/: the command line",
     ),

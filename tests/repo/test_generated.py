@@ -105,8 +105,13 @@ def rewritten(text: str) -> str:
 
 
 PAGES = {str(path.relative_to(ROOT)): path for path in FILES}
+LONG = "--tell quorums"  # what it prints is checked by test_cautionary_stores.py, too
 BLOCKS = [
-    pytest.param(block, id=f"{name}: {block.command}")
+    pytest.param(
+        block,
+        id=f"{name}: {block.command}",
+        marks=pytest.mark.explore if LONG in block.command else (),
+    )
     for name, path in PAGES.items()
     for block in generated(path.read_text(encoding="utf-8"))
 ]

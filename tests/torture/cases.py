@@ -344,8 +344,8 @@ def _in_end(code: CodeType) -> bool:
     return code.co_filename.endswith("node/owner.py") and code.co_name == "end"
 
 
-def _in_server(code: CodeType) -> bool:
-    return code.co_filename.endswith("server/machine.py")
+def _in_server(code: CodeType) -> bool:  # the actor, for compiled machines are not traced
+    return code.co_filename.endswith("node/server.py")
 
 
 CASES: dict[str, Case] = {

@@ -13,6 +13,7 @@ KeyboardInterrupt  a `KeyboardInterrupt` is raised there
 SIGINT             a real signal comes there, and `locks` handles it if it has installed its handler
 acquire            a transaction that locks another id is run there, as a finaliser or a hook would
 release            another transaction of the same client is ended there
+collection         the n-th allocation begins a collection, in which a finaliser would lock another id
 memory             the n-th allocation fails (`_testcapi.set_nomemory`); where no other client is about
 stack              n frames are left when the call begins
 =================  ===================================================================================
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import gc
 import json
 import logging
 import os
@@ -40,9 +42,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import gevent
+from gevent import getcurrent
 
 import locks
 from tests.helpers import eventually
@@ -208,9 +212,45 @@ def _within_a_second(condition: Callable[[], bool]) -> bool:
     return True
 
 
+def _at_collection(case: Case, stage: Stage, at: int, strike: Callable[[], object]) -> Disturbed:
+    """Strike at an allocation, which may be in the middle of compiled code: nothing else is between its instructions."""
+    if case.begin is not None:
+        return _undisturbed(case, stage)
+    mine = getcurrent()
+    count = 0
+
+    def begins(phase: str, info: object) -> None:
+        nonlocal count
+        if phase == "start" and getcurrent() is mine:
+            count += 1
+            if count == at + 1:
+                strike()
+
+    before = gc.get_threshold()
+    gc.collect()
+    gc.callbacks.append(begins)
+    gc.set_threshold(1, 10**6, 10**6)  # one collection, of the newest, for each two allocations
+    try:
+        raised = _call(lambda: case.act(stage))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(begins)
+    return Disturbed(raised, None, count > at, [])
+
+
+def _collecting(case: Case, stage: Stage, at: int) -> Disturbed:
+    def strike() -> None:
+        with suppress(locks.LocksError, RuntimeError), locks.transaction(timeout=1) as tx:
+            tx.lock(name_id("elsewhere"))
+
+    done = _at_collection(case, stage, at, strike)
+    return done._replace(problems=_unexpected(case, done))
+
+
 def _without_memory(case: Case, stage: Stage, at: int) -> Disturbed:
-    if not stage.alone or case.begin is not None:
-        return _undisturbed(case, stage)  # it would hit others, too
+    if not stage.alone or case.begin is not None or locks.__compiled__:
+        # It would hit others, too. What mypyc compiles aborts the process when there is no memory for a number (decision 0051).
+        return _undisturbed(case, stage)
 
     def act() -> None:
         set_nomemory(at, at + 1)
@@ -228,7 +268,7 @@ def _without_memory(case: Case, stage: Stage, at: int) -> Disturbed:
 
 
 def _without_stack(case: Case, stage: Stage, at: int) -> Disturbed:
-    if case.begin is not None:
+    if case.begin is not None or locks.__compiled__:  # decision 0051: a limit
         return _undisturbed(case, stage)
     depth = 0
     frame: Any = sys._getframe()
@@ -268,10 +308,11 @@ FAULTS: dict[str, Disturb] = {
     "SIGINT": _signalled,
     "acquire": _acquiring,
     "release": _releasing,
+    "collection": _collecting,
     "memory": _without_memory,
     "stack": _without_stack,
 }
-LENGTHS = {"memory": 400, "stack": 60}
+LENGTHS = {"memory": 400, "stack": 60, "collection": 120}
 """How many allocations, and frames, are tried; of the others, as many as there are instructions."""
 
 

@@ -119,7 +119,11 @@ def test_point_2_a_collection_within_a_turn_does_not_hang(what: str) -> None:
 
 @pytest.mark.parametrize(
     "place",
-    [("server/table.py", "request"), ("agent/ledger.py", "add"), ("agent/machine.py", "end")],
+    [
+        ("server/table.py", "request"),
+        ("agent/ledger.py", "add_granted"),
+        ("agent/machine.py", "end"),
+    ],
     ids=["table", "ledger", "end"],
 )
 def test_point_3_a_signal_handler_that_uses_locks_does_not_hang(place: tuple[str, str]) -> None:

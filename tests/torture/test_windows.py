@@ -28,8 +28,8 @@ def judge(kind: str, number: int, forms: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_acquire_leaves_nothing(kind: str) -> None:
-    """Of 200 of each form of block."""
-    judge(kind, 200, CLOSED)
+    """Of 100 of each form of block."""
+    judge(kind, 100, CLOSED)
 
 
 @pytest.mark.explore

@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from locks.core.agent import wait_graph
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.machine import AgentMachine
 from locks.core.agent.wait_graph import WaitGraph
 from locks.core.messages import Inquire, Knowledge, Surrender, Surrendered, ToAgent, ToServer
+from locks.core.server import notifier
 from locks.model import AgentId, Edge, Mode, RequestRecord, State
+from tests.helpers import lines_of
 from tests.unit.net import N1, A, B, Net
 
 C = ("c",)
@@ -249,7 +252,7 @@ def test_who_does_not_wait_keeps_no_knowledge_and_says_so_when_it_waits() -> Non
     out: list[Any] = []
     made = Resolver(ref(2), out)
     made.learn_from(Knowledge(ref(1), tuple(chain(1, 3))))
-    assert not made.active
+    assert made.graph is None
     made.begin()
     assert out == [ToAgent(ref(1), Knowledge(ref(2), (), forgot=True))]
     settle(made)
@@ -270,11 +273,11 @@ def test_knowledge_is_forgotten_when_a_node_is_lost() -> None:
     """All begins anew: the servers that are left are asked, and what is on its way is not awaited."""
     made, out = resolver(2, two_edges())
     settle(made)
-    assert made.surrendering
+    assert made.giving_up
     out.clear()
     made.node_down(N1, ["n2@h"])
     assert out == [ToServer("n2@h", Inquire(ref(2)))]
-    assert not made.surrendering
+    assert not made.giving_up
     settle(made)
     assert len(out) == 1
 
@@ -333,7 +336,7 @@ def test_a_surrender_is_answered_before_there_is_another_one() -> None:
     made.learn(record(7, 1, ("d",), "waiting"))
     settle(made)
     assert out == [sent]
-    assert made.surrendering
+    assert made.giving_up
     done = Surrendered(N1, sent.message, False, tuple(two_edges()[:4]), 9)
     made.surrendered(done)
     settle(made)
@@ -417,6 +420,26 @@ def test_nothing_is_told_of_others_without_a_deadlock() -> None:
         net.do(agent, agent.end())
         assert len(net.told_agents) - before == (agent is not agents[-1])
     assert others(net) == []
+
+
+def test_a_long_cycle_is_told_to_its_largest_agent_alone() -> None:
+    """Of a ring of eight each one gets to know its neighbours; of a ring of nine one knows all, and the others none."""
+    for size, expected in ((8, [2] * 8), (9, [0] * 8 + [8])):
+        net = Net(N1)
+        around = [agent.id for agent in ring(net, range(size))]
+        (answer,) = [each for each in net.told_agents if isinstance(each.message, Surrendered)]
+        del net.told_agents[net.told_agents.index(answer) :]
+        known = {agent: {told.agent for to, told in others(net) if to == agent} for agent in around}
+        assert [len(known[agent]) for agent in sorted(around)] == expected
+
+
+def test_a_long_ring_costs_in_proportion_to_its_agents() -> None:
+    """To find it, to resolve it, and to see that nobody of it is in another one."""
+
+    def work(size: int) -> int:
+        return lines_of(lambda: ring(Net(N1), range(size)), notifier, wait_graph)
+
+    assert work(80) < 4.5 * work(20)
 
 
 def test_an_edge_on_a_cycle_is_told_to_the_agents_at_its_ends() -> None:

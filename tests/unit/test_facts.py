@@ -32,6 +32,7 @@ from locks.core.facts import (
 from locks.core.messages import Release, Remove, Request, ServerMessage, Surrender
 from locks.core.server.machine import ServerMachine
 from locks.core.server.tree import Entry
+from locks.facts.around import group_name
 from locks.facts.graph import Waits, waits_of
 from locks.facts.pictures import FORMATS
 from locks.facts.stories import as_typed, duration, why
@@ -53,6 +54,7 @@ from locks.wire.facts import (
     unpack_answer,
     unpack_question,
 )
+from tests.unit import told
 
 ME = AgentId(1 << 40, "a@x", 0)
 HOLDER, NEXT, LAST = (AgentId((1 << 40) + (n << 12), f"{n}@x", 0) for n in (1, 2, 3))
@@ -180,6 +182,14 @@ def test_a_client_in_its_parts(label: str) -> None:
             ("agent-1@x",),
             ("für", b"\xff"),
             (Atom("a"), (Atom("b'"), 1.5)),
+            (Atom("locks_leader"), "chief"),
+            (Atom("locks_leader"), Atom("sync"), "chief of all"),
+            (Atom("locks_leader"), 'a "b" merge'),
+            (Atom("locks_leader"), "two\nlines"),
+            (Atom("locks_leader"), ("jobs", Atom("x"), 17)),
+            (Atom("locks_leader"), 17),
+            (Atom("locks_leader"), "chief", "below it"),
+            ('election "chief"',),
         ],
     ],
 )
@@ -187,6 +197,31 @@ def test_ids_as_one_types_them(lock_id: LockId) -> None:
     """What a command prints of an id, a command takes for it."""
     assert parse_id(as_typed(lock_id)) == lock_id
     assert as_typed(lock_id).isprintable(), "what a terminal would obey stays text"
+
+
+def test_the_locks_of_elections_have_names() -> None:
+    """Also without quotes, as one may type them; what names none is refused."""
+    lock_id = (Atom("locks_leader"), "chief")
+    assert as_typed(lock_id) == 'election "chief"'
+    assert parse_id("election chief") == lock_id
+    assert as_typed(parse_id("election chief merge")) == 'election "chief" merge'
+    assert group_name((Atom("locks_leader"), list(lock_id))) == 'candidates of election "chief"'
+    for wrong in ("election ", "election 'a", 'election "a", "b"'):
+        with pytest.raises(locks.InvalidLockId, match=r"names no election"):
+            parse_id(wrong)
+
+
+def test_who_leads_has_forgotten_nothing() -> None:
+    """Of the root of those who stand for an election it is said that it leads."""
+    lock_id = (Atom("locks_leader"), "chief")
+    first, second = AgentId(1, "a@x", 1), AgentId(2, "a@x", 2)
+    requests = [
+        told.fact(1, lock_id, first, "granted", 0, 9_000_000, "a@x"),
+        told.fact(2, lock_id, second, "waiting", 1_000_000, 9_000_000, "a@x"),
+    ]
+    lines = why(waits_of(requests), [second])
+    assert 'for election "chief": ' in lines[0]
+    assert any("waits for nothing: it leads." in line for line in lines), lines
 
 
 def test_durations() -> None:

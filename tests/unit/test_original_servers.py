@@ -291,7 +291,7 @@ def test_a_surrender_that_came_too_late(world: World) -> None:
     """The queue had changed: the change is the answer, and another surrender follows."""
     deadlock(world)
     world.arrives(info(A, 8, ("w", (MINE, 5)), ("w", (HER, 7)), ("w", (HIM, 8))))
-    assert world.machine.deadlocks == []
+    assert not world.machine.deadlocks
     assert world.surrenders() == [(["a"], 7), (["a"], 8)]
     world.arrives(info(A, 9, ("w", HER), ("w", HIM), ("w", MINE), surrendered=(MINE, 8)))
     assert len(world.machine.deadlocks) == 1
@@ -301,7 +301,7 @@ def test_a_surrender_of_somebody_else_is_no_answer(world: World) -> None:
     """Only a note with the own name and version means that it was carried out."""
     deadlock(world)
     world.arrives(info(A, 8, ("w", (MINE, 5)), ("w", (HER, 8)), surrendered=(HER, 7)))
-    assert world.machine.deadlocks == []
+    assert not world.machine.deadlocks
     assert len(world.surrenders()) == 2
 
 

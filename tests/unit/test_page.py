@@ -14,10 +14,11 @@ from locks.core.facts import DeadlockFact, MemberFact, NodeFact, RequestFact
 from locks.core.statistics import Leading
 from locks.errors import NodeNotRunning
 from locks.facts import gather
-from locks.facts.around import LOCKS_LEADER, Around
+from locks.facts.around import Around
 from locks.facts.graph import waits_of
 from locks.facts.look import Look
 from locks.model import AgentId, Deadlock, Edge, LockId, show
+from locks.node.elections import LOCKS_LEADER
 from locks.otp.terms import Atom
 from locks.web import lookout, serving
 from locks.web import picture as pictures
@@ -165,6 +166,8 @@ def test_who_leads_and_who_is_in_which_group() -> None:
     members += [member((LOCKS_LEADER, Atom("workers"), lock_id), "w@x")]
     members += [member("printers", name) for name in ("p@x", "p@x", "q@x")]
     around = Around((leader,), tuple(members), (("s@x", "it is stopped"),))
+    (row,) = picture_of(look(held))["locks"].values()
+    assert (row["typed"], row["election"]) == ('election "chief"', "chief")
     assert picture_of(look(held))["elections"] == {}
     seen = picture_of(look(held, around=around))
     assert list(seen["elections"].values()) == [
@@ -176,6 +179,19 @@ def test_who_leads_and_who_is_in_which_group() -> None:
             "clock": "a@x",
             "candidates": 2,
             "workers": 1,
+            "followers": [
+                *(
+                    {
+                        "role": "candidate",
+                        "member": "Actor-1",
+                        "program": "a.py",
+                        "pid": 7,
+                        "node": on,
+                    }
+                    for on in (NEXT.node, LAST.node)
+                ),
+                {"role": "worker", "member": "Actor-1", "program": "a.py", "pid": 7, "node": "w@x"},
+            ],
         }
     ]
     assert list(seen["groups"].values()) == [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from itertools import pairwise
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -11,17 +13,20 @@ from hypothesis import strategies as st
 
 import locks
 from locks.core.agent.machine import AgentMachine
+from locks.core.agent.requests import Undo
 from locks.core.messages import (
     Inquire,
+    Knowledge,
     Release,
     Remove,
     Request,
+    RequestStates,
     StandingElsewhere,
     Surrender,
     Watch,
 )
 from locks.core.server.machine import ServerMachine
-from locks.model import AgentId
+from locks.model import AgentId, RequestRecord
 from locks.node import dispatch
 from locks.node.history import begin, is_outgrown, past, replay
 from locks.program import default_node
@@ -113,6 +118,45 @@ def test_who_waits_is_known_by_identity_in_a_saved_state() -> None:
     agent.load(state)
     (effect, *_) = agent.end()
     assert effect.wait is wait  # type: ignore[union-attr]
+
+
+def _changeable(state: Any) -> dict[int, Any]:
+    """All that a state has that can change: containers, and objects of an agent's core; whatever has them."""
+    found: dict[int, Any] = {}
+    new = [state]
+    while new:
+        each = new.pop()
+        of_the_core = type(each).__module__.startswith("locks.core.agent")
+        if id(each) not in found and (of_the_core or type(each) in (list, dict, set, tuple)):
+            found[id(each)] = each
+            new += gc.get_referents(each)
+    unchanging = (tuple, type, FunctionType, Undo)
+    return {i: each for i, each in found.items() if not isinstance(each, unchanging)}
+
+
+def test_a_saved_state_shares_nothing_that_changes() -> None:
+    """Of an agent that waits, holds, has learned and was told: neither what is saved nor what is loaded is the machine's own."""
+    agent = AgentMachine(AGENTS[4], "client", (NODE, "b@h"), notify=True)
+    agent.ask_all([(IDS[0], "read", (NODE, "b@h"), "majority")], "first")
+    records = [
+        RequestRecord(NODE, n, who, "c", IDS[0], "write", state, n, n, True, n)
+        for n, who, state in ((1, AGENTS[0], "granted"), (2, AGENTS[4], "waiting"))
+    ]
+    agent.receive(RequestStates(NODE, tuple(records)))  # type: ignore[arg-type]
+    agent.receive(Knowledge(AGENTS[1], tuple(records[:1])))
+    agent.hold_up("first")
+    agent.settle()
+    saved = agent.save()
+    own = _changeable([getattr(agent, name) for name in saved])
+    kept = _changeable(list(saved.values()))
+    assert {"Ledger", "LockRequest", "WaitGraph", "HoldUps"} <= {
+        type(e).__name__ for e in own.values()
+    }
+    assert not [each for i, each in kept.items() if i in own]
+    agent.load(saved)
+    loaded = _changeable([getattr(agent, name) for name in saved])
+    assert not [each for i, each in kept.items() if i in loaded]
+    assert agent.save().keys() == saved.keys()
 
 
 def test_a_history_makes_its_machine_anew() -> None:

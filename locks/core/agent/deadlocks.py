@@ -26,7 +26,7 @@ itself. When a node is lost, all begins anew in the same way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import ClassVar
 
 from locks.core.agent.reach import Reach
@@ -70,7 +70,11 @@ class Resolver:
         out: Where effects are put.
 
     Attributes:
+        graph: What it knows, while the agent waits and has been told something that may concern it; else nothing.
+        giving_up: What is given up by surrenders that are not answered, by node: an id, or everything.
         unsettled: Whether something was learned since it last settled.
+        alive: The nodes with lock servers that are up; whoever makes it says so.
+        used: Of the lock servers, those where the agent has requests; likewise.
         graph_class: What keeps its knowledge.
         reach_class: How it reaches others.
     """
@@ -79,13 +83,8 @@ class Resolver:
     reach_class: ClassVar[type[Reach]] = Reach
 
     __slots__ = (
-        "_graph",
-        "_me",
-        "_out",
-        "_passed_on",
-        "_reach",
-        "_surrendering",
-        "unsettled",
+        *("_me", "_out", "_passed_on", "_ways"),
+        *("alive", "giving_up", "graph", "unsettled", "used"),
     )
 
     def __init__(self, me: AgentId, out: list[AgentEffect]) -> None:
@@ -93,108 +92,101 @@ class Resolver:
         self._out = out
         self.unsettled = False
         # Most agents never need it: they hold what they asked for, or nobody waits for them.
-        self._graph: WaitGraph | None = None
-        # What is given up by unanswered surrenders, by node: an id, or everything.
-        self._surrendering: dict[str, list[LockId | None]] = {}
+        self.graph: WaitGraph | None = None
+        self.giving_up: dict[str, list[LockId | None]] = {}
         self._passed_on: dict[AgentId, dict[RequestKey, int]] = {}  # the versions, by receiver
-        self._reach = self.reach_class(me, out)
-
-    def attach(self, alive: Collection[str], used: Collection[str]) -> None:
-        """Keep an eye on the lock servers that are up, and on those where there are own requests."""
-        self._reach.alive = alive
-        self._reach.used = used
+        self._ways: Reach | None = None  # likewise
+        self.alive: Collection[str] = ()
+        self.used: Collection[str] = ()
 
     @property
-    def active(self) -> bool:
-        """Whether the agent waits, and has been told something that may concern it."""
-        return self._graph is not None
-
-    @property
-    def surrendering(self) -> bool:
-        """Whether a surrender is not answered yet: the agent doesn't know what it still holds."""
-        return bool(self._surrendering)
+    def _reach(self) -> Reach:
+        """How it reaches others; made when there are any."""
+        if self._ways is None:
+            self._ways = self.reach_class(self._me, self._out)
+            self._ways.alive, self._ways.used = self.alive, self.used
+        return self._ways
 
     def given_up(self, lock_id: LockId) -> list[str]:
         """The nodes where this id is given up by a surrender that is not answered yet."""
         return [
             node
-            for node, ids in self._surrendering.items()
+            for node, ids in self.giving_up.items()
             if any(each is None or related(each, lock_id) for each in ids)
         ]
 
     @property
-    def giving_up(self) -> Mapping[str, Sequence[LockId | None]]:
-        """What is given up by unanswered surrenders, by node: an id, or everything."""
-        return self._surrendering
-
-    @property
     def in_touch(self) -> bool:
         """Whether it has told others something, or was told."""
-        return bool(self._passed_on) or self._reach.in_touch
+        return bool(self._passed_on) or (self._ways is not None and self._ways.in_touch)
 
     @property
     def acquaintances(self) -> set[AgentId]:
         """For study: the agents that it may tell something from now on, or tell others of."""
-        known = self._graph.agents if self._graph is not None else ()
-        return {*self._passed_on, *self._reach.acquaintances, *known}
+        known = self.graph.agents if self.graph is not None else ()
+        reached = self._ways.acquaintances if self._ways is not None else ()
+        return {*self._passed_on, *reached, *known}
 
     @property
     def remains(self) -> list[str]:
         """For study: names of what is kept that is not empty."""
-        kept = {"active": self.active, "passed on": self._passed_on}
+        kept = {"active": self.graph is not None, "passed on": self._passed_on}
         return [name for name, what in kept.items() if what]
 
     def waits_for_waiters(self, record: RequestRecord) -> bool:
         """Whether an own request waits for somebody who waits, too, as far as is known."""
-        return self._graph is not None and any(
-            other.blocked and blocks(other, record)
-            for other in self._graph.related(record.node, record.lock_id)
+        return self.graph is not None and any(
+            blocks(other, record) and (other.blocked or self.graph.waits(other.agent))
+            for other in self.graph.related(record.node, record.lock_id)
         )
 
     def begin(self) -> None:
         """The agent waits, perhaps for some time already."""
-        if self._graph is not None:
+        if self.graph is not None:
             return
-        self._graph = self.graph_class()
-        self._reach.say_forgot()
+        self.graph = self.graph_class()
+        if self._ways is not None:
+            self._ways.say_forgot()
 
     def cease(self) -> None:
         """The agent waits for nothing (any more)."""
-        if self._graph is not None:
+        if self.graph is not None:
             self._passed_on.clear()
-            self._reach.cease()
-            self._graph = None
+            if self._ways is not None:
+                self._ways.cease()
+            self.graph = None
             self.unsettled = False
 
     def forget(self, nodes: Iterable[str]) -> None:
         """A deadlock is resolved: what was known served it; be told again what still matters."""
-        if self._graph is not None:
+        if self.graph is not None:
             self.cease()
             self.begin()
             self._out += [ToServer(node, Inquire(self._me)) for node in nodes]
 
     def learn(self, record: RequestRecord) -> None:
         """Take in what a lock server or another agent knows of a request."""
-        if self._graph is not None and self._graph.learn(record):
+        if self.graph is not None and self.graph.learn(record):
             self.unsettled = True
-            self._reach.learned(record, self._graph.nodes_of(record.agent))
+            if self._ways is not None:
+                self._ways.learned(record, self.graph.nodes_of(record.agent))
 
     def gone(self, keys: Iterable[RequestKey]) -> None:
         """Own requests were taken out: the agent is in no circle over them any more."""
-        if self._graph is not None:
+        if self.graph is not None:
             for key in keys:
-                known = self._graph.get(key)
+                known = self.graph.get(key)
                 if known is not None:
-                    self._graph.learn(known._replace(state="gone"))
+                    self.graph.learn(known._replace(state="gone"))
 
     def learn_from(self, message: Knowledge) -> None:
         """Take in what another agent passes on; without waiting, nothing is of interest."""
         sender = message.sender
         if message.records:
-            known = self._graph.nodes_of(sender) if self._graph is not None else ()
+            known = self.graph.nodes_of(sender) if self.graph is not None else ()
             told = {record.node for record in message.records if record.agent == sender}
             self._reach.told_by(sender, {*known, *told})
-        if self._graph is None:
+        if self.graph is None:
             return
         if message.forgot:
             self._passed_on.pop(sender, None)
@@ -206,9 +198,9 @@ class Resolver:
     def undelivered(self, message: Undelivered) -> None:
         """What was said to an agent is perhaps lost: say it again, another way if there is one."""
         node, receiver, again = message
-        known = self._graph.nodes_of(receiver) if self._graph is not None else ()
+        known = self.graph.nodes_of(receiver) if self.graph is not None else ()
         self._reach.undelivered(node, receiver, again, known)
-        if self._graph is None:
+        if self.graph is None:
             self._reach.cease()
         else:
             self._passed_on.pop(receiver, None)
@@ -216,7 +208,7 @@ class Resolver:
 
     def look(self) -> Exploration | None:
         """What is found in what is known; nothing if the agent does not wait."""
-        return None if self._graph is None else self._graph.explore(self._me)
+        return None if self.graph is None else self.graph.explore(self._me)
 
     def settle(self, acknowledged: Callable[[Edge], bool], abort_on_deadlock: bool) -> None:
         """Look for deadlocks; yield, or pass on what was found.
@@ -225,11 +217,12 @@ class Resolver:
             acknowledged: Whether yielding for an edge takes a lock that the client was told it has.
             abort_on_deadlock: Abort rather than surrender such a lock.
         """
-        graph = self._graph
-        if graph is None or not self.unsettled or self._surrendering:
+        graph = self.graph
+        if graph is None or not self.unsettled or self.giving_up:
             return
         self.unsettled = False
-        self._reach.say_unsaid()
+        if self._ways is not None:
+            self._ways.say_unsaid()
         found = graph.explore(self._me)
         if found.closing:
             by_locks = [e for e in found.closing if not e.is_hold_up] or found.closing
@@ -244,29 +237,29 @@ class Resolver:
     def surrender(self, node: str, message: Surrender) -> None:
         """Send a surrender; until it is answered, nothing else is done about deadlocks."""
         given_up = None if message.aborts else message.lock_id
-        self._surrendering.setdefault(node, []).append(given_up)
+        self.giving_up.setdefault(node, []).append(given_up)
         self._out.append(ToServer(node, message))
 
     def expects(self, answer: Surrendered) -> bool:
         """Whether a lock server's answer is to a surrender that was not answered yet."""
         message = answer.message
         given_up = None if message.aborts else message.lock_id
-        return given_up in self._surrendering.get(answer.node, ())
+        return given_up in self.giving_up.get(answer.node, ())
 
     def surrendered(self, answer: Surrendered) -> None:
         """Take in a lock server's answer to a surrender."""
         message = answer.message
-        self._surrendering[answer.node].remove(None if message.aborts else message.lock_id)
-        if not self._surrendering[answer.node]:
-            del self._surrendering[answer.node]
-        if self._graph is None:
+        self.giving_up[answer.node].remove(None if message.aborts else message.lock_id)
+        if not self.giving_up[answer.node]:
+            del self.giving_up[answer.node]
+        if self.graph is None:
             return
         present = {record.key: record for record in answer.records}
         for end in (message.waiter, message.holder):
             if end is not None:
                 key = (answer.node, end[0])
                 record = present.get(key)
-                known = self._graph.get(key)
+                known = self.graph.get(key)
                 if record is None and known is not None:
                     record = known._replace(state="gone", version=answer.version)
                 if record is not None and known is not None:
@@ -280,26 +273,29 @@ class Resolver:
         What its lock server has is not known any more (it may go on, and come back with the same
         requests), and what was sent to agents there may not have arrived.
         """
-        self._surrendering.pop(node, None)
-        self._reach.down(node)
+        self.giving_up.pop(node, None)
+        if self._ways is not None:
+            self._ways.down(node)
         self.forget(others)
-        self.unsettled = self._graph is not None
+        self.unsettled = self.graph is not None
 
     def node_up(self, node: str) -> None:
         """A node is there (again): its agents know nothing of what they were told meanwhile."""
-        self._reach.up()
+        if self._ways is not None:
+            self._ways.up()
         self._tell_anew(node)
 
     def peer_down(self, node: str) -> None:
         """A node without a lock server is gone, and what was sent there may not have arrived."""
-        self._reach.down(node)
+        if self._ways is not None:
+            self._ways.down(node)
         self._tell_anew(node)
 
     def _tell_anew(self, node: str) -> None:
         """Of what was passed on to agents of a node, nothing counts."""
         for agent in [agent for agent in self._passed_on if agent.node == node]:
             del self._passed_on[agent]
-        self.unsettled = self._graph is not None
+        self.unsettled = self.graph is not None
 
     def _yield(
         self,
@@ -337,8 +333,8 @@ class Resolver:
 
     def _pass_on(self, target: AgentId, records: Iterable[RequestRecord]) -> None:
         """Send an agent those of the records that it was not sent yet, if there are any."""
-        assert self._graph is not None
+        assert self.graph is not None
         sent = self._passed_on.setdefault(target, {})
         new = tuple(r for r in records if r.agent != target and sent.get(r.key, -1) < r.version)
-        if new and self._reach.tell(target, Knowledge(self._me, new), self._graph.nodes_of(target)):
+        if new and self._reach.tell(target, Knowledge(self._me, new), self.graph.nodes_of(target)):
             sent.update({record.key: record.version for record in new})

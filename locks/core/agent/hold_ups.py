@@ -28,9 +28,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from locks.core.agent.among_nodes import AmongNodes
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.requests import ClientWaits
-from locks.core.messages import AgentEffect, AnswerWait, Ended
+from locks.core.messages import AgentEffect, AnswerWait
 from locks.model import HELD_UP, AgentId, LockId
 
 __all__ = ["HoldUps", "OneOfSeveral"]
@@ -101,18 +102,23 @@ class HoldUps:
         return [i for i, request in self._ledger.hidden.items() if request.mode == "read"]
 
 
-class OneOfSeveral:
+class OneOfSeveral(AmongNodes):
     """What may happen to an agent's machine because of its client's other transactions."""
 
     __slots__ = ()
 
-    ended: Ended | None
     _hold_ups: HoldUps | None
-    _out: list[AgentEffect]
     _waits: ClientWaits
 
-    def _conclude(self) -> list[AgentEffect]:
-        raise NotImplementedError
+    def _withdraw(self, wait: Hashable) -> None:
+        """Somebody waits no longer: withdraw what only this wait was for."""
+        for each in self._waits.abandon(wait):
+            if each is not None:
+                lock_id, mode, before = each
+                if mode is None or before is None:
+                    self._ledger.drop(lock_id)
+                else:
+                    self._ledger.downgrade(lock_id, mode, before)
 
     @property
     def awaited(self) -> bool:
@@ -145,6 +151,6 @@ class OneOfSeveral:
     def interrupt(self, error: Exception) -> list[AgentEffect]:
         """Another transaction of the client was aborted: if it waits in this one, it is told."""
         for wait in self._waits.unanswered:
-            self._waits.abandon(wait)
+            self._withdraw(wait)
             self._out.append(AnswerWait(wait, error))
         return self._conclude()

@@ -12,13 +12,19 @@ and a new request for the id is held back.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 
-from locks.core.agent.counted import check_counted
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.gate import is_held, turns, waited_at
-from locks.core.agent.requests import LockRequest, NodeRequest, cannot_serve, locks_lost, servable
+from locks.core.agent.requests import (
+    LockRequest,
+    NodeRequest,
+    Undo,
+    cannot_serve,
+    locks_lost,
+    servable,
+)
+from locks.core.agent.terms import Object
 from locks.core.messages import (
     AgentEffect,
     Release,
@@ -28,7 +34,7 @@ from locks.core.messages import (
     StandingElsewhere,
     ToServer,
 )
-from locks.errors import ConflictingRequest, LocksError, NotHeld
+from locks.errors import LocksError, NotHeld
 from locks.model import (
     MODES,
     AgentId,
@@ -37,7 +43,6 @@ from locks.model import (
     Mode,
     RequestKey,
     RequestRecord,
-    Require,
     covers,
     join,
     related,
@@ -46,7 +51,6 @@ from locks.model import (
 
 __all__ = ["Ledger", "Object"]
 
-Object = tuple[LockId, Mode, tuple[str, ...], Require]
 HIDDEN = 0  # the number of lock requests that are not the client's
 
 
@@ -68,6 +72,7 @@ class Ledger:
         needless: The lock requests that are held, and for which requests still wait elsewhere.
         hidden: Requests that are not the client's, but stand for its waits (`locks.core.agent.hold_ups`).
         seq: Number of the last lock request.
+        standings: What lock servers were told last of what the agent has, and waits for, at others.
         used: The nodes that are asked for anything, by the number of node requests.
     """
 
@@ -77,7 +82,6 @@ class Ledger:
         "_out",
         "_releasing",
         "_resolver",
-        "_standings",
         "_unacknowledged",
         "_unanswered",
         "alive",
@@ -86,6 +90,7 @@ class Ledger:
         "open",
         "requests",
         "seq",
+        "standings",
         "used",
         "waiting",
     )
@@ -113,65 +118,63 @@ class Ledger:
         self._unanswered: dict[tuple[str, LockId, Mode], None] = {}
         self._releasing: dict[tuple[str, LockId], int] = {}
         self.used: dict[str, int] = {}
-        self._standings: dict[str, tuple[bool, bool]] = {}  # what they were told last
+        self.standings: dict[str, tuple[bool, bool]] = {}
 
-    def check(self, objects: Iterable[Object], await_nodes: bool) -> None:
-        """Whether lock requests can be taken in, one after the other.
-
-        Raises:
-            ConflictingRequest: An id was asked for before on other terms.
-            InvalidOption: Counted locks can't be asked for like this.
-            CannotServe: Too few of the nodes are up, and they are not to be awaited.
-        """
-        asked: dict[LockId, tuple[Mode, set[str], Require]] = {}
-        for lock_id, mode, nodes, require in objects:
-            if type(lock_id[-1]) is tuple:
-                check_counted(lock_id, mode, nodes, require)
-            request = self.requests.get(lock_id)
-            if request is not None:
-                known = (request.mode, set(request.node_requests), request.require)
-                asked.setdefault(lock_id, known)
-            before = asked.get(lock_id)
-            if before is not None:
-                upgrade = not covers(before[0], mode)
-                if require != before[2] or (upgrade and not before[1] <= set(nodes)):
-                    raise ConflictingRequest(
-                        f"{show(lock_id)} was asked for before on {', '.join(sorted(before[1]))} "
-                        f"with require={before[2]!r}; now it is asked for on {', '.join(nodes)} "
-                        f"with require={require!r}. Unlock it first, or ask on the same terms",
-                        lock_id=lock_id,
-                    )
-            all_up = self.alive.issuperset(nodes)  # mostly, and soon found out
-            if not (all_up or await_nodes or servable(require, nodes, self.alive)):
-                raise cannot_serve(lock_id, nodes, self.alive)
-            if before is not None:
-                asked[lock_id] = (join(mode, before[0]), before[1] | set(nodes), require)
-            else:
-                asked[lock_id] = (mode, set(nodes), require)
-
-    def add(self, wanted: Object) -> Callable[[], None] | None:
+    def add(self, wanted: Object) -> Undo | None:
         """Take a lock request in; return what withdraws it, if there is anything new in it."""
         lock_id, mode, nodes, require = wanted
         request = self.requests.get(lock_id)
         undo = None
         several = len(nodes) > 1
+        new = request is None
         if request is None:
             self.seq += 1
             request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
-            undo = partial(self.drop, lock_id)
+            undo = Undo(lock_id)
         elif not covers(request.mode, mode):
             self.seq += 1
             request.seq = self.seq
             before, request.mode = request.mode, join(request.mode, mode)
-            undo = partial(self._downgrade, lock_id, request.mode, before)
+            undo = Undo(lock_id, request.mode, before)
             for node_request in request.node_requests.values():
                 self._request(request, node_request)
         for node in nodes:
             if node not in request.node_requests:
                 node_request = request.node_requests[node] = NodeRequest(node)
                 self._request(request, node_request, several)
-        self._weigh(request)
+        if new and not several:  # nothing is known of it
+            self.open[lock_id] = self._unacknowledged[lock_id] = request
+        else:
+            self._weigh(request)
         return undo
+
+    def is_alone(self, wanted: Object) -> bool:
+        """Whether `add` would send one request, to the own node, of an agent with nothing elsewhere that waits for nothing."""
+        lock_id, _, nodes, _ = wanted
+        node = self._agent.node
+        return not (
+            nodes != (node,)
+            or type(lock_id[-1]) is tuple
+            or lock_id in self.requests
+            or self.open
+            or self.hidden
+            or self.standings
+            or self._releasing
+            or node not in self.alive
+            or (self.used and (len(self.used) > 1 or node not in self.used))
+        )
+
+    def add_granted(self, wanted: Object, record: RequestRecord) -> Undo:
+        """The same as `add` and then `update`, of a lock request that `is_alone`, and that was granted."""
+        lock_id, mode, _, require = wanted
+        self.seq += 1
+        request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
+        node_request = request.node_requests[record.node] = NodeRequest(record.node)
+        node_request.records[mode] = record
+        self._use(node_request, mode)
+        request.held = True
+        self._unacknowledged[lock_id] = request
+        return Undo(lock_id)
 
     def hide(self, lock_id: LockId, mode: Mode) -> None:
         """Ask the own node for something that is hidden from the client."""
@@ -192,7 +195,8 @@ class Ledger:
 
     def end(self) -> None:
         """Forget and release everything."""
-        self._out += [ToServer(node, Remove(self._agent)) for node in self.used]
+        for node in self.used:
+            self._out.append(ToServer(node, Remove(self._agent)))
         for kept in (self.requests, self.open, self.needless, self.hidden, self._unacknowledged):
             kept.clear()
         self.waiting.clear()
@@ -209,11 +213,9 @@ class Ledger:
 
     def node_down(self, node: str) -> list[LockRequest]:
         """Forget what a lock server had granted that is gone; return what is lost by that."""
-        given_up = {
-            request.lock_id for request in self.requests.values() if self._is_given_up(request)
-        }
+        given_up = {r.lock_id for r in self.requests.values() if self._is_given_up(r)}
         self.alive.discard(node)
-        self._standings.pop(node, None)
+        self.standings.pop(node, None)
         for slot in [slot for slot in self._releasing if slot[0] == node]:
             del self._releasing[slot]
         asked = [request for request in self.requests.values() if node in request.node_requests]
@@ -246,7 +248,7 @@ class Ledger:
     def update(self, record: RequestRecord) -> bool:
         """Take in the present state of an own request; tell whether it is of interest to the client."""
         node, lock_id, mode = record.node, record.lock_id, record.mode
-        request = self._find(lock_id)
+        request = self.requests.get(lock_id) or self.hidden.get(lock_id)
         node_request = request.node_requests.get(node) if request is not None else None
         if request is None or node_request is None:
             return False
@@ -261,11 +263,16 @@ class Ledger:
         if node_request.asked is None:  # a server that can't release has withdrawn nothing
             self._use(node_request, mode)
         if record.state == "waiting":
-            self.waiting[record.key] = request
-        else:
-            self.waiting.pop(record.key, None)
+            self.waiting[node, record.number] = request
+        elif self.waiting:
+            self.waiting.pop((node, record.number), None)
         self._weigh(request)
         return request.seq != HIDDEN
+
+    def may_be_released(self, record: RequestRecord) -> bool:
+        """Whether a release is under way that may be of this own request."""
+        own = self.requests.get(record.lock_id) or self.hidden.get(record.lock_id)
+        return (record.node, record.lock_id) in self._releasing and not (own and own.has(record))
 
     def released(self, message: Released) -> None:
         """A release was carried out; what is left there is as the message says."""
@@ -275,7 +282,7 @@ class Ledger:
             self._releasing[slot] = left
             return
         self._releasing.pop(slot, None)
-        request = self._find(message.lock_id)
+        request = self.requests.get(message.lock_id) or self.hidden.get(message.lock_id)
         if request is not None and message.node in request.node_requests:
             node_request = request.node_requests[message.node]
             for record in message.records:
@@ -295,30 +302,31 @@ class Ledger:
     def withdraw(self) -> None:
         """Do not wait where that is not needed for an agent that waits: one of them might yield."""
         for request in self.needless.values():
-            for node_request in request.node_requests.values():
-                waits = not node_request.withdrawn and node_request.waits(request.mode)
-                records = node_request.records.values()
-                if waits and any(map(self._resolver.waits_for_waiters, records)):
-                    self._withdraw(request, node_request)
+            for each in request.node_requests.values():
+                waits = not each.withdrawn and each.waits(request.mode)
+                if waits and any(map(self._resolver.waits_for_waiters, each.records.values())):
+                    self._withdraw(request, each)
 
     def acknowledge(self, upto: int) -> None:
         """The client was told that it has all locks up to the lock request numbered `upto`."""
-        for request in [w for w in self._unacknowledged.values() if w.held and w.seq <= upto]:
-            request.acknowledge(self.alive)
-            del self._unacknowledged[request.lock_id]
+        for request in list(self._unacknowledged.values()):
+            if request.held and request.seq <= upto:
+                request.acknowledge(self.alive)
+                del self._unacknowledged[request.lock_id]
 
     def tell_standing(self) -> None:
         """Tell each lock server what the agent does at the others, where that has changed."""
-        if not self._standings and len(self.used) < 2:
+        if not self.standings and len(self.used) < 2:
             return
-        waits = Counter(waited_at(self.waiting, self.alive))
+        several = len(self.used) > 1
+        waits = Counter(waited_at(self.waiting, self.alive)) if self.waiting else None
         for node in self.used:
-            standing = (len(self.used) > 1, waits.total() > waits[node])
-            if self._standings.get(node, (False, False)) != standing:
-                self._standings[node] = standing
+            standing = (several, waits is not None and waits.total() > waits[node])
+            if self.standings.get(node, (False, False)) != standing:
+                self.standings[node] = standing
                 self._out.append(ToServer(node, StandingElsewhere(self._agent, *standing)))
-        for node in self._standings.keys() - self.used.keys():
-            del self._standings[node]
+        for node in self.standings.keys() - self.used.keys():
+            del self.standings[node]
 
     # --- Questions ------------------------------------------------------------------------------
 
@@ -330,8 +338,8 @@ class Ledger:
     @property
     def remains(self) -> list[str]:
         """For study: names of what is kept that is not empty."""
-        names = ("requests", "open", "waiting", "hidden", "_unanswered")
-        return [name.strip("_") for name in names if getattr(self, name)]
+        kept = ("requests", "open", "waiting", "hidden", "_unanswered")
+        return [name.strip("_") for name in kept if getattr(self, name)]
 
     def request(self, lock_id: LockId) -> LockRequest:
         """What was asked for on this id; raises `NotHeld` when nothing was."""
@@ -341,11 +349,6 @@ class Ledger:
             raise NotHeld(
                 f"{show(lock_id)} is neither held nor asked for by {self._agent}", lock_id=lock_id
             ) from None
-
-    def _find(self, lock_id: LockId) -> LockRequest | None:
-        """What was asked for on this id, also what is hidden from the client."""
-        request = self.requests.get(lock_id)
-        return request if request is not None or not self.hidden else self.hidden.get(lock_id)
 
     def unservable(self) -> LockRequest | None:
         """A lock request that the nodes that are up can't meet, if there is one; a lost one first."""
@@ -373,10 +376,9 @@ class Ledger:
         return request.lost is not None or self._is_given_up(request)
 
     def _is_given_up(self, request: LockRequest) -> bool:
-        if request.acknowledged is None or not self._resolver.surrendering:
+        if request.acknowledged is None or not self._resolver.giving_up:
             return False
-        nodes = self._resolver.given_up(request.lock_id)
-        return not request.vouched_for(self.alive, nodes)
+        return not request.vouched_for(self.alive, self._resolver.given_up(request.lock_id))
 
     def is_acknowledged(self, edge: Edge) -> bool:
         """Whether yielding for this edge takes something that the client was told it has."""
@@ -405,8 +407,8 @@ class Ledger:
             self._unanswered[node, request.lock_id, request.mode] = None
             elsewhere = several or len(self.used) > 1
             waits = elsewhere and any(at != node for at in waited_at(self.waiting, self.alive))
-            if elsewhere or node in self._standings:
-                self._standings[node] = (elsewhere, waits)
+            if elsewhere or node in self.standings:
+                self.standings[node] = (elsewhere, waits)
             message = Request(
                 self._agent, self._client, request.lock_id, request.mode, elsewhere, waits
             )
@@ -419,9 +421,8 @@ class Ledger:
         if node_request.asked is not None:
             slot = (node_request.node, request.lock_id)
             self._releasing[slot] = self._releasing.get(slot, 0) + 1
-            self._out.append(
-                ToServer(node_request.node, Release(self._agent, request.lock_id, mode))
-            )
+            release = Release(self._agent, request.lock_id, mode)
+            self._out.append(ToServer(node_request.node, release))
 
     def _forget_requests(
         self, request: LockRequest, node_request: NodeRequest, modes: Iterable[Mode] = MODES
@@ -460,7 +461,7 @@ class Ledger:
             self._release(request, node_request)
         self._keep(node_request, granted)
 
-    def _downgrade(self, lock_id: LockId, mode: Mode, before: Mode) -> None:
+    def downgrade(self, lock_id: LockId, mode: Mode, before: Mode) -> None:
         """Withdraw an upgrade to `mode`: what was asked for before is still wanted, and kept."""
         request = self.requests.get(lock_id)
         if request is not None and request.mode == mode:
@@ -490,8 +491,10 @@ class Ledger:
 
     def _weigh(self, request: LockRequest) -> None:
         """Find out whether a lock request is held, and keep account of it."""
-        several = len(request.node_requests) > 1
-        request.held = is_held(request, self.alive)
+        if len(request.node_requests) > 1:
+            request.held = is_held(request, self.alive)
+        else:  # the same, and most are
+            request.held = request.serves(request.mode, self.alive)
         if request.seq == HIDDEN:
             return
         if request.held:
@@ -503,9 +506,9 @@ class Ledger:
                 request.rely(self.alive)  # on what was granted since
             else:
                 request.lose()
-        if not request.fully_acknowledged:
+        if request.acknowledged is None or not request.fully_acknowledged:
             self._unacknowledged[request.lock_id] = request
-        if several and request.require != "all":
+        if request.require != "all" and len(request.node_requests) > 1:
             self._weigh_needs(request)
 
     def _weigh_needs(self, request: LockRequest) -> None:

@@ -9,24 +9,20 @@ no clock, no actor and no network. `ledger` keeps what the client wants and what
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import ClassVar
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, ClassVar
 
-from locks.core.agent.among_nodes import AmongNodes
-from locks.core.agent.counted import another_number, unit_of
+from locks.core.agent.counted import another_number
 from locks.core.agent.deadlocks import Resolver
 from locks.core.agent.fencing import Tokens
 from locks.core.agent.flags import Flag, check_flag
-from locks.core.agent.gate import answered
-from locks.core.agent.hold_ups import HoldUps, OneOfSeveral
-from locks.core.agent.ledger import Ledger, Object
-from locks.core.agent.requests import (
-    ClientWaits,
-    has_ended,
-    locks_lost,
-)
+from locks.core.agent.hold_ups import HoldUps
+from locks.core.agent.ledger import Ledger
+from locks.core.agent.questions import Questions
+from locks.core.agent.requests import ClientWaits
 from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
+from locks.core.agent.terms import Object, check_terms
 from locks.core.agent.wait_graph import Exploration
 from locks.core.messages import (
     AgentEffect,
@@ -48,21 +44,18 @@ from locks.errors import (
     AgentEnded,
     DeadlockAborted,
     LocksError,
-    NotHeld,
     assert_never,
 )
 from locks.model import (
     AgentId,
     Deadlock,
     LockId,
-    LockInfo,
     LockResult,
     Mode,
     Notification,
     RequestRecord,
     Require,
     Status,
-    show,
 )
 
 __all__ = ["AgentMachine", "Flag", "Object"]
@@ -70,7 +63,7 @@ __all__ = ["AgentMachine", "Flag", "Object"]
 REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
-class AgentMachine(OneOfSeveral, AmongNodes):
+class AgentMachine(Questions):
     """One transaction's agent.
 
     Args:
@@ -126,15 +119,15 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         self.await_nodes = await_nodes
         self.monitor_nodes = monitor_nodes
         self.notify = notify
-        self.deadlocks: list[Deadlock] = []
+        self.deadlocks: tuple[Deadlock, ...] = ()
         self.ended: Ended | None = None
         self._out: list[AgentEffect] = []
         self._waits = ClientWaits()
         self._last_status: Status = "no_locks"
-        self._resolver = self.resolver_class(agent, self._out)
-        self._ledger = self.ledger_class(agent, client, alive, self._out, self._resolver)
-        self._resolver.attach(self._ledger.alive, self._ledger.used)
-        self._tokens = self.tokens_class(agent, self._ledger.requests, self._out)
+        self._resolver = resolver = self.resolver_class(agent, self._out)
+        self._ledger = ledger = self.ledger_class(agent, client, alive, self._out, resolver)
+        resolver.alive, resolver.used = ledger.alive, ledger.used
+        self._tokens: Tokens | None = None  # most locks are on one node, and have theirs at once
         self._hold_ups: HoldUps | None = None  # most clients have one transaction
 
     def save(self) -> SavedAgent:
@@ -144,6 +137,10 @@ class AgentMachine(OneOfSeveral, AmongNodes):
     def load(self, saved: SavedAgent) -> None:
         """Go back to a state that was saved."""
         load_agent(self, saved)
+
+    def another(self) -> AgentMachine:
+        """A machine of the same agent that has nothing yet, to `load` a state."""
+        return type(self)(self.id, self.client, ())
 
     # --- The client's calls ---------------------------------------------------------------------
 
@@ -167,13 +164,45 @@ class AgentMachine(OneOfSeveral, AmongNodes):
             InvalidOption: It is a counted lock, which can't be asked for like this.
             CannotServe: Too few of the nodes are up, and `await_nodes` is off.
         """
-        self.check_alive()
+        if self.ended is not None:
+            self.check_alive()
+        ledger = self._ledger
         objects = list(objects)
-        self._ledger.check(objects, self.await_nodes)
-        undo = [self._ledger.add(wanted) for wanted in objects]
+        check_terms(ledger.requests, ledger.alive, objects, self.await_nodes)
+        undo = []
+        for wanted in objects:
+            undo.append(ledger.add(wanted))
         if wait is not None:
-            self._waits.begin(wait, self._ledger.seq, undo)
+            self._waits.begin(wait, ledger.seq, undo)
         return self._conclude()
+
+    def asks_for_one(self, objects: Sequence[Object]) -> bool:
+        """Whether these are one lock of the own node, and nothing else is under way: then there is `ask_granted`."""
+        return not (
+            len(objects) != 1
+            or self.ended is not None
+            or self.notify
+            or self._hold_ups is not None
+            or self._waits.pending
+            or self._resolver.graph is not None
+            or self._resolver.giving_up
+        ) and self._ledger.is_alone(objects[0])
+
+    def ask_granted(
+        self, wanted: Object, record: RequestRecord, wait: Hashable
+    ) -> list[AgentEffect]:
+        """The same as `ask_all` and its answer, of what `asks_for_one`, if the lock server has granted it at once.
+
+        Args:
+            wanted: The lock.
+            record: What the lock server has answered.
+            wait: As for `ask_all`.
+        """
+        ledger = self._ledger
+        undo = ledger.add_granted(wanted, record)
+        self._waits.answered(wait, ledger.seq, (undo,))
+        ledger.acknowledge(ledger.seq)
+        return [AnswerWait(wait, LockResult("have_all_locks", self.deadlocks))]
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
@@ -183,8 +212,9 @@ class AgentMachine(OneOfSeveral, AmongNodes):
 
     def abandon(self, wait: Hashable) -> list[AgentEffect]:
         """A client gave up waiting, or the last answer: withdraw what only this wait was for."""
-        self._waits.abandon(wait)
-        self._tokens.abandon(wait)
+        self._withdraw(wait)
+        if self._tokens is not None:
+            self._tokens.abandon(wait)
         return self._conclude()
 
     def establish_token(self, lock_id: LockId, wait: Hashable) -> list[AgentEffect]:
@@ -197,6 +227,7 @@ class AgentMachine(OneOfSeveral, AmongNodes):
             NotHeld: It is not held now; as for `token`, with its other errors.
         """
         self.token(lock_id)
+        self._tokens = self._my_tokens()
         self._tokens.wait(lock_id, wait)
         return self._conclude()
 
@@ -225,7 +256,7 @@ class AgentMachine(OneOfSeveral, AmongNodes):
             self._resolver.surrender(node, Surrender(self.id, lock_id))
         return self._conclude()
 
-    def set_flag(self, flag: Flag, value: bool) -> list[AgentEffect]:
+    def set_flag(self, flag: Any, value: Any) -> list[AgentEffect]:
         """Change an option; switching `notify` on tells the present status at once.
 
         Raises:
@@ -241,13 +272,15 @@ class AgentMachine(OneOfSeveral, AmongNodes):
     def end(self, reason: LocksError | None = None) -> list[AgentEffect]:
         """End the transaction; everything is released, and all waits are answered with the reason."""
         if self.ended is None:
-            if self._waits.pending or self._tokens.waits:
+            if self._waits.pending or self._tokens is not None:
                 error = reason or AgentEnded(f"transaction {self.id} was ended", agent=self.id)
                 self._out += [AnswerWait(wait, error) for wait in self._waits.end()]
-                self._tokens.end(error)
+                if self._tokens is not None:
+                    self._tokens.end(error)
             self._hold_ups = None
             self._ledger.end()
-            self._resolver.cease()
+            if self._resolver.graph is not None:
+                self._resolver.cease()
             if self.notify and reason is not None:  # its own end is no news to the client
                 self._notify_end(reason)
             self.ended = Ended(reason)
@@ -272,7 +305,8 @@ class AgentMachine(OneOfSeveral, AmongNodes):
             elif isinstance(message, Released):
                 self._ledger.released(message)
             elif isinstance(message, VersionRaised):
-                self._tokens.raised(message)
+                if self._tokens is not None:
+                    self._tokens.raised(message)
             elif isinstance(message, Undelivered):
                 self._resolver.undelivered(message)
             elif isinstance(message, Refused):
@@ -298,7 +332,7 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         """The status of the transaction."""
         if not self._ledger.requests:
             return "no_locks"
-        if self._resolver.surrendering:  # what is held is known when that is answered
+        if self._resolver.giving_up:  # what is held is known when that is answered
             return "waiting"
         if not self._ledger.open:
             return "have_all_locks"
@@ -306,102 +340,13 @@ class AgentMachine(OneOfSeveral, AmongNodes):
 
     def result(self) -> LockResult:
         """Status and deadlocks so far."""
-        return LockResult(self.status(), tuple(self.deadlocks))
+        return LockResult(self.status(), self.deadlocks)
 
     def told_status(self) -> list[AgentEffect]:
         """The client is told the status; if that is that it has all locks, they are acknowledged."""
         if self.status() == "have_all_locks":
             self._ledger.acknowledge(self._ledger.seq)
         return self._flush()
-
-    def lost(self) -> tuple[LockId, ...]:
-        """What the client was told it has, and must not rely on any more; for `ensure_held`."""
-        return tuple(request.lock_id for request in self._ledger.lost())
-
-    def lock_info(self) -> list[LockInfo]:
-        """All locks asked for."""
-        return [request.info() for request in self._ledger.requests.values()]
-
-    def token(self, lock_id: LockId) -> int | None:
-        """The fencing token of a lock that is held.
-
-        Returns:
-            The token if it is known: the lock is on one node, or the token was established.
-            `None` if it must be established first (`establish_token`).
-
-        Raises:
-            NotHeld: It is not held.
-            LockLost: It is lost, and the client was not told since that it has it again.
-            InvalidOption: It was asked for on several nodes, and needs neither all of them nor
-                a majority.
-        """
-        self.check_alive()
-        refusal = self._tokens.refusal(lock_id)
-        if refusal is not None:
-            raise refusal
-        return self._tokens.known(self._ledger.request(lock_id))
-
-    def unit(self, lock_id: LockId) -> int | None:
-        """Which unit of a counted lock it has, counted from 0; raises `NotHeld` if it has none."""
-        self.check_alive()
-        if not self.holds(lock_id):
-            raise NotHeld(f"{show(lock_id)} is not held by {self.id}", lock_id=lock_id)
-        return unit_of(self._ledger.request(lock_id))
-
-    def ensure_held(self, lock_id: LockId | None) -> None:
-        """Make sure that what the client was told it has is granted, as far as the agent knows.
-
-        Args:
-            lock_id: Which lock; `None` for all that it was told it has.
-
-        Raises:
-            NotHeld: It is not held, and the client was not told that it is.
-            LockLost: It is lost, with a node or by a surrender, and the client was not told since
-                that it has it again; or a surrender of it is under way.
-        """
-        self.check_alive()
-        if lock_id is None:
-            lost = self._ledger.lost()
-            if lost:
-                raise locks_lost(self.id, lost)
-            return
-        request = self._ledger.request(lock_id)
-        if self._ledger.is_lost(request):
-            raise locks_lost(self.id, (request,))
-        if not request.held and request.acknowledged is None:
-            raise NotHeld(
-                f"{show(lock_id)} is asked for by {self.id}, but not held yet", lock_id=lock_id
-            )
-
-    def asks_for(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for."""
-        return lock_id in self._ledger.requests
-
-    def is_answered(self, wait: Hashable) -> bool:
-        """Whether all lock servers have answered what somebody waits for; it may have to go on waiting."""
-        upto = self._waits.upto(wait)
-        ledger = self._ledger
-        return all(answered(r, ledger.alive) for r in ledger.open.values() if r.seq <= upto)
-
-    @property
-    def size(self) -> int:
-        """How many lock requests there are to save."""
-        return len(self._ledger.requests)
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is asked for."""
-        return not self._ledger.requests
-
-    def holds(self, lock_id: LockId) -> bool:
-        """Whether this very id was asked for and is held."""
-        request = self._ledger.requests.get(lock_id)
-        return request is not None and request.held
-
-    def check_alive(self) -> None:
-        """Raise the reason for which the transaction ended, if it has."""
-        if self.ended is not None:
-            raise has_ended(self.id, self.ended.reason) from self.ended.reason
 
     # --- For study: what simulators look at, and nothing else does --------------------------------
 
@@ -426,13 +371,15 @@ class AgentMachine(OneOfSeveral, AmongNodes):
                 self._out.append(Notify(Notification(me, "lock_info", record)))
         if others and not self._idle():
             self._resolver.begin()
-        for record in records:
-            self._resolver.learn(record)
+        if self._resolver.graph is not None:
+            for record in records:
+                # What was released may still be told of: it waits for nobody.
+                if record.agent != me or not self._ledger.may_be_released(record):
+                    self._resolver.learn(record)
 
     def _resolved(self, report: Deadlock) -> None:
         """A deadlock is resolved; the lock server that did so says by itself what still matters."""
-        self.deadlocks.append(report)
-        del self.deadlocks[:-REPORTS]
+        self.deadlocks = (*self.deadlocks, report)[-REPORTS:]
         self._resolver.forget(node for node in self._ledger.used if node != report.server)
 
     def _surrendered(self, message: Surrendered) -> None:
@@ -460,36 +407,45 @@ class AgentMachine(OneOfSeveral, AmongNodes):
 
     def _idle(self) -> bool:
         """Whether no request waits, or may be found to wait."""
-        return self._ledger.idle and not self._resolver.surrendering
+        return self._ledger.idle and not self._resolver.giving_up
 
     def _conclude(self) -> list[AgentEffect]:
         """After each event: answer those whose wait is over, and say what has changed."""
         if self.ended is None:
-            if self._ledger.needless and self._resolver.active:
-                self._ledger.withdraw()
-            if self._resolver.active and self._idle():
-                self._resolver.cease()
-            if self._waits.pending and not self._resolver.surrendering:
-                self._answer()
-            if self._tokens.waits and not self._resolver.surrendering:
-                self._tokens.go_on()
+            ledger = self._ledger
+            resolver = self._resolver
+            if resolver.graph is not None:
+                if ledger.needless:
+                    ledger.withdraw()
+                if self._idle():
+                    resolver.cease()
+            if not resolver.giving_up:
+                if self._waits.pending:
+                    self._answer()
+                if self._tokens is not None:
+                    self._tokens.go_on()
             if self.notify and self.status() != self._last_status:
                 self._notify_status()
             if self._hold_ups is not None:
                 self._hold_ups.tidy()
-            self._ledger.tell_standing()
-        return self._flush()
+            if ledger.standings or len(ledger.used) > 1:
+                ledger.tell_standing()
+        return self._flush() if self._out else []
 
     def _answer(self) -> None:
         ledger = self._ledger
-        if len(ledger.open) == 1:
-            (request,) = ledger.open.values()
-            first_open = request.seq
-        else:
-            first_open = min([each.seq for each in ledger.open.values()], default=ledger.seq + 1)
+        first_open = ledger.seq + 1
+        for request in ledger.open.values():
+            if request.seq < first_open:
+                first_open = request.seq
+        # They came in the order of what they wait for: if the first one goes on waiting, all do.
+        for waiting in self._waits.pending.values():
+            if waiting.upto >= first_open:
+                return
+            break
         for wait, upto in self._waits.over(first_open):
             status: Status = "have_all_locks" if ledger.requests else "no_locks"
-            self._out.append(AnswerWait(wait, LockResult(status, tuple(self.deadlocks))))
+            self._out.append(AnswerWait(wait, LockResult(status, self.deadlocks)))
             ledger.acknowledge(upto)
 
     def _my_hold_ups(self) -> HoldUps:
@@ -507,7 +463,7 @@ class AgentMachine(OneOfSeveral, AmongNodes):
         status = self._last_status = self.status()
         value = None
         if status == "have_all_locks":
-            value = tuple(self.deadlocks)
+            value = self.deadlocks
             self._ledger.acknowledge(self._ledger.seq)
         self._out.append(Notify(Notification(self.id, status, value)))
 

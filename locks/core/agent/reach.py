@@ -55,7 +55,12 @@ class Reach:
     @property
     def in_touch(self) -> bool:
         """Whether connections that come or go may matter to it."""
-        return bool(self.sources or self.unsaid or self._asked or self._barred)
+        return not self.is_idle
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it knows nothing: it is as if it were made anew."""
+        return not (self.sources or self.unsaid or self._asked or self._barred)
 
     @property
     def acquaintances(self) -> set[AgentId]:

@@ -10,7 +10,8 @@ others may have had it in between, even if it is held again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import NamedTuple
 
 from locks.errors import (
     AgentEnded,
@@ -39,12 +40,16 @@ __all__ = [
     "Confirmed",
     "LockRequest",
     "NodeRequest",
+    "Undo",
     "cannot_serve",
     "has_ended",
     "locks_lost",
     "needed",
     "servable",
 ]
+
+
+OF_THOSE_ALIVE = frozenset(("all_alive", "majority_alive"))  # only nodes that are up count
 
 
 class NodeRequest:
@@ -155,13 +160,8 @@ class LockRequest:
     def rely(self, alive: Collection[str]) -> None:
         """The client relies on what is granted on all nodes that count now."""
         self.acknowledged_on = tuple(self.node_requests)
-        if self.counts_alive:
+        if self.require in OF_THOSE_ALIVE:
             self.acknowledged_on = tuple(node for node in self.node_requests if node in alive)
-
-    @property
-    def counts_alive(self) -> bool:
-        """Whether only nodes that are up count."""
-        return self.require.endswith("_alive")
 
     @property
     def fully_acknowledged(self) -> bool:
@@ -175,7 +175,7 @@ class LockRequest:
         self.node_requests[node] = NodeRequest(node)
         if self.confirmed is not None:
             self.confirmed.node_down(node)
-        if self.counts_alive:
+        if self.require in OF_THOSE_ALIVE:
             # When it comes back, it does not take away what was acknowledged meanwhile.
             self.acknowledged_on = tuple(each for each in self.acknowledged_on if each != node)
 
@@ -217,6 +217,12 @@ class LockRequest:
             return node_request.grant(mode) is not None
         return self._enough(node_requests, mode, alive)
 
+    def has(self, record: RequestRecord) -> bool:
+        """Whether this is what it has asked for, and not released."""
+        there = self.node_requests.get(record.node)
+        known = None if there is None else there.records.get(record.mode)
+        return known is not None and known.number == record.number
+
     def grants(self) -> dict[str, int]:
         """The nodes where it is granted, each with the version of the grant."""
         grants = [
@@ -233,12 +239,11 @@ class LockRequest:
         given_up: Collection[str] = (),
     ) -> bool:
         """Whether enough of these node requests are granted."""
-        granted = sum(
-            node_request.grant(mode) is not None
-            for node, node_request in node_requests.items()
-            if node not in given_up
-        )
-        return granted >= needed(self.require, node_requests, alive)
+        missing = needed(self.require, node_requests, alive)
+        for node, node_request in node_requests.items():
+            if missing > 0 and node not in given_up and node_request.grant(mode) is not None:
+                missing -= 1
+        return missing <= 0
 
     def check_granted(self, nodes: Iterable[str], agent: AgentId, other: AgentId) -> None:
         """Raise `NotHeld` unless an agent has something on these nodes to surrender to another one."""
@@ -266,12 +271,20 @@ class LockRequest:
         )
 
 
+class Undo(NamedTuple):
+    """What is to be withdrawn if nobody waits for it: a lock request, or its upgrade from `before` to `mode`."""
+
+    lock_id: LockId
+    mode: Mode | None = None
+    before: Mode | None = None
+
+
 class ClientWait:
-    """A client that waits for all lock requests up to `upto`; `undo` withdraws what only it wanted."""
+    """A client that waits for all lock requests up to `upto`; `undo` says what only it wanted."""
 
     __slots__ = ("undo", "upto")
 
-    def __init__(self, upto: int, undo: Sequence[Callable[[], None] | None]) -> None:
+    def __init__(self, upto: int, undo: Sequence[Undo | None]) -> None:
         self.upto = upto
         self.undo = undo
 
@@ -292,22 +305,21 @@ class ClientWaits:
         self.pending: dict[Hashable, ClientWait] = {}
         self._answered: tuple[Hashable, ClientWait] | None = None
 
-    def begin(
-        self, wait: Hashable, upto: int, undo: Sequence[Callable[[], None] | None] = ()
-    ) -> None:
+    def begin(self, wait: Hashable, upto: int, undo: Sequence[Undo | None] = ()) -> None:
         """Somebody waits for all lock requests up to `upto`."""
         self._answered = None
         self.pending[wait] = ClientWait(upto, undo)
 
-    def abandon(self, wait: Hashable) -> None:
-        """A client gave up waiting: withdraw what only this wait was for."""
+    def answered(self, wait: Hashable, upto: int, undo: Sequence[Undo | None]) -> None:
+        """Somebody has waited likewise, and was answered at once."""
+        self._answered = (wait, ClientWait(upto, undo))
+
+    def abandon(self, wait: Hashable) -> Sequence[Undo | None]:
+        """A client gave up waiting; return what only this wait was for."""
         waiting = self.pending.pop(wait, None)
         if waiting is None and self._answered is not None and self._answered[0] == wait:
             waiting, self._answered = self._answered[1], None
-        if waiting is not None:
-            for undo in waiting.undo:
-                if undo is not None:
-                    undo()
+        return () if waiting is None else waiting.undo
 
     def over(self, first_open: int) -> list[tuple[Hashable, int]]:
         """Those whose wait is over, each with the number of the last request that it waited for.
@@ -343,11 +355,6 @@ class ClientWaits:
         self.pending.clear()
         self._answered = None
         return waits
-
-    @property
-    def opaque(self) -> list[Hashable]:
-        """All waits that are known, each by its identity only."""
-        return [*self.pending, *(() if self._answered is None else self._answered[:1])]
 
 
 def needed(require: Require, nodes: Collection[str], alive: Collection[str]) -> int:
@@ -385,10 +392,14 @@ def cannot_serve(lock_id: LockId, nodes: Collection[str], alive: Collection[str]
 
 def has_ended(agent: AgentId, reason: Exception | None) -> LocksError:
     """The error for who uses a transaction that has ended: the reason again, if there is one for it."""
+    error: LocksError
     if isinstance(reason, (AgentEnded, DeadlockAborted, LockLost)):
-        return anew(reason)
-    why = "; begin a new one" if reason is None else f": {reason}"
-    return AgentEnded(f"transaction {agent} has ended{why}", agent=agent)
+        error = anew(reason)
+    else:
+        why = "; begin a new one" if reason is None else f": {reason}"
+        error = AgentEnded(f"transaction {agent} has ended{why}", agent=agent)
+    error.__cause__ = reason  # compiled code has no `from`
+    return error
 
 
 def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = False) -> LockLost:

@@ -6,10 +6,16 @@ known to a machine by identity only, and is not copied.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from copy import deepcopy
+from collections.abc import Iterable
 from typing import Any
 
+from locks.core.agent.deadlocks import Resolver
+from locks.core.agent.fencing import Tokens
+from locks.core.agent.hold_ups import HoldUps
+from locks.core.agent.ledger import Ledger
+from locks.core.agent.reach import Reach
+from locks.core.agent.requests import ClientWait, ClientWaits, Confirmed, LockRequest, NodeRequest
+from locks.core.agent.wait_graph import WaitGraph
 from locks.model import AgentId
 
 __all__ = ["MadeAgent", "SavedAgent", "load_agent", "save_agent"]
@@ -19,24 +25,80 @@ MadeAgent = tuple[AgentId, str, Iterable[str], bool, bool, bool, bool]
 """What a machine is made with; see `AgentMachine`."""
 SavedAgent = MadeAgent | dict[str, Any]
 
+MADE_WITH: dict[type[Any], tuple[str, ...]] = {
+    ClientWait: ("upto", "undo"),
+    ClientWaits: (),
+    Confirmed: (),
+    HoldUps: ("_agent", "_ledger", "_waits"),
+    Ledger: ("_agent", "_client", "alive", "_out", "_resolver"),
+    LockRequest: ("lock_id", "mode", "require", "seq"),
+    NodeRequest: ("node",),
+    Reach: ("_me", "_out"),
+    Resolver: ("_me", "_out"),
+    Tokens: ("_agent", "_requests", "_out"),
+    WaitGraph: (),
+}
+"""What a machine consists of, with the attributes that each part is made with: a compiled object can't be made without.
+
+All else that a machine has, but for containers, never changes.
+"""
+PARTS = tuple(MADE_WITH)
+
 
 def save_agent(machine: Any) -> dict[str, Any]:
     """The state of an `AgentMachine`."""
-    waits: list[Hashable] = [*machine._waits.opaque, *machine._tokens.waits]
-    memo: dict[int, Any] = {id(wait): wait for wait in waits}
-    return _copy({name: getattr(machine, name) for name in machine.__slots__}, memo)
+    memo: dict[int, Any] = {}
+    return {name: _copy(getattr(machine, name), memo) for name in fields_of(machine)}
 
 
 def load_agent(machine: Any, saved: SavedAgent) -> None:
     """Have an `AgentMachine` go back to a state; the state can be used again."""
     if isinstance(saved, tuple):
-        machine.__init__(*saved)
+        # A new one: `__init__` of a compiled object does nothing when it is called once more.
+        new = type(machine)(*saved)
+        for name in fields_of(new):
+            setattr(machine, name, getattr(new, name))
         return
-    waits: list[Hashable] = [*saved["_waits"].opaque, *saved["_tokens"].waits]
-    for name, value in _copy(saved, {id(wait): wait for wait in waits}).items():
-        setattr(machine, name, value)
+    memo: dict[int, Any] = {}
+    for name, value in saved.items():
+        setattr(machine, name, _copy(value, memo))
 
 
-def _copy(state: dict[str, Any], memo: dict[int, Any]) -> dict[str, Any]:
-    copied: dict[str, Any] = deepcopy(state, memo)
+def fields_of(part: Any) -> list[str]:
+    """The names of all that an object of the core has.
+
+    The class of a compiled module has no `__slots__`, but names them all in `__mypyc_attrs__`.
+    """
+    named: list[str] = [*getattr(part, "__dict__", ())]
+    for kind in type(part).__mro__:
+        named += getattr(kind, "__mypyc_attrs__", getattr(kind, "__slots__", ()))
+    return list(dict.fromkeys(named))
+
+
+def _copy(value: Any, memo: dict[int, Any]) -> Any:
+    """A copy of a value, with copies of what it has; what occurs twice is copied once."""
+    kind: Any = type(value)
+    if not (kind in _CONTAINERS or isinstance(value, PARTS)):
+        return value  # a fact, or who waits
+    if kind is tuple:  # its identity means nothing
+        return tuple([_copy(each, memo) for each in value])
+    if id(value) in memo:
+        return memo[id(value)]
+    copied: Any
+    if kind is list:
+        copied = memo[id(value)] = []
+        copied += [_copy(each, memo) for each in value]
+    elif kind is dict:
+        copied = memo[id(value)] = {}
+        copied.update([(key, _copy(each, memo)) for key, each in value.items()])
+    elif kind is set:
+        copied = memo[id(value)] = set(value)
+    else:
+        names = next(names for part, names in MADE_WITH.items() if isinstance(value, part))
+        copied = memo[id(value)] = kind(*[getattr(value, name) for name in names])
+        for name in fields_of(value):
+            setattr(copied, name, _copy(getattr(value, name), memo))
     return copied
+
+
+_CONTAINERS = {tuple, list, set, dict}

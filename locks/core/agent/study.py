@@ -33,7 +33,7 @@ class Study(NamedTuple):
 
     ledger: Ledger
     resolver: Resolver
-    tokens: Tokens
+    tokens: Tokens | None
 
     def asked(self, lock_id: LockId) -> Asked | None:
         """What was asked for on this very id, and what is known of it; `None` if nothing was."""
@@ -74,5 +74,5 @@ class Study(NamedTuple):
     @property
     def remains(self) -> list[str]:
         """Names of what it still keeps; once it has ended there is nothing."""
-        tokens = ["waits for tokens"] if self.tokens.waits else []
+        tokens = ["waits for tokens"] if self.tokens and self.tokens.waits else []
         return self.ledger.remains + self.resolver.remains + tokens

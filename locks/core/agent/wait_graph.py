@@ -80,6 +80,11 @@ class WaitGraph:
         """The nodes where an agent is known to have requests."""
         return {record.node for record in self._by_agent.get(agent, _NOTHING).values()}
 
+    def waits(self, agent: AgentId) -> bool:
+        """Whether an agent is known to wait somewhere."""
+        own = self._by_agent.get(agent, _NOTHING).values()
+        return any(record.state == "waiting" for record in own)
+
     def related(self, node: str, lock_id: LockId) -> Iterator[RequestRecord]:
         """The known requests on ids related to this one on this node."""
         for depth in range(1, len(lock_id) + 1):

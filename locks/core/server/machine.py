@@ -44,7 +44,7 @@ from locks.core.server.table import LockTable
 from locks.core.server.tree import Entry, EntryOwner
 from locks.core.server.watchers import Watchers
 from locks.errors import assert_never
-from locks.model import AgentId, LockId, View, units_of
+from locks.model import AgentId, LockId, Mode, RequestRecord, View, units_of
 
 __all__ = ["ServerMachine"]
 
@@ -105,6 +105,18 @@ class ServerMachine:
             return self._unwatch(message)
         return assert_never(message)
 
+    def grant(
+        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
+    ) -> tuple[RequestRecord, list[ServerEffect]]:
+        """Take in a request for what `is_free`: it is granted at once.
+
+        Returns:
+            What its agent is to be told, which needs no message; and what else is to be done.
+        """
+        changed = self.changed = self.table.request(agent, client, lock_id, mode)
+        effects = self._views(changed) if self._watchers else []
+        return changed[0].record(self.node), effects
+
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger: another node has given this one."""
         self.table.raise_to(version)
@@ -130,6 +142,10 @@ class ServerMachine:
         """Its state, to go back to with `load`."""
         return save_server(self.table, self._notifier, self._watchers.all(), self._relays)
 
+    def another(self) -> ServerMachine:
+        """A lock server of the same node that has nothing yet, to `load` a state."""
+        return type(self)(self.node)
+
     def load(self, saved: SavedServer) -> None:
         """Go back to a state that was saved."""
         self._begin(saved.version)
@@ -140,6 +156,13 @@ class ServerMachine:
         self._relays.load(dict(saved.peers), dict(saved.passed))
 
     # --- Questions ------------------------------------------------------------------------------
+
+    def is_free(self, lock_id: LockId) -> bool:
+        """Whether a request is sure to be granted, with nobody but its agent to be told of it: then there is `grant`.
+
+        It is asked for what `AgentMachine.asks_for_one`: for no counted id, and by an agent that does not wait.
+        """
+        return not self._notifier.closers and self.table._root.is_free(lock_id)
 
     @property
     def version(self) -> int:
@@ -168,6 +191,10 @@ class ServerMachine:
     def all_watchers(self) -> list[Hashable]:
         """The watchers of any lock id."""
         return list(dict.fromkeys(each for _, there in self._watchers.all() for each in there))
+
+    def watches(self) -> int:
+        """How many ids are watched by watchers of this node, counted once for each watcher."""
+        return self._watchers.count
 
     def watched(self, watcher: Hashable) -> list[LockId]:
         """What a watcher watches."""
@@ -208,7 +235,8 @@ class ServerMachine:
         return effects
 
     def _remove(self, message: Remove) -> list[ServerEffect]:
-        self._relays.gone(message.agent)
+        if self._relays.passed:
+            self._relays.gone(message.agent)
         return self._changed(self.table.remove(message.agent))
 
     def _surrender(self, message: Surrender) -> list[ServerEffect]:
@@ -292,16 +320,17 @@ class ServerMachine:
         if not changed:
             return []
         self.changed = changed
-        effects = self._notify(self._notifier.after(changed, new, owner))
+        news = self._notifier.after(changed, new, owner)
+        effects = self._notify(news) if news else []
         if self._watchers:
             effects += self._views(changed)
         return effects
 
     def _notify(self, news: News) -> list[ServerEffect]:
-        return [
-            ToAgent(agent, RequestStates(self.node, tuple(records.values())))
-            for agent, records in news.items()
-        ]
+        effects: list[ServerEffect] = []
+        for agent, records in news.items():
+            effects.append(ToAgent(agent, RequestStates(self.node, tuple(records.values()))))
+        return effects
 
     def _views(self, changed: list[Entry]) -> list[ServerEffect]:
         effects: list[ServerEffect] = []

@@ -19,8 +19,9 @@ each step it is enough to look for cycles through the agents of that step, and o
 that wait and have other requests: no agent can wait for one that has nothing, and what stands
 behind its only, waiting request came later and is looked at itself. Of several cycles within the
 node only the shortest one is made known; the agent that closed them is looked at again after each
-step until it lies on none, so the next one is made known when this one is resolved. But where anybody uses a
-counted lock, one of its units may be in one cycle and one in another, and a deadlock has both
+step until it lies on none, so the next one is made known when this one is resolved. If it is long, its
+largest agent alone is notified, of all its edges: it is the one that has to yield, and the agents would pass on more
+and more records up to it, half of their square in all. But where anybody uses a counted lock, one of its units may be in one cycle and one in another, and a deadlock has both
 (`locks.core.agent.knots`): then all cycles through the agent are made known.
 
 Edges that are not looked at: those from a request to a waiting request ahead of it on the same id, in
@@ -34,7 +35,8 @@ An agent that was notified of a request is notified of its changes, for as long 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from operator import attrgetter
+from typing import ClassVar, NamedTuple
 
 from locks.core.server.table import LockTable
 from locks.core.server.tree import COVERED_RIVALS, Entry, EntryOwner, rivals_around
@@ -60,12 +62,18 @@ class Notifier:
     Args:
         table: The lock table.
         node: Name of its node, for the records.
+
+    Attributes:
+        closers: The owners that may lie on a cycle.
+        long: Of a cycle of so many agents only the largest one is notified.
     """
+
+    long: ClassVar[int] = 9
 
     def __init__(self, table: LockTable, node: str) -> None:
         self._table = table
         self._node = node
-        self._closers: dict[EntryOwner, None] = {}  # they may lie on a cycle
+        self.closers: dict[EntryOwner, None] = {}
         self._stale = True  # whether there may be more to say of what they lie on than was said
 
     def after(
@@ -82,23 +90,36 @@ class Notifier:
             For each agent the entries to notify it of, with their records. Its own changed entries are
             always among them, unless they are gone.
         """
-        if len(changed) == 1 and owner is None and not self._closers:
+        if len(changed) == 1 and owner is None and not self.closers:
             (entry,) = changed
             own = entry.owner
-            if not (own.waited or own.waits or entry.notified):  # the most frequent case
+            waits = own.waiting > 0 or own.waits_elsewhere
+            if not (waits or own.waited or entry.notified):  # the most frequent case
                 return {} if entry.gone else {own.id: {entry: entry.record(self._node)}}
         news: News = {}
-        # Edges are between owners that wait. What the others do changes nothing of what was found.
-        if owner is not None or any(each.owner.waited or each.owner.waits for each in changed):
+        if owner is not None:
             self._stale = True
-        self._note_turns(changed, owner, news)
+            if owner.waits != owner.waited:
+                self._turn(owner, news)
+        for entry in changed:
+            own = entry.owner
+            waits = own.waiting > 0 or own.waits_elsewhere
+            # Edges are between owners that wait. What the others do changes nothing of what was found.
+            if waits or own.waited:
+                self._stale = True
+            if waits != own.waited:
+                self._turn(own, news)
         for entry in changed:
             if not entry.gone:
                 self._notify(entry.owner, entry, news)
             if entry.notified:
                 self._notify_change(entry, news)
-        self._note_closers(new, owner)
-        if self._closers and self._stale:
+        if owner is not None:
+            self.closers[owner] = None
+        for entry in new:
+            if self._may_close_a_cycle(entry):
+                self.closers[entry.owner] = None
+        if self.closers and self._stale:
             self._look_for_cycles(news)
         return news
 
@@ -117,12 +138,12 @@ class Notifier:
             if owner is not None and owner.waits:
                 self._table.version += 1
                 owner.turned = self._table.version
-                self._closers[owner] = None
+                self.closers[owner] = None
 
     @property
     def subjects(self) -> set[AgentId]:
         """For study: the agents of which it may tell others, whatever happens to them next."""
-        found = {owner.id for owner in self._closers}
+        found = {owner.id for owner in self.closers}
         for owner in self._table.owners.values():
             if owner.waits or owner.waited:
                 found.add(owner.id)
@@ -132,27 +153,10 @@ class Notifier:
                     found |= {other.id for other in entry.notified}
         return found
 
-    def _note_turns(self, changed: list[Entry], owner: EntryOwner | None, news: News) -> None:
-        """Owners may have begun or ceased to wait."""
-        owners: dict[EntryOwner, None] = {} if owner is None else {owner: None}
-        for entry in changed:
-            owners[entry.owner] = None
-        for each in owners:
-            if each.waits != each.waited:
-                self._turn(each, news)
-
-    def _note_closers(self, new: Sequence[Entry], owner: EntryOwner | None) -> None:
-        """Owners may have closed a cycle."""
-        if owner is not None:
-            self._closers[owner] = None
-        for entry in new:
-            if self._may_close_a_cycle(entry):
-                self._closers[entry.owner] = None
-
     def _may_close_a_cycle(self, entry: Entry) -> bool:
         """Whether a new entry may bring a path to its owner together with one away from it."""
         owner = entry.owner
-        if not owner.waits or (owner.total == 1 and not owner.requests_elsewhere):
+        if (owner.total == 1 and not owner.requests_elsewhere) or not owner.waits:
             return False
         if not entry.granted and next(self._edges_of(entry), None) is not None:
             return True
@@ -168,19 +172,53 @@ class Notifier:
     def _look_for_cycles(self, news: News) -> None:
         """Notify of what lies on a cycle through an owner that may have closed one, now or before."""
         seen: set[EntryOwner] = set()  # of all cycles through these was notified
-        for owner in list(self._closers):
-            if owner not in seen and not self._look_for_cycle(owner, news, seen):
-                del self._closers[owner]
+        clear: set[EntryOwner] | None = None
+        for owner in list(self.closers):
+            if owner in seen:
+                continue
+            if clear is None or owner not in clear:
+                if self._look_for_cycle(owner, news, seen):
+                    continue
+                if clear is None:
+                    clear = self._on_no_cycle()
+            del self.closers[owner]
         self._stale = False
+
+    def _on_no_cycle(self) -> set[EntryOwner]:
+        """Owners that may have closed a cycle, and lie on none: all ways from them end.
+
+        To look from each of them takes as long, for each, as this does for all: after a long cycle was
+        resolved, all that were on it are looked at.
+        """
+        owners = [owner for owner in self.closers if owner.waits and _may_be_waited_for(owner)]
+        ways: dict[EntryOwner, int] = {}
+        before: dict[EntryOwner, list[EntryOwner]] = {}
+        for owner in owners:
+            ways[owner] = 0
+        for owner in owners:
+            for edge in self._edges_from(owner):
+                ways[owner] += 1
+                before.setdefault(edge.to, []).append(owner)
+                if edge.to not in ways:
+                    ways[edge.to] = 0
+                    owners.append(edge.to)
+        ends = [owner for owner in owners if not ways[owner]]
+        for owner in ends:
+            for other in before.get(owner, ()):
+                ways[other] -= 1
+                if not ways[other]:
+                    ends.append(other)
+        return set(ends)
 
     def _turn(self, owner: EntryOwner, news: News) -> None:
         """An owner begins or ceases to wait: that is part of what is known of its requests."""
         owner.waited = owner.waits
         self._table.version += 1
         owner.turned = self._table.version
-        for entry in owner.all():
-            if entry.notified:
-                self._notify_change(entry, news)
+        for entries in owner.entries.values():
+            for entry in entries:
+                if entry.notified:
+                    self._notify_change(entry, news)
 
     def _notify(self, owner: EntryOwner, entry: Entry, news: News) -> None:
         """Notify an owner of how an entry is now."""
@@ -219,11 +257,19 @@ class Notifier:
         return True
 
     def _notify_path(self, last: _Edge, reached: dict[EntryOwner, _Edge], news: News) -> None:
-        """Notify of the edges of the path by which `last` was reached."""
+        """Notify of the edges of the path by which `last` was reached: with `last`, they are a cycle."""
+        edges: list[_Edge] = []
         edge: _Edge | None = last
         while edge is not None:
-            self._notify_edge(edge, news)
+            edges.append(edge)
             edge = reached.get(edge.by)
+        if len(edges) < self.long:
+            for each in edges:
+                self._notify_edge(each, news)
+        else:
+            largest = max([each.by for each in edges], key=_id_of)
+            for each in edges:
+                self._notify_of(largest, each, news)
 
     def _notify_all_cycles(
         self, start: EntryOwner, edges: list[_Edge], news: News
@@ -250,10 +296,14 @@ class Notifier:
 
     def _notify_edge(self, edge: _Edge, news: News) -> None:
         """Notify the owners at both ends of an edge of both entries."""
+        for owner in (edge.by, edge.to):
+            self._notify_of(owner, edge, news)
+
+    def _notify_of(self, owner: EntryOwner, edge: _Edge, news: News) -> None:
+        """Notify an owner of both entries of an edge."""
         if edge.waiter is not None and edge.holder is not None:
-            for owner in (edge.by, edge.to):
-                self._notify_once(owner, edge.waiter, news)
-                self._notify_once(owner, edge.holder, news)
+            self._notify_once(owner, edge.waiter, news)
+            self._notify_once(owner, edge.holder, news)
 
     def _edges_from(self, owner: EntryOwner) -> Iterator[_Edge]:
         if owner is _ELSEWHERE:
@@ -305,6 +355,7 @@ class Notifier:
 
 
 FEW = 16
+_id_of = attrgetter("id")
 # Stands for all that goes on at other nodes.
 _ELSEWHERE = EntryOwner(AgentId(0, "elsewhere", 0), "elsewhere")
 

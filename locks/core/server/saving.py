@@ -68,7 +68,7 @@ def save_server(
 ) -> SavedServer:
     """The facts of a lock server."""
     number = {owner: i for i, owner in enumerate(table.owners.values())}
-    closers = notifier._closers
+    closers = notifier.closers
     return SavedServer(
         table.version,
         table.last_place,
@@ -123,7 +123,7 @@ def load_table(saved: SavedServer, table: LockTable, notifier: Notifier) -> None
         owners.append(owner)
         table.owners[each.id] = owner
         if each.closes:
-            notifier._closers[owner] = None
+            notifier.closers[owner] = None
     granted: dict[Entry, bool] = {}
     for fact in saved.entries:
         entry = _enter(table, owners[fact.owner], fact)

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from itertools import chain
 
 from locks.core.server.counters import TableStatistics
 from locks.core.server.tree import (
@@ -143,7 +144,7 @@ class LockTable:
         if not owner.entries:
             del self.owners[agent]
             return []
-        return self._take_out(owner, list(owner.all()))
+        return self._take_out(owner, list(chain.from_iterable(owner.entries.values())))
 
     def surrender(
         self,
@@ -443,7 +444,7 @@ class LockTable:
             if slot.queues:
                 for rank in rivals:
                     queue = slot.queues[rank]
-                    if queue:
+                    if queue and (queue[0] is not entry or slot.granted[rank]):
                         found = last_ahead(queue, place, owner)
                         if found is None and slot.granted[rank]:
                             found = first_granted(queue, slot.granted[rank], owner)

@@ -59,8 +59,9 @@ COVERED_RIVALS: dict[Mode, Ranks] = {
     mode: tuple([_RANK[rival] for rival in RIVALS[mode] if mode in COVERING[rival]])
     for mode in MODES
 }
-_NONE: Any = ()  # stands for a list or dictionary in which nothing was put yet
-_NONES = [_NONE] * len(MODES)
+_NO_LIST: list[Any] = []  # stand for what nothing was put in yet; nothing is put into them
+_NO_ENTRIES: dict[Any, None] = {}
+_NO_LISTS = [_NO_LIST] * len(MODES)
 _ZEROS = [0] * len(MODES)
 
 
@@ -94,20 +95,32 @@ class Slot:
         self.lock_id = lock_id
         self.parent = parent
         self.children: dict[Hashable, Slot] = {}
-        self.queues: list[list[Entry]] = _NONE
-        self.granted: list[int] = _NONE
+        self.queues: list[list[Entry]] = _NO_LIST
+        self.granted: list[int] = _NO_LIST
         self.below = _ZEROS.copy()
-        self.counting: dict[Entry, None] = _NONE
+        self.counting: dict[Entry, None] = _NO_ENTRIES
         self.units = 0
 
     def open(self) -> None:
         """Make room for entries."""
-        self.queues = _NONES.copy()
+        self.queues = _NO_LISTS.copy()
         self.granted = _ZEROS.copy()
 
     def close(self) -> None:
         """There is no entry any more."""
-        self.queues = self.granted = _NONE
+        self.queues = self.granted = _NO_LIST
+
+    def is_free(self, lock_id: LockId) -> bool:
+        """Whether there is no entry on an id below this one, or the same, nor between them, nor below that id."""
+        slot = self
+        for element in lock_id[len(self.lock_id) :]:
+            if slot.queues:
+                return False
+            child = slot.children.get(element)
+            if child is None:
+                return True
+            slot = child
+        return not (slot.queues or slot.children)
 
     def waiting(self, ranks: Ranks = _ALL) -> int:
         """How many entries of these ranks on this very id wait."""

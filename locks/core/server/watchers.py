@@ -62,6 +62,11 @@ class Watchers:
         """The watchers of exactly this id."""
         return self.watched.get(lock_id, ())
 
+    @property
+    def count(self) -> int:
+        """How many ids are watched here: an id counts once for each of its watchers."""
+        return sum(map(len, self.watched.values()))
+
     def all(self) -> list[tuple[LockId, tuple[Hashable, ...]]]:
         """All ids that are watched, with their watchers."""
         found: list[tuple[LockId, tuple[Hashable, ...]]] = (

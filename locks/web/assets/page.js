@@ -70,7 +70,10 @@ function duration(seconds) {
 
 const short = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 const program = (agent) => (agent.program ? `${agent.program}, pid ${agent.pid}` : "");
-const pathOf = (id) => id.map((each) => (typeof each === "string" ? each : JSON.stringify(each))).join("/");
+const nameOf = (part) => (typeof part === "string" ? part : (part?.name ?? JSON.stringify(part)));
+// The parts of an id in the tree; those of an election's lock are one part, which has a name.
+const partsOf = (lock) => (lock.election === undefined ? lock.id : [{ name: lock.typed }]);
+const pathOf = (lock) => partsOf(lock).map(nameOf).join("/");
 const labelOf = (key) => tables.agents.get(key)?.label ?? "somebody";
 const plural = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
@@ -94,7 +97,7 @@ function matches(lock) {
   const words = view.search.toLowerCase().split(/\s+/).filter(Boolean);
   if (!words.length) return true;
   const agent = tables.agents.get(lock.agent) ?? {};
-  const text = [lock.typed, pathOf(lock.id), lock.held ? "holds" : "waits", lock.mode, agent.label, agent.program, agent.pid, agent.name, agent.address].join(" ").toLowerCase();
+  const text = [lock.typed, pathOf(lock), lock.held ? "holds" : "waits", lock.mode, agent.label, agent.program, agent.pid, agent.name, agent.address].join(" ").toLowerCase();
   return words.every((word) => text.includes(word));
 }
 
@@ -105,11 +108,12 @@ function grow() {
     if (!matches(lock)) continue;
     shown += 1;
     let node = root;
-    for (let depth = 0; depth < lock.id.length; depth++) {
-      const name = JSON.stringify(lock.id[depth]);
+    const path = partsOf(lock);
+    for (let depth = 0; depth < path.length; depth++) {
+      const name = JSON.stringify(path[depth]);
       let child = node.children.get(name);
       if (!child) {
-        const label = typeof lock.id[depth] === "string" ? lock.id[depth] : name;
+        const label = nameOf(path[depth]);
         child = { key: `${node.key}/${name}`, label, depth, children: new Map(), requests: [], held: 0, waits: 0 };
         node.children.set(name, child);
       }
@@ -293,7 +297,7 @@ function showGraph() {
   for (const [key, { x, y }] of places) {
     const agent = tables.agents.get(key) ?? { label: "somebody" };
     const wish = ahead.get(key)?.[0];
-    const says = wish ? (wish.id.length ? `waits: ${wish.mode} ${pathOf(wish.id)}` : "waits in another transaction") : "waits for nothing";
+    const says = wish ? (wish.id.length ? `waits: ${wishOf(wish)}` : "waits in another transaction") : "waits for nothing";
     const kinds = ["box", agent.root && "root", view.flashing.has(key) && "flash"].filter(Boolean).join(" ");
     const group = draw("g", { class: kinds, transform: `translate(${x} ${y})`, "data-agent": key });
     group.append(
@@ -310,30 +314,14 @@ function showGraph() {
 // --- Deadlocks ------------------------------------------------------------------------------------
 
 const clientOf = (record) => record.client.replace(/ \([^()]*, pid \d+\)$/, "");
-const wishOf = (record) => `${record.mode} ${pathOf(record.id)}`;
+const wishOf = (record) => (record.election === undefined ? `${record.mode} ${pathOf(record)}` : record.typed);
 
-// For whom the broken edge is, unless a large circle is told in part.
-function whoYields({ agents, agent, agent_key, cycle }) {
-  const at = agents.indexOf(agent_key);
-  return at >= 0 ? clientOf(cycle[at].waiter) : cycle.length ? clientOf(cycle[0].holder) : agent;
-}
-
-// What happened, in steps; the edge that was broken closes the circle.
-function stepsOf(deadlock) {
-  const edges = [...deadlock.cycle.slice(1), ...deadlock.cycle.slice(0, 1)];
-  const steps = edges.map(({ waiter, holder }, index) => {
-    const has = holder.state === "granted" ? "holds" : "stands in line for";
-    const closes = index === edges.length - 1 ? " The circle is closed." : "";
-    return `${clientOf(waiter)} waits for ${wishOf(waiter)}: ${clientOf(holder)} ${has} ${wishOf(holder)}.${closes}`;
-  });
-  const yields = whoYields(deadlock);
-  const done = deadlock.action === "aborted" ? "is aborted" : `gives up ${pathOf(deadlock.id)}, and waits for it again`;
-  steps.push(`${yields} yields and ${done}: ${deadlock.rule}. The others go on.`);
-  return { edges, steps };
-}
+// The edge that was broken closes the circle; the steps are those that `locks deadlocks` and the simulator tell.
+const edgesOf = ({ cycle }) => [...cycle.slice(1), ...cycle.slice(0, 1)];
 
 function ring(deadlock, step) {
-  const { edges, steps } = stepsOf(deadlock);
+  const { steps } = deadlock;
+  const edges = edgesOf(deadlock);
   const last = step === steps.length - 1;
   const count = edges.length;
   const names = edges.map((edge) => clientOf(edge.waiter));
@@ -383,10 +371,9 @@ function ring(deadlock, step) {
 }
 
 function card(key, deadlock, open) {
-  const { steps } = stepsOf(deadlock);
+  const { steps, yields } = deadlock;
   const element = make("details", { class: "deadlock", "data-key": key });
   const when = new Date(deadlock.at * 1000).toLocaleTimeString("en-GB");
-  const yields = whoYields(deadlock);
   const title = `${yields}: ${deadlock.action}, a circle of ${deadlock.cycle.length}`;
   element.append(make("summary", {}, make("span", { class: "tag bad" }, when), make("span", { class: "title" }, title)));
   element.open = open;
@@ -457,11 +444,12 @@ function showDeadlocks(fresh) {
 // --- The rest ---------------------------------------------------------------------------------------
 
 function showAges() {
-  const all = [...tables.locks].filter(([, lock]) => lock.since && matches(lock));
+  // Elections have a list of their own: candidates wait for as long as another one leads.
+  const all = [...tables.locks].filter(([, lock]) => lock.since && lock.election === undefined && matches(lock));
   for (const [id, held] of [["waits", false], ["holds", true]]) {
     const longest = all.map(([, lock]) => lock).filter((lock) => lock.held === held).sort((a, b) => age(b) - age(a)).slice(0, 8);
     const items = longest.map((lock) => {
-      const what = make("span", { class: "what" }, make("span", { class: "typed" }, pathOf(lock.id)), ` ${labelOf(lock.agent)}`);
+      const what = make("span", { class: "what" }, make("span", { class: "typed" }, pathOf(lock)), ` ${labelOf(lock.agent)}`);
       return make("li", { tabindex: 0, role: "button", "data-agent": lock.agent }, what, make("span", { class: "age" }, ageText(lock)));
     });
     list(id, items);
@@ -480,16 +468,17 @@ function showLeaders() {
   const elections = [...tables.elections.values()].sort((a, b) => byName.compare(a.name, b.name));
   const items = elections.map((election) => {
     const agent = tables.agents.get(election.leader);
-    const who = election.leader ? ` ${labelOf(election.leader)}` : " nobody leads";
+    const who = agent ? ` ${[agent.label, program(agent)].filter(Boolean).join(", ")}` : " nobody leads";
     const what = make("span", { class: "what" }, make("span", { class: "typed" }, election.name), who);
     const followers = [
       election.term !== null && `term ${election.term}`,
       election.candidates && plural(election.candidates, "candidate", "candidates"),
       election.workers && plural(election.workers, "worker", "workers"),
     ];
-    const more = make("span", { class: "soft" }, followers.filter(Boolean).join(", "));
+    const names = election.followers.map(({ role, member, program, pid, node }) => `${role}: ${member}, ${program}, pid ${pid}, ${node}`);
+    const more = make("span", { class: "soft", title: names.join("\n") }, followers.filter(Boolean).join(", "));
     if (!agent) return make("li", {}, what, more);
-    const attributes = { tabindex: 0, role: "button", "data-agent": election.leader, title: program(agent) };
+    const attributes = { tabindex: 0, role: "button", "data-agent": election.leader };
     return make("li", attributes, what, more, make("span", { class: "age" }, ageText(election)));
   });
   list("leaders", items);

@@ -1,0 +1,63 @@
+"""On which terms locks are asked for, and whether they can be asked for like this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from locks.core.agent.counted import check_counted
+from locks.core.agent.requests import LockRequest, cannot_serve, servable
+from locks.errors import ConflictingRequest
+from locks.model import LockId, Mode, Require, covers, join, show
+
+__all__ = ["Object", "check_terms"]
+
+Object = tuple[LockId, Mode, tuple[str, ...], Require]
+"""A lock that is asked for: on which nodes, and on how many of them it is needed."""
+
+
+def check_terms(
+    requests: Mapping[LockId, LockRequest],
+    alive: set[str],
+    objects: Sequence[Object],
+    await_nodes: bool,
+) -> None:
+    """Whether lock requests can be taken in, one after the other.
+
+    Args:
+        requests: What was asked for before.
+        alive: The nodes whose lock servers are up.
+        objects: What is asked for.
+        await_nodes: Whether nodes that are down are to be awaited.
+
+    Raises:
+        ConflictingRequest: An id was asked for before on other terms.
+        InvalidOption: Counted locks can't be asked for like this.
+        CannotServe: Too few of the nodes are up, and they are not to be awaited.
+    """
+    asked: dict[LockId, tuple[Mode, set[str], Require]] = {}
+    for lock_id, mode, nodes, require in objects:
+        if type(lock_id[-1]) is tuple:
+            check_counted(lock_id, mode, nodes, require)
+        request = requests.get(lock_id)
+        if request is None and len(objects) == 1 and alive.issuperset(nodes):
+            return  # as mostly
+        if request is not None:
+            known = (request.mode, set(request.node_requests), request.require)
+            asked.setdefault(lock_id, known)
+        before = asked.get(lock_id)
+        if before is not None:
+            upgrade = not covers(before[0], mode)
+            if require != before[2] or (upgrade and not before[1] <= set(nodes)):
+                raise ConflictingRequest(
+                    f"{show(lock_id)} was asked for before on {', '.join(sorted(before[1]))} "
+                    f"with require={before[2]!r}; now it is asked for on {', '.join(nodes)} "
+                    f"with require={require!r}. Unlock it first, or ask on the same terms",
+                    lock_id=lock_id,
+                )
+        all_up = alive.issuperset(nodes)  # mostly, and soon found out
+        if not (all_up or await_nodes or servable(require, nodes, alive)):
+            raise cannot_serve(lock_id, nodes, alive)
+        if before is not None:
+            asked[lock_id] = (join(mode, before[0]), before[1] | set(nodes), require)
+        else:
+            asked[lock_id] = (mode, set(nodes), require)

@@ -1,0 +1,74 @@
+"""A deadlock, told step by step from its report: for the live page, for `locks deadlocks`, and for the simulator. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from locks.model import Deadlock, Edge, LockId, RequestRecord, show
+
+__all__ = ["Told", "steps_of"]
+
+
+class Told(NamedTuple):
+    """What is told of a deadlock.
+
+    Attributes:
+        yields: Who yielded.
+        steps: Who waited for whom, up to the wait that closed the circle; and at last what was done. The edges are
+            those of the report, the broken one last.
+    """
+
+    yields: str
+    steps: tuple[str, ...]
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def steps_of(
+    report: Deadlock,
+    client: Callable[[str], str] = _same,
+    lock: Callable[[LockId], str] = show,
+) -> Told:
+    """Tell a deadlock.
+
+    Args:
+        report: Its report.
+        client: How a client is to be called.
+        lock: How a lock is to be called.
+    """
+
+    def wish(record: RequestRecord) -> str:
+        return f"{record.mode} {lock(record.lock_id)}"
+
+    def waits(edge: Edge) -> str:
+        waiter, holder = edge
+        if edge.is_hold_up:
+            own = f"{client(waiter.client)} waits with {holder.agent}"
+            return f"{own}, and can't go on with {waiter.agent} meanwhile."
+        has = "holds" if holder.state == "granted" else "stands in line for"
+        return (
+            f"{client(waiter.client)} waits for {wish(waiter)}: "
+            f"{client(holder.client)} {has} {wish(holder)}."
+        )
+
+    steps = [waits(edge) for edge in (*report.cycle[1:], *report.cycle[:1])]
+    if steps:
+        steps[-1] += " The circle is closed."
+    yields = _who_yields(report, client)
+    if report.action == "aborted":
+        done = "is aborted"
+    else:
+        done = f"gives up {lock(report.lock_id)}, and waits for it again"
+    steps.append(f"{yields} yields and {done}: {report.rule}. The others go on.")
+    return Told(yields, tuple(steps))
+
+
+def _who_yields(report: Deadlock, client: Callable[[str], str]) -> str:
+    for edge in report.cycle:
+        for record in (edge.waiter, edge.holder):
+            if record.agent == report.agent:
+                return client(record.client)
+    return str(report.agent)  # a large circle is told in part

@@ -1,0 +1,60 @@
+"""A deadlock, told step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from locks.core.steps import steps_of
+from locks.model import AgentId, Deadlock, Edge, LockId, RequestRecord
+from locks.words import HELD_UP
+
+ANN, BEN = AgentId(1, "a@x", 1), AgentId(2, "a@x", 2)
+RULE = "the youngest yields"
+
+
+def record(agent: AgentId, client: str, lock_id: LockId, state: Any = "granted") -> RequestRecord:
+    """A request."""
+    return RequestRecord("a@x", 1, agent, client, lock_id, "write", state, 1, 1, True, 1)
+
+
+def report(action: Any = "surrendered", *edges: Edge) -> Deadlock:
+    """A deadlock of two; Ben yields a lock for which Ann waits."""
+    broken = Edge(record(ANN, "Ann", ("b",), "waiting"), record(BEN, "Ben", ("b",)))
+    closing = Edge(record(BEN, "Ben", ("a", 1), "waiting"), record(ANN, "Ann", ("a",)))
+    return Deadlock(BEN, ("b",), "a@x", action, edges or (broken, closing), RULE)
+
+
+def test_the_edge_that_was_broken_closes_the_circle() -> None:
+    """And then somebody yields."""
+    told = steps_of(report())
+    assert told.yields == "Ben"
+    assert told.steps == (
+        "Ben waits for write a/1: Ann holds write a.",
+        "Ann waits for write b: Ben holds write b. The circle is closed.",
+        "Ben yields and gives up b, and waits for it again: the youngest yields. The others go on.",
+    )
+    assert steps_of(report("aborted")).steps[-1].startswith("Ben yields and is aborted: ")
+
+
+def test_names_can_be_chosen() -> None:
+    """Of clients, and of locks."""
+    told = steps_of(report(), str.upper, repr)
+    assert told.steps[0] == "BEN waits for write ('a', 1): ANN holds write ('a',)."
+
+
+def test_who_stands_in_line_and_who_waits_elsewhere() -> None:
+    """Neither holds what somebody waits for."""
+    ahead = Edge(record(ANN, "Ann", ("b",), "waiting"), record(BEN, "Ben", ("b",), "waiting"))
+    own = (HELD_UP, "x")
+    held_up = Edge(record(BEN, "Ben", own, "waiting"), record(ANN, "Ben", own))
+    steps = steps_of(report("surrendered", held_up, ahead)).steps
+    assert steps[0] == "Ann waits for write b: Ben stands in line for write b."
+    assert steps[1].startswith(f"Ben waits with {ANN}, and can't go on with {BEN} meanwhile.")
+
+
+def test_a_circle_that_is_told_in_part() -> None:
+    """Who yielded need not be in what is told of it."""
+    edge = report().cycle[0]
+    other = AgentId(3, "b@x", 3)
+    assert steps_of(report()._replace(agent=other, cycle=(edge,))).yields == str(other)
+    assert len(steps_of(report()._replace(agent=other, cycle=())).steps) == 1
