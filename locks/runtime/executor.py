@@ -10,6 +10,11 @@ own hub gets gevent's `LoopExit` as it always would. In a thread of its own, the
 greenlet waits for `stop` and so keeps that loop running; it also takes what gevent throws at main
 greenlets (`SystemExit` from some greenlet) without ending.
 
+**At the interpreter's end the thread rests.** Before Python 3.14 a daemon thread that wants the interpreter
+after that is ended in the middle of what it does, by unwinding its stack. If a greenlet of it runs, the stack below
+is some other greenlet's, and the process dies of SIGSEGV in one of a hundred cases. So a handler of `atexit` has
+the thread sleep in its hub, where it needs the interpreter no more. A later handler that uses a lock wakes it again.
+
 **The work outlives its worker.** A worker that was killed is followed by another one in the same hub; if the
 hub was destroyed, by one in a thread of its own. What was queued stays queued, in its order.
 """
@@ -27,7 +32,14 @@ from gevent import monkey
 
 from locks.runtime import interrupts
 from locks.runtime.native import is_main_thread, native_lock, start_thread
-from locks.runtime.waiter import Channel, Event, Waiter, get_hub_if_exists, run_in_hub
+from locks.runtime.waiter import (
+    Channel,
+    Event,
+    Waiter,
+    get_hub_if_exists,
+    mailbox_if_exists,
+    run_in_hub,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +51,8 @@ __all__ = ["Executor"]
 logger = logging.getLogger("locks.runtime")
 
 T = TypeVar("T")
+PATIENCE = 1.0  # seconds to wait, at the interpreter's end, until the thread rests
+
 Work = tuple["Callable[..., object]", tuple[Any, ...]]
 
 
@@ -158,6 +172,7 @@ class Executor:
         self._ended.open()
         if self._join is not None:
             atexit.unregister(self._join)
+            atexit.unregister(self._rest)
 
     def _finish_soon(self) -> None:
         if not self._stopping:
@@ -188,6 +203,18 @@ class Executor:
 
     def _start_thread(self, ready: Callable[[], object]) -> None:
         self._join = start_thread(partial(self._run_thread, ready), "locks-home")
+        atexit.unregister(self._rest)
+        atexit.register(self._rest)
+
+    def _rest(self) -> None:
+        """The interpreter ends: have the thread sleep."""
+        mailbox = mailbox_if_exists(self.hub)
+        if mailbox is None or self.hub.loop is None or self._ended.is_open:
+            return
+        rests = native_lock()
+        rests.acquire()
+        mailbox.post(mailbox.rest, rests.release)
+        rests.acquire(timeout=PATIENCE)
 
     def _start_worker(self) -> None:
         self.hub = gevent.get_hub()
@@ -218,6 +245,7 @@ class Executor:
         if worker is not self._worker or self._ended.is_open:
             return
         if self._done:
+            atexit.unregister(self._rest)
             self._work.close(_drop)
             self._ended.open()
         else:

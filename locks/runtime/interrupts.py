@@ -315,12 +315,13 @@ def _send_if_late(main: int, shield: _Shield, thrown: object) -> None:
         signal.pthread_kill(main, signal.SIGINT)
 
 
-def _on_unraisable(unraisable: Any) -> None:
+def _on_unraisable(unraisable: Any, shield: _Shield = _shield) -> None:
+    # `shield` is bound: at the interpreter's end this module is empty before the last `__del__`.
     if issubclass(unraisable.exc_type, KeyboardInterrupt) and is_main_thread():
         if not sys.is_finalizing():
-            _send_again(_shield)
-    elif _shield.before is not None:
-        _shield.before(unraisable)
+            _send_again(shield)
+    elif shield.before is not None:
+        shield.before(unraisable)
 
 
 def _unhook() -> None:

@@ -31,6 +31,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import gevent
@@ -45,7 +46,16 @@ if TYPE_CHECKING:
 
     from gevent.hub import Hub
 
-__all__ = ["Channel", "Event", "Mailbox", "Waiter", "get_hub_if_exists", "mailbox_of", "run_in_hub"]
+__all__ = [
+    "Channel",
+    "Event",
+    "Mailbox",
+    "Waiter",
+    "get_hub_if_exists",
+    "mailbox_if_exists",
+    "mailbox_of",
+    "run_in_hub",
+]
 
 T = TypeVar("T")
 
@@ -99,6 +109,20 @@ class Mailbox:
         if self._blocked == 0 and self.hub.loop is not None:
             self._watcher.ref = False
 
+    def rest(self, begun: Callable[[], object]) -> None:
+        """Sleep with the whole thread until somebody posts. Only in the hub's own greenlet, so: itself posted.
+
+        Args:
+            begun: called when whatever is posted from now on ends the sleep.
+        """
+        watcher, self._watcher = self._watcher, _Resting()
+        try:
+            begun()
+            self._watcher.sleep()
+        finally:
+            self._watcher = watcher
+        watcher.send()
+
     def abandon(self) -> None:
         """In a forked child: the hub's thread is in the parent, and so is the loop that would be woken."""
         self._watcher = None
@@ -116,12 +140,31 @@ class Mailbox:
             self._watcher.send()
 
 
+class _Resting:
+    """Stands for the watcher of a hub whose thread sleeps: sending ends the sleep."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = native_lock()
+        self._lock.acquire()
+
+    def sleep(self) -> None:
+        """Sleep until somebody sends."""
+        self._lock.acquire()
+
+    def send(self) -> None:
+        """End the sleep."""
+        with suppress(RuntimeError):  # somebody else has done it as well
+            self._lock.release()
+
+
 _mailboxes: weakref.WeakSet[Mailbox] = weakref.WeakSet()
 
 
 def run_in_hub(hub: Hub, function: Callable[..., object], *args: Any) -> None:
     """Run `function(*args)` in any hub soon, from any thread, whether it has a mailbox or not."""
-    mailbox: Mailbox | None = hub.__dict__.get("_locks_mailbox")
+    mailbox = mailbox_if_exists(hub)
     if get_hub_if_exists() is hub:
         hub.loop.run_callback(function, *args)
     elif mailbox is not None:
@@ -130,9 +173,15 @@ def run_in_hub(hub: Hub, function: Callable[..., object], *args: Any) -> None:
         hub.loop.run_callback_threadsafe(function, *args)
 
 
+def mailbox_if_exists(hub: Hub) -> Mailbox | None:
+    """Return the hub's mailbox, if it has one."""
+    mailbox: Mailbox | None = hub.__dict__.get("_locks_mailbox")
+    return mailbox
+
+
 def mailbox_of(hub: Hub) -> Mailbox:
     """Return the hub's mailbox, made on first use. Only in the hub's thread."""
-    mailbox: Mailbox | None = hub.__dict__.get("_locks_mailbox")
+    mailbox = mailbox_if_exists(hub)
     if mailbox is None:
         mailbox = hub.__dict__["_locks_mailbox"] = Mailbox(hub)
     return mailbox

@@ -247,6 +247,80 @@ def test_a_plain_program_gets_a_thread_and_may_exit(run_script: Callable[[str], 
     assert run_script(script) == "True True None 2\n"
 
 
+def test_the_thread_rests_at_the_interpreters_end(run_script: Callable[[str], str]) -> None:
+    """When the last handlers run, nothing runs in the busy thread: a daemon thread that wants the interpreter
+    after that is ended within a greenlet, and now and then the process with it, by SIGSEGV."""
+    output = run_script(
+        """
+        import atexit, sys, threading
+        rested = []
+
+        @atexit.register
+        def last():
+            (home,) = [t for t in threading.enumerate() if t.name == "locks-home"]
+            code = sys._current_frames()[home.ident].f_code
+            print(code.co_filename.endswith("waiter.py"), code.co_name)
+
+        import gevent
+        from locks.runtime import Executor
+        from tests.helpers import eventually
+        executor = Executor(own_thread=True)
+        turns = []
+
+        def busy():
+            while True:
+                turns.append(len([n for n in range(2000) if n % 3]))
+                gevent.sleep(0.0001)
+
+        executor.run_soon(lambda: [gevent.spawn(busy) for _ in range(8)])
+        eventually(lambda: len(turns) > 100)
+        """
+    )
+    assert output.split() == ["True", "sleep"]
+
+
+def test_a_late_handler_wakes_the_thread_again(run_script: Callable[[str], str]) -> None:
+    """A handler of `atexit` that runs after the thread has begun to rest may use locks, twice and with threads."""
+    output = run_script(
+        """
+        import atexit
+
+        @atexit.register
+        def last():
+            for _ in range(2):
+                with locks.transaction(timeout=30) as tx:
+                    tx.write_lock(("a",))
+            print(executor.call(lambda: "done"), executor.stop(30))
+
+        import gc, locks
+        from locks.runtime import Executor
+        with locks.transaction() as tx:
+            tx.write_lock(("a",))
+        (executor,) = [it for it in gc.get_objects() if isinstance(it, Executor)]
+        """
+    )
+    assert output.split() == ["done", "True"]
+
+
+def test_a_del_at_the_interpreters_end_is_told_as_ever(run_script: Callable[[str], str]) -> None:
+    """What `__del__` raises when the modules are empty already, is printed by Python, and nothing beside it."""
+    output = run_script(
+        """
+        import os, sys, gevent, locks
+        os.dup2(1, 2)
+
+        class Late:
+            def __del__(self):
+                raise ValueError("late")
+
+        with locks.transaction() as tx:
+            tx.write_lock(("a",))
+        sys.late, gevent.late = Late(), Late()
+        """
+    )
+    assert output.count("ValueError: late") == output.count("Traceback") >= 1, output
+
+
 def test_a_patched_program_gets_no_thread(run_script: Callable[[str], str]) -> None:
     """A monkey-patched program gets its work done in its own hub, and keeps gevent's `LoopExit`."""
     script = """
