@@ -100,7 +100,7 @@ from locks.transactions import Transaction, run_transaction, transaction
 if TYPE_CHECKING:
     from locks import aio
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __compiled__ = COMPILED
 """Whether this process uses compiled modules."""
 
