@@ -88,6 +88,7 @@ def secrets(tmp_path: Path, certify: Certify) -> Path:
     return tmp_path
 
 
+@pytest.mark.explore
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no `openssl` command")
 @pytest.mark.skipif(
     not Path(sys.executable).with_name("locks").exists(), reason="`locks` is not installed here"
