@@ -1,5 +1,5 @@
 # Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
-#   make run | test | explore | bench | docs | screenshots | check | wheel | compiled | clean
+#   make run | test | explore | bench | docs | screenshots | check | wheel | package | compiled | clean
 # What else there is to run:                                      make run ARGS=--help
 # ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
 # PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
@@ -13,7 +13,7 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
 SOURCES := $(wildcard locks locks_leader examples)
 
-.PHONY: run test explore bench docs screenshots check wheel compiled clean
+.PHONY: run test explore bench docs screenshots check wheel package compiled clean
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
@@ -47,25 +47,36 @@ check: .venv/installed-test
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy --strict $(SOURCES)
 
-# Two wheels: dist/pure has the interpreted modules, dist/compiled has compiled ones, too; this needs a C compiler.
-WHEEL := $(PY) -m pip wheel --disable-pip-version-check -q --no-deps -w
-wheel: export PIP_CONSTRAINT = constraints.txt
-wheel: $(MADE)
+# dist: the source distribution, and from it two wheels; the one in dist/compiled has compiled modules, too, and needs a C compiler.
+wheel: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
+wheel: .venv/installed-dev
 	rm -rf build dist
-	$(WHEEL) dist/pure .
-	LOCKS_COMPILE=1 $(WHEEL) dist/compiled .
-	@ls dist/*/*.whl
+	$(PY) -m build -o dist . >.venv/build.log 2>&1 || { cat .venv/build.log; exit 1; }
+	@if ! command -v $${CC:-cc} >/dev/null; then echo "no C compiler here: no compiled wheel is made or tested"; exit; fi; set -ex; \
+	LOCKS_COMPILE=1 $(PY) -m pip wheel --disable-pip-version-check -q --no-deps -w dist/compiled dist/*.tar.gz
+	@ls dist/*.* dist/compiled/*
 
-# Makes the compiled wheel, installs it into an environment of its own, and runs tests on it that have no other
-# package to import. What simulates is run on the interpreted modules that the wheel has as well.
+# Checks what would be published, and installs the wheel of interpreted modules as a user does: nothing else is there.
+FRESH := .venv/fresh
+package: wheel
+	$(PY) -m twine check --strict dist/*.*
+	$(PY) -m check_wheel_contents dist/*.whl
+	rm -rf $(FRESH)
+	$(PY) -m venv $(FRESH)
+	$(FRESH)/bin/python -m pip install --disable-pip-version-check -q dist/*.whl
+	LOCKS_INSTALLED=$(FRESH)/bin/python $(PY) -m pytest $(INSTALLED)
+
+# Installs the compiled wheel into an environment of its own, and runs tests on it that have no other package to
+# import. What simulates is run on the interpreted modules that the wheel has as well.
 CLEAN := .venv/with-the-wheel
-TESTED := $(addprefix tests/,unit runtime api cluster leader torture/test_systematic.py)
+INSTALLED := tests/repo/test_installed.py
+TESTED := $(addprefix tests/,unit runtime api cluster leader torture/test_systematic.py) $(INSTALLED)
 compiled: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
 compiled: export PYTHONDONTWRITEBYTECODE = 1
-compiled: $(MADE)
-	@if ! command -v $${CC:-cc} >/dev/null; then echo "no C compiler here: no compiled wheel is made or tested"; exit; fi; set -e; \
-	rm -rf build dist/compiled $(CLEAN); \
-	LOCKS_COMPILE=1 $(WHEEL) dist/compiled .; \
+compiled: wheel
+	@[ -d dist/compiled ] || exit 0; set -e; \
+	rm -rf $(CLEAN); \
+	$(PY) -m twine check --strict dist/compiled/*; \
 	$(PY) -m venv $(CLEAN); \
 	$(CLEAN)/bin/python -m pip install --disable-pip-version-check -q "$$(ls dist/compiled/*.whl)[test]"; \
 	mkdir $(CLEAN)/checkout; \

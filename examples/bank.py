@@ -7,6 +7,7 @@ one read lock on their parent.
 
 from __future__ import annotations
 
+import argparse
 import random
 import threading
 import time
@@ -76,4 +77,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

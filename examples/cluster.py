@@ -7,6 +7,7 @@ is lost, and the program is told at once.
 
 from __future__ import annotations
 
+import argparse
 import json
 import secrets
 import subprocess
@@ -84,4 +85,5 @@ def held_on(tx: locks.Transaction) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -16,6 +16,7 @@ network in two parts, which write on and meet again.
 
 from __future__ import annotations
 
+import argparse
 import json
 import operator
 import secrets
@@ -326,7 +327,9 @@ def tell(processes: dict[str, Process], cookie: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        serve(sys.argv[1], sys.argv[2:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("process", nargs="*", help=argparse.SUPPRESS)  # one of those that it starts
+    if process := parser.parse_args().process:
+        serve(process[0], process[1:])
     else:
         main()

@@ -6,6 +6,7 @@ what, and whether it is granted, or which locks are in the way.
 
 from __future__ import annotations
 
+import argparse
 from typing import Literal
 
 import pykka
@@ -72,4 +73,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

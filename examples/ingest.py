@@ -15,6 +15,7 @@ Run as a program it starts the processes, kills one, and pauses another one unti
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import secrets
@@ -253,9 +254,9 @@ def tell(database: sqlite3.Connection, reports: dict[str, Any], killed: str, pau
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        serve(*sys.argv[1:])
-    elif len(sys.argv) == 1:
-        main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("process", nargs="*", help=argparse.SUPPRESS)  # one of those that it starts
+    if process := parser.parse_args().process:
+        serve(*process)
     else:
-        sys.exit(__doc__)
+        main()

@@ -8,6 +8,7 @@ at the table of a store in which something hangs. An arrow leads from each reque
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Iterator
 
 from locks.mvcc import Committed, LockState, LockTable, Place, Request, Txn
@@ -86,4 +87,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

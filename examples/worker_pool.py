@@ -6,6 +6,7 @@ up is needed: a transaction ends with its client, so the lock is free, and anoth
 
 from __future__ import annotations
 
+import argparse
 import logging
 import time
 from collections.abc import Callable
@@ -77,4 +78,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     main()

@@ -21,6 +21,7 @@ part as a follower: it hands in the tasks and has a copy of the results, but nev
 
 from __future__ import annotations
 
+import argparse
 import queue
 import secrets
 import subprocess
@@ -283,7 +284,9 @@ def use(node: locks.Node, pool: Any, processes: dict[str, subprocess.Popen[str]]
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        serve(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("process", nargs="*", help=argparse.SUPPRESS)  # one of those that it starts
+    if process := parser.parse_args().process:
+        serve(*process)
     else:
         main()

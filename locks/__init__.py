@@ -10,6 +10,7 @@ algorithm Thomas Arts model-checked and refined.
         ...
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 # isort: off
@@ -100,7 +101,7 @@ from locks.transactions import Transaction, run_transaction, transaction
 if TYPE_CHECKING:
     from locks import aio
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __compiled__ = COMPILED
 """Whether this process uses compiled modules."""
 
@@ -199,7 +200,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`locks.aio`, `locks.metrics` and `locks.tracing` are imported when they are first used: not every program needs them."""
+    """`locks.aio`, `locks.metrics` and `locks.tracing` are imported when they are first used: not every program needs them.
+
+    Raises:
+        ImportError: The name is of another distribution, which is installed beside this one.
+    """
     if name == "aio":
         import locks.aio
 
@@ -212,4 +217,9 @@ def __getattr__(name: str) -> Any:
         import locks.tracing
 
         return locks.tracing
+    if name == "Mutex" and os.path.exists(f"{__path__[0]}.py"):
+        raise ImportError(
+            f"locks.Mutex is of the distribution `locks`, {__path__[0]}.py, and this is the package `locks` of pykka-locks, which hides it "
+            "there: one environment can't have both. Our exclusive lock between programs is `locks.Lock` with servers='local'"
+        )
     raise AttributeError(f"module 'locks' has no attribute {name!r}")

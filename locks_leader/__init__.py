@@ -12,6 +12,10 @@ over. There are no time-outs and no back-off.
     counter = locks_leader.start(Counter)
 """
 
+# isort: off
+from locks_leader import whose  # noqa: F401  # before anything imports `locks`: it refuses somebody else's
+
+# isort: on
 from locks_leader.api import (
     Info,
     call,

@@ -51,7 +51,8 @@ def _run(root: argparse.ArgumentParser, shell: str) -> int:
         import shtab
     except ImportError:
         print(
-            "locks completion: shtab is missing: pip install 'locks[completion]'", file=sys.stderr
+            "locks completion: shtab is missing: pip install 'pykka-locks[completion]'",
+            file=sys.stderr,
         )
         return MISSING
     for action in _actions(root):

@@ -124,7 +124,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="serve metrics for Prometheus there, such as 127.0.0.1:9464; needs pip install locks[metrics]",
+        help="serve metrics for Prometheus there, such as 127.0.0.1:9464; needs pip install 'pykka-locks[metrics]'",
     )
     parser.add_argument("--verbose", action="store_true", help="log nodes that come and go")
     parser.add_argument(

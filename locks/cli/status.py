@@ -17,6 +17,7 @@ __all__ = ["add_command"]
 EXAMPLES = """\
   locks status
   locks status --timeout 1 > /dev/null || alert "locks: no majority"     # as a probe
+  locks status --with locks@10.0.0.7                                     # as a probe of that server
 """
 SAYS = """Which lock servers answer, and whether they are enough to take a lock. CLOCK: how far the server's clock is
 ahead of that of this machine, as far as the way there allows to say."""
@@ -28,14 +29,17 @@ HEADS = (
 
 def add_command(commands: Any) -> None:
     """Add the command to the command line."""
-    add_looking(
+    parser = add_looking(
         commands,
         "status",
         _run,
         what="say whether enough lock servers are there, and how they are",
         says=SAYS,
-        nothing="too few lock servers answer to take a lock",
+        nothing="too few lock servers answer to take a lock, or that one does not",
         examples=EXAMPLES,
+    )
+    parser.add_argument(
+        "--with", dest="among", metavar="NAME", help="this server has to be among those that answer"
     )
 
 
@@ -44,8 +48,9 @@ def _run(options: argparse.Namespace) -> int:
     begun = time.time()
     found = lock_servers(timeout=options.timeout)
     clock = (begun + time.time()) / 2  # as if all had answered in the middle
-    enough = len(found.facts) >= needed
     facts: list[NodeFact] = sorted(found.facts)
+    missing = options.among not in (None, *(fact.node for fact in facts))
+    enough = len(facts) >= needed
     if options.json:
         print_json(
             {
@@ -53,6 +58,7 @@ def _run(options: argparse.Namespace) -> int:
                 "servers": servers,
                 "answered": len(facts),
                 "needed": needed,
+                **({"missing": options.among} if missing else {}),
                 "nodes": [_as_data(fact, clock) for fact in facts],
                 "silent": dict(found.silent),
             }
@@ -63,8 +69,10 @@ def _run(options: argparse.Namespace) -> int:
         answer = "answers" if len(facts) == 1 else "answer"
         text = f"{len(facts)} of {servers} lock servers {answer}; {needed} are needed"
         print(f"{text}: locks {'can' if enough else 'can NOT'} be taken.")
+        if missing:
+            print(f"{options.among} is not among those that answer.")
         say_silent(found.silent)
-    return 0 if enough else NOTHING
+    return 0 if enough and not missing else NOTHING
 
 
 def _as_row(fact: NodeFact, clock: float, servers: int) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: `collector`, for programs that have a registry; needs `pip install locks[metrics]`."""
+"""Metrics for Prometheus: `collector`, for programs that have a registry; needs `pip install 'pykka-locks[metrics]'`."""
 
 from locks.metrics.collecting import Metrics, collector
 

@@ -214,5 +214,5 @@ def require_client() -> None:
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise MisuseError(
-            f"metrics need prometheus_client ({error}): pip install 'locks[metrics]'"
+            f"metrics need prometheus_client ({error}): pip install 'pykka-locks[metrics]'"
         ) from None

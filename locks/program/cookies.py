@@ -1,4 +1,8 @@
-"""Files with the secret that nodes share: only their owner can read them."""
+"""Files with the secret that nodes share: only their owner can read them.
+
+Kubernetes and systemd hand secrets to a program in files of root, which the program's own group may read, or which an access list lets it
+read (that shows as rights of the group). Such a file is taken, too: its owner has chosen who reads it, and can read everything anyway.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,21 @@ from pathlib import Path
 from locks.errors import InvalidOption, OperatingError
 from locks.otp.secret import Cookie
 
-__all__ = ["make_cookie", "read_cookie"]
+__all__ = ["make_cookie", "open_to_others", "read_cookie"]
 
 
 def read_cookie(path: Path) -> str:
-    """Read a cookie from a file that only its owner can read.
+    """Read a cookie from a file that only its owner can read, or that root lets this program's group read.
 
     Raises:
         InvalidOption: It is no file, or can't be read, or other users can read it, too.
     """
     try:
-        mode = path.stat().st_mode
+        status = path.stat()
+        mode = status.st_mode
         if stat.S_ISDIR(mode):
             raise InvalidOption(f"the cookie can't be read: {path} is a folder", path=str(path))
-        if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if not open_to_others(mode, status.st_uid, os.geteuid()):
             return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidOption(f"the cookie can't be read: {error}", path=str(path)) from error
@@ -33,6 +38,19 @@ def read_cookie(path: Path) -> str:
         f"node: chmod 600 {path}",
         path=str(path),
     )
+
+
+def open_to_others(mode: int, owner: int, reader: int) -> bool:
+    """Whether a file with these rights, of this owner, is for more than its reader, or than root wants.
+
+    Args:
+        mode: Its rights.
+        owner: The number of the user who owns it.
+        reader: That of the user who wants to read it.
+    """
+    handed = owner == 0 != reader
+    allowed = stat.S_IRWXU | (stat.S_IRGRP if handed else 0)
+    return bool(stat.S_IMODE(mode) & ~allowed)
 
 
 def make_cookie(path: Path, cookie: Cookie) -> None:

@@ -43,7 +43,7 @@ def discovery_of(text: str) -> Discovery:
             from locks.program.dns_servers import DnsServers
         except ImportError as error:
             raise InvalidOption(
-                f"servers={shown(text)} needs dnspython: pip install 'locks[dns]' ({error})",
+                f"servers={shown(text)} needs dnspython: pip install 'pykka-locks[dns]' ({error})",
                 servers=shown(text),
             ) from error
         return DnsServers(text)

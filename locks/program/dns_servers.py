@@ -1,6 +1,6 @@
 """Servers that are found by DNS: asks a nameserver, and keeps what it says for as long as it may.
 
-It needs dnspython (`pip install 'locks[dns]'`): the system's own resolver knows no SRV records, and says neither how long an
+It needs dnspython (`pip install 'pykka-locks[dns]'`): the system's own resolver knows no SRV records, and says neither how long an
 answer may be kept nor whether there is no such name or nobody to ask.
 """
 

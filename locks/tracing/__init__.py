@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry: `install`, for programs that trace; needs `pip install locks[otel]`."""
+"""Spans for OpenTelemetry: `install`, for programs that trace; needs `pip install 'pykka-locks[otel]'`."""
 
 from locks.tracing.spans import install, uninstall
 

@@ -120,7 +120,7 @@ def install(tracer_provider: Any = None) -> None:
         from opentelemetry.trace import get_tracer
     except ImportError as error:
         raise MisuseError(
-            f"spans need opentelemetry ({error}): pip install 'locks[otel]'"
+            f"spans need opentelemetry ({error}): pip install 'pykka-locks[otel]'"
         ) from None
     Waiting.spans = Spans(get_tracer("locks", tracer_provider=tracer_provider))
 

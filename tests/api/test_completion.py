@@ -162,4 +162,4 @@ def test_without_shtab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     monkeypatch.setattr(builtins, "__import__", without)
     monkeypatch.setattr(sys, "argv", ["locks", "completion", "bash"])
     assert command.main() == 3
-    assert "pip install 'locks[completion]'" in capsys.readouterr().err
+    assert "pip install 'pykka-locks[completion]'" in capsys.readouterr().err

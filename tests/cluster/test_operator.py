@@ -196,6 +196,8 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
         (["deadlocks", "--last", "0"], 2, "take 1 or more"),
         (["break", "agent-1@x", "--reason", "x", *NOBODY], 3, "x@127.0.0.1 says nothing"),
         (["status"], 0, "3 of 3 lock servers answer"),
+        (["status", "--with", NAMES[1]], 0, "3 of 3 lock servers answer"),
+        (["status", "--with", "x@127.0.0.1"], 1, "x@127.0.0.1 is not among those that answer"),
     ],
 )
 def test_exit_statuses(processes: Servers, arguments: list[str], status: int, said: str) -> None:

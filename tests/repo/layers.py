@@ -146,9 +146,9 @@ PUBLIC = (  # for locks_leader
 LEADER = [
     Layer(
         "leader ground",
-        ("locks_leader.errors", "locks_leader.policy"),
+        ("locks_leader.errors", "locks_leader.policy", "locks_leader.whose"),
         GROUND,
-        "errors.py, policy.py",
+        "errors.py, policy.py, whose.py",
     ),
     Layer(
         "leader core",

@@ -76,6 +76,18 @@ def test_help_names_all_examples() -> None:
     assert set(re.findall(r"^  examples\.(\w+) ", said, re.M)) == names
 
 
+PROGRAMS = [*EXAMPLES, *sorted((ROOT / "examples").glob("*/__main__.py"))]
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_help_of_an_example(path: Path) -> None:
+    """`--help` says what an example shows, and does not run it."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+    said = check("-m", module, "--help")
+    assert said.startswith("usage:")
+    assert len(said.splitlines()) > 5
+
+
 @pytest.mark.parametrize("program", ["print('hello'); raise SystemExit(1)", "pass"])
 def test_check_can_fail(program: str, tmp_path: Path) -> None:
     """A program that fails, and one that says nothing, are found."""

@@ -9,6 +9,7 @@ import pytest
 from locks import HERE, TLS
 from locks.errors import InvalidOption
 from locks.otp.secret import Cookie
+from locks.program.cookies import open_to_others
 from locks.program.settings import arguments, read_settings
 
 FILE = """
@@ -63,6 +64,25 @@ def test_a_cookie_is_read_and_not_shown(tmp_path: Path) -> None:
     path.chmod(0o644)
     with pytest.raises(InvalidOption, match="chmod 600"):
         arguments(read_settings({"LOCKS_COOKIE_FILE": str(path)}, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "reader", "refused"),
+    [
+        (0o600, 1000, 1000, False),
+        (0o640, 1000, 1000, True),
+        (0o440, 0, 0, True),
+        (0o440, 0, 1000, False),  # a secret that Kubernetes mounts, or a credential of systemd
+        (0o460, 0, 1000, True),
+        (0o444, 0, 1000, True),
+        (0o440, 999, 1000, True),
+    ],
+)
+def test_whose_cookie_may_be_read_by_a_group(
+    mode: int, owner: int, reader: int, refused: bool
+) -> None:
+    """Root's alone, by a program that is not root's; never by all, and nobody else may write it."""
+    assert open_to_others(mode, owner, reader) == refused
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,39 @@
+"""Whether the `locks` that is imported is ours: another distribution has a module of that name, and so may a program.
+
+`locks_leader` imports this before anything else: where `locks` is somebody else's, no line of ours is run by `import locks`,
+and what fails later says nothing of the cause.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.machinery import PathFinder
+
+__all__: list[str] = []
+
+OURS = "locks.otp"  # a part of it that nobody else's has
+
+
+def _require_ours() -> None:
+    """Refuse a `locks` that is somebody else's, without running it.
+
+    Raises:
+        ImportError: It is; this says where it is, and what to do.
+    """
+    loaded = sys.modules.get("locks")
+    spec = loaded.__spec__ if loaded is not None else importlib.util.find_spec("locks")
+    inside = spec.submodule_search_locations if spec is not None else None
+    if inside is not None and PathFinder.find_spec(OURS, list(inside)) is not None:
+        return
+    where = getattr(spec, "origin", None) or "nothing"
+    raise ImportError(
+        f"locks_leader needs the package `locks` of the distribution pykka-locks, but `import locks` finds {where}: if that is "
+        "the distribution `locks`, run `pip uninstall locks` and `pip install --force-reinstall pykka-locks`; if it is a file of "
+        "yours, rename it",
+        name="locks",
+        path=None if spec is None else spec.origin,
+    )
+
+
+_require_ours()

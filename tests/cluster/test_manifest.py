@@ -1,0 +1,135 @@
+"""The servers of `deploy/kubernetes.yaml`: started with its arguments and its environment, as pods would be.
+
+A nameserver on loopback stands for that of the cluster; an address of loopback for each pod. No container is built.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.conftest import Certify
+from tests.cluster.harness import COOKIE, ROOT, Server, World
+from tests.cluster.nameserver import Nameserver, hosts, services
+from tests.cluster.servers import LIMIT, free_port
+from tests.helpers import eventually
+
+DOMAIN = "locks.shop.svc.cluster.local"
+PROGRAM = """
+import locks
+with locks.transaction(timeout=30) as tx:
+    print(tx.write_lock(("ledger",)) > 0)
+"""
+
+
+class Pod:
+    """A pod of the manifest.
+
+    Args:
+        number: Which one.
+        dns: The cluster's nameserver.
+        secrets: The folder in which the secrets are mounted.
+
+    Attributes:
+        container: What the manifest says of it.
+        env: The environment that the manifest gives it.
+    """
+
+    def __init__(self, number: int, dns: Nameserver, secrets: Path) -> None:
+        yaml = pytest.importorskip("yaml")
+        (*_, pods) = yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text())
+        (self.container,) = pods["spec"]["template"]["spec"]["containers"]
+        self.env = {"POD_NAME": f"locks-{number}", "POD_NAMESPACE": "shop"}
+        for each in self.container["env"]:
+            if "value" in each:
+                self.env[each["name"]] = self.expanded(each["value"])
+        asked = f"&nameserver=127.0.0.1:{dns.port}"
+        self.env["LOCKS_SERVERS"] += asked
+        for mount in self.container["volumeMounts"]:
+            for name, value in self.env.items():
+                self.env[name] = value.replace(mount["mountPath"], str(secrets))
+
+    def expanded(self, text: str) -> str:
+        """A text with the variables in it, as Kubernetes has it."""
+        return re.sub(r"\$\((\w+)\)", lambda found: self.env[found[1]], text)
+
+    def environment(self) -> dict[str, str]:
+        """All of its environment."""
+        beside = os.path.dirname(sys.executable)
+        own = {"PATH": f"{beside}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        return {**os.environ, **self.env, **own}
+
+    def probe(self, kind: str) -> subprocess.CompletedProcess[str]:
+        """Run a probe."""
+        command = self.container[kind]["exec"]["command"]
+        return self.run(*command)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in it."""
+        return subprocess.run(
+            command, env=self.environment(), capture_output=True, text=True, timeout=LIMIT
+        )
+
+
+@pytest.fixture
+def secrets(tmp_path: Path, certify: Certify) -> Path:
+    """The secrets, as one folder."""
+    tls = certify("ours", f"*.{DOMAIN}")
+    for source, name in ((tls.certificate, "tls.crt"), (tls.key, "tls.key"), (tls.ca, "ca.crt")):
+        shutil.copy(str(source), tmp_path / name)
+    (tmp_path / "cookie").touch(0o600)
+    (tmp_path / "cookie").write_text(COOKIE)
+    return tmp_path
+
+
+@pytest.mark.explore
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no `openssl` command")
+@pytest.mark.skipif(
+    not Path(sys.executable).with_name("locks").exists(), reason="`locks` is not installed here"
+)
+def test_pods_of_the_manifest(secrets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three servers find each other by SRV records, with TLS; the probes are true; a program takes a lock; two are enough."""
+    names = [f"locks-{number}.{DOMAIN}" for number in range(3)]
+    addresses = [f"127.0.0.{number + 2}" for number in range(3)]
+    zone = [hosts(*both) for both in zip(names, addresses, strict=True)]
+    zone.append(services(f"_locks._tcp.{DOMAIN}", *((name, free_port()) for name in names)))
+    with World() as world, Nameserver("\n".join(zone)) as dns:
+        pods = [Pod(number, dns, secrets) for number in range(3)]
+        servers: list[Server] = []
+
+        def start(number: int) -> None:
+            node, flag, name = map(pods[number].expanded, pods[number].container["args"])
+            assert (node, flag) == ("node", "--name")
+            with monkeypatch.context() as patch:
+                for variable, value in pods[number].env.items():
+                    patch.setenv(variable, value)
+                servers.append(Server(name, []))
+            world.processes.append(servers[-1])
+
+        start(0)
+        eventually(lambda: dns.asked["udp"] > 0)
+        assert pods[0].probe("readinessProbe").returncode != 0, "one server is no majority"
+        start(1)
+        start(2)
+        for server in servers:
+            assert server.address
+        eventually(lambda: all(map(ready, pods)))
+        assert pods[0].run(sys.executable, "-c", PROGRAM).stdout.strip() == "True"
+        servers[2].kill()
+        told = pods[2].probe("readinessProbe")
+        assert told.returncode == 1, told.stdout + told.stderr
+        assert "2 of 3 lock servers answer; 2 are needed: locks can be taken." in told.stdout
+        assert f"locks@{names[2]} is not among those that answer" in told.stdout
+        assert pods[0].run(sys.executable, "-c", PROGRAM).stdout.strip() == "True"
+
+
+def ready(pod: Pod) -> bool:
+    """Whether a pod's probes say so."""
+    said = pod.probe("readinessProbe")
+    return bool(said.returncode == 0 and "3 of 3" in said.stdout)

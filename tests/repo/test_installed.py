@@ -1,0 +1,136 @@
+"""What `pip install` gives works in an empty folder: the README's first program, the commands, and word of another `locks`.
+
+`LOCKS_INSTALLED` names the Python of an environment in which nothing but the package is installed (`make package`); without it,
+it is the one that runs the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMED = os.environ.get("LOCKS_INSTALLED")
+PYTHON = Path(NAMED).absolute() if NAMED else Path(sys.executable)
+COMMAND = PYTHON.with_name("locks")
+FOREIGN = "class Mutex:\n    pass\n"  # what the other distribution has
+
+
+def run(
+    folder: Path, *command: str | Path, path: str | Path | None = None, status: int = 0
+) -> tuple[str, str]:
+    """Run a command in a folder, without a word of the checkout; what it prints, and what it complains of."""
+    outside = {"PYTHONPATH", "PYTHONSAFEPATH", "LOCKS_INSTALLED"}
+    environment = {name: value for name, value in os.environ.items() if name not in outside}
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**environment, **({} if path is None else {"PYTHONPATH": str(path)})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+def test_first_program(tmp_path: Path) -> None:
+    """The README's first program moves the money both ways, and ends."""
+    _, _, rest = (
+        (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## A first program\n")
+    )
+    program = rest.partition("```python\n")[2].partition("```")[0]
+    (tmp_path / "first.py").write_text(program, encoding="utf-8")
+    said, complained = run(tmp_path, PYTHON, "first.py")
+    assert sorted(said.splitlines()) == ["move money from ann to bob", "move money from bob to ann"]
+    assert "Traceback" not in complained
+
+
+def test_command_is_there(tmp_path: Path) -> None:
+    """`locks --help` lists the commands, those of elections among them."""
+    said, _ = run(tmp_path, COMMAND, "--help")
+    for command in ("demo", "node", "status", "elect"):
+        assert f"\n    {command} " in said
+
+
+def test_demo(tmp_path: Path) -> None:
+    """`python -m locks demo` resolves deadlocks, and no money is missing."""
+    said, _ = run(tmp_path, PYTHON, "-m", "locks", "demo", "--seconds", "1", "--json")
+    assert json.loads(said)["transfers"] > 0
+    said, _ = run(tmp_path, PYTHON, "-m", "locks_leader", "demo")
+    assert said
+
+
+def test_metadata(tmp_path: Path) -> None:
+    """The distribution has the name, version and licence that it says; nothing else is needed to ask for them."""
+    program = "import importlib.metadata as m, locks, json; d = m.metadata('pykka-locks'); "
+    program += "print(json.dumps([d['Version'], locks.__version__, d['License-Expression'], d.get_all('Provides-Extra'), locks.__file__]))"
+    said, _ = run(tmp_path, PYTHON, "-c", program)
+    version, own, licence, extras, file = json.loads(said)
+    assert version == own
+    assert licence == "MPL-2.0"
+    assert {"dns", "completion", "metrics", "otel", "web", "dev"} <= set(extras)
+    assert NAMED is None or "site-packages" in file
+
+
+def test_command_with_what_is_not_installed(tmp_path: Path) -> None:
+    """Where an extra is missing, the command says which one."""
+    if (
+        run(
+            tmp_path,
+            PYTHON,
+            "-c",
+            "import importlib.util as u; print(u.find_spec('shtab') is None)",
+        )[0].strip()
+        != "True"
+    ):
+        pytest.skip("shtab is installed here; `make package` runs this where it is not")
+    _, complained = run(tmp_path, COMMAND, "completion", "bash", status=3)
+    assert "pip install 'pykka-locks[completion]'" in complained
+
+
+@pytest.mark.parametrize("imported", ["import locks_leader", "import locks, locks_leader"])
+def test_another_locks_hides_ours(imported: str, tmp_path: Path) -> None:
+    """Where `import locks` finds somebody else's, `locks_leader` says so, and where that is, instead of a missing name."""
+    (tmp_path / "locks.py").write_text(FOREIGN, encoding="utf-8")
+    _, complained = run(tmp_path, PYTHON, "-c", imported, status=1)
+    last = complained.splitlines()[-1]
+    assert last.startswith("ImportError: locks_leader needs the package `locks`")
+    assert f"finds {tmp_path / 'locks.py'}: " in last
+    assert "pip uninstall locks" in last
+
+
+def test_another_locks_hides_ours_from_the_command(tmp_path: Path) -> None:
+    """So does the command."""
+    (tmp_path / "locks.py").write_text(FOREIGN, encoding="utf-8")
+    _, complained = run(tmp_path, COMMAND, "status", path=tmp_path, status=1)
+    assert f"finds {tmp_path / 'locks.py'}: " in complained
+
+
+def test_another_locks_lies_beside_ours(tmp_path: Path) -> None:
+    """Where both are in one folder, ours is imported, and who asks for the other one's name is told why it is not there."""
+    package = run(tmp_path, PYTHON, "-c", "import locks; print(locks.__path__[0])")[0].strip()
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "locks").symlink_to(package)
+    (site / "locks.py").write_text(FOREIGN, encoding="utf-8")
+    _, complained = run(tmp_path, PYTHON, "-c", "from locks import Mutex", path=site, status=1)
+    last = complained.splitlines()[-1]
+    assert last.startswith("ImportError: locks.Mutex is of the distribution `locks`")
+    assert f"{site / 'locks.py'}" in last
+    assert run(tmp_path, PYTHON, "-c", "import locks; locks.Lock", path=site) == ("", "")
+
+
+def test_no_other_locks(tmp_path: Path) -> None:
+    """Where nothing lies beside ours, a name that it does not have is missing as always."""
+    _, complained = run(tmp_path, PYTHON, "-c", "import locks; locks.Mutex", status=1)
+    assert complained.splitlines()[-1].startswith(
+        "AttributeError: module 'locks' has no attribute 'Mutex'"
+    )
