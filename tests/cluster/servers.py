@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from tests.cluster.harness import World
+from tests.cluster.harness import Server, World
 
 __all__ = ["LIMIT", "NAMES", "Servers", "free_port"]
 
@@ -39,13 +39,24 @@ class Servers:
         self.world = world
         ports = [free_port() for _ in names]
         self.addresses = [f"{name}:{port}" for name, port in zip(names, ports, strict=True)]
-        given = [f"--server={address}" for address in self.addresses]
-        self.processes = [
-            world.server(name, port=port, arguments=given, net_ticktime=net_ticktime)
-            for name, port in zip(names, ports, strict=True)
-        ]
+        self._net_ticktime = net_ticktime
+        self.processes = [self._start(address) for address in self.addresses]
         for server in self.processes:
             assert server.address
+
+    def _start(self, address: str) -> Server:
+        name, _, port = address.rpartition(":")
+        given = [f"--server={each}" for each in self.addresses]
+        return self.world.server(
+            name, port=int(port), arguments=given, net_ticktime=self._net_ticktime
+        )
+
+    def restart(self, index: int) -> None:
+        """End one of them, as a service manager does, and start it again."""
+        self.processes[index].process.terminate()
+        assert self.processes[index].process.wait(LIMIT) == 0
+        self.processes[index] = self._start(self.addresses[index])
+        assert self.processes[index].address
 
     def environment(self, servers: list[str] | None = None) -> dict[str, str]:
         """The environment of a program that knows the servers."""

@@ -172,6 +172,42 @@ os.waitpid(pid, 0)
 """
 
 
+HOLDER = """
+import sys, time, locks
+
+def on(node):
+    try:
+        return locks.holders(("report",), node=node)
+    except locks.NodeNotRunning:  # not yet connected again
+        return ()
+
+with locks.transaction(timeout=60) as tx:
+    token = tx.write_lock(("report",))
+    print("has it", flush=True)
+    for line in sys.stdin:
+        while not on(line.strip()):
+            time.sleep(0.01)
+        tx.ensure_held()
+        print("has it on", line.strip(), flush=True)
+    print(tx.token(("report",)) >= token)
+"""
+
+
+def test_all_servers_are_restarted_one_after_the_other(world: World) -> None:
+    """A holder asks each of them for its lock again, so in the end it has it on three servers that all forgot it."""
+    servers = Servers(world)
+    holder = servers.program(HOLDER)
+    assert holder.stdin is not None and holder.stdout is not None
+    assert holder.stdout.readline() == "has it\n"
+    for index, name in enumerate(NAMES):
+        servers.restart(index)
+        print(name, file=holder.stdin, flush=True)
+        got = holder.stdout.readline()
+        assert got == f"has it on {name}\n", (got, holder.communicate())
+    out, error = holder.communicate(timeout=LIMIT)
+    assert (out, error) == ("True\n", "")
+
+
 def test_a_forked_child_does_not_take_the_name_of_its_parent(processes: Servers) -> None:
     """A name that the program gave itself is the parent's: the child is told to start a node of its own."""
     told, acquired = processes.run(NAMED).splitlines()
