@@ -197,7 +197,8 @@ def test_all_servers_are_restarted_one_after_the_other(world: World) -> None:
     """A holder asks each of them for its lock again, so in the end it has it on three servers that all forgot it."""
     servers = Servers(world)
     holder = servers.program(HOLDER)
-    assert holder.stdin is not None and holder.stdout is not None
+    assert holder.stdin is not None
+    assert holder.stdout is not None
     assert holder.stdout.readline() == "has it\n"
     for index, name in enumerate(NAMES):
         servers.restart(index)
