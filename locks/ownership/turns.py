@@ -4,10 +4,10 @@ A group that has got tasks stands last, once. Its turn is a *slice*: it ends wit
 millisecond or more after the slice began, or with the last task that waited then. If there are tasks left, it stands last
 again. Nothing is carried over from one slice to the next.
 
-A look at the clock costs as much as a short task. So while the tasks of a slice are quick, it is looked at after each eighth: a slice in
-which slow tasks come after quick ones may have up to seven tasks more. Hence the bound, for a worker with N groups that have tasks:
-a group begins its next slice after N slices at most, each of a millisecond and a task; or of a millisecond and eight tasks where
-the last looks at the clock were less than `QUICK` apart.
+A look at the clock costs as much as a very short task. So where tasks take less than 5 µs it is looked at after each eighth: a slice
+in which slow tasks come after such ones may have up to seven tasks more. Hence the bound, for a worker with N groups that have tasks: a group
+begins its next slice after N slices at most, each of a millisecond and a task; or and eight tasks, where some of the group take
+less than 5 µs.
 
 Who adds tasks, in any thread, and the background say which groups have some; the worker's thread alone takes turns. What both do
 is one step each, that is not torn, and twice is as good as once.
@@ -23,7 +23,7 @@ __all__ = ["BATCH", "QUICK", "SLICE", "Turns"]
 
 SLICE = 0.001
 """Seconds after which it is the next group's turn."""
-QUICK = 0.00002
+QUICK = 0.000005
 """If the last look at the clock is less than these seconds ago, the next one comes after `BATCH` tasks; else after each task."""
 BATCH = 8
 
