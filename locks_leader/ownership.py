@@ -45,6 +45,7 @@ from locks.arguments import checked_label
 from locks.errors import assert_never
 from locks.lock_ids import shown
 from locks.ownership.agreements import OWNERSHIP
+from locks.ownership.backlog import Among
 from locks.ownership.messages import (
     MOST_GROUPS,
     Agree,
@@ -60,7 +61,7 @@ from locks.ownership.messages import (
 )
 from locks.ownership.part import Part
 from locks.ownership.session import CoordinatorSession
-from locks.ownership.worker import Worker, check_node
+from locks.ownership.worker import Worker, check_node, node_of
 from locks.program import default_node
 from locks.runtime import current_client, tell
 from locks_leader.api import check_resource, start
@@ -144,6 +145,9 @@ class Ownership(Worker):
         self._label = f"ownership {shown(name)}" if label is None else checked_label(label)
         self._participant: Ref | None = None
         policy_of(policy, self._nodes)
+
+    def _among(self) -> Among:
+        return Among("locks_leader.Ownership", node_of(self._node), self._lock_id)
 
     def _start(self, part: Part) -> None:
         node = self._node or default_node()

@@ -5,13 +5,16 @@ numbers are those of the tale's steps. It ends by returning the step in which th
 another data set, or `None` when it has processed this one.
 
 A program is run anew from its beginning for each state that is explored, with the answers that it got
-so far (`next_action`). So it is plain Python, and the search can still go back to every state.
+so far (`next_action`). So it is plain Python, and the search can still go back to every state. That takes a program
+that does the same each time, and that ends; others are refused, for what the search said of them would be worth nothing.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from functools import cache
+from types import FrameType
 from typing import Any, NamedTuple
 
 from locks.errors import InvalidOption
@@ -135,26 +138,84 @@ class Draft(NamedTuple):
     about: str
 
 
+MOST_ANSWERS = 16
+"""How many answers a worker gets at most. The tale's own drafts need four; states grow fast with their number."""
+MOST_LINES = 100_000
+"""How many lines a program runs at most until its next action."""
+
+
 @cache
 def next_action(draft: Draft, me: int, answers: tuple[Any, ...]) -> Action | Ended:
     """What a worker does after it got these answers.
 
     Raises:
-        InvalidOption: Its program yields something else.
+        InvalidOption: Its program yields something else, does something else when it is run again with the same answers, or
+            does not end.
     """
-    program = draft.program(me)
-    try:
-        action = next(program)
-        for answer in answers:
-            action = program.send(answer)
-    except StopIteration as end:
-        return Ended(end.value)
-    if not isinstance(action, (Read, Write, Create, Process, Remove)):
+    if len(answers) > MOST_ANSWERS:
+        raise InvalidOption(
+            f"draft {draft.name!r} does not end, or takes too long to be searched: worker #{me} has got {len(answers)} answers, "
+            f"the last of them {answers[-1]!r}, and goes on. Give each loop of its program a number of turns"
+        )
+    action = _run(draft, me, answers)
+    _check_same(draft, me, answers, action, _run(draft, me, answers))
+    if not isinstance(action, (Read, Write, Create, Process, Remove, Ended)):
         raise InvalidOption(
             f"draft {draft.name!r} yields {action!r}: yield Read, Write, Create, Process or Remove, "
             "each with the number of its step"
         )
     return action
+
+
+def _run(draft: Draft, me: int, answers: tuple[Any, ...]) -> Any:
+    """What a program yields after some answers; on the way there it has to do what it has done before."""
+    program = _Bounded(draft, me)
+    action = program.go_on(None)
+    for number, answer in enumerate(answers):
+        before = answers[:number]
+        _check_same(draft, me, before, next_action(draft, me, before), action)
+        action = program.go_on(answer)
+    return action
+
+
+def _check_same(draft: Draft, me: int, answers: tuple[Any, ...], one: Any, other: Any) -> None:
+    if (type(one), one) != (type(other), other):  # named tuples of two classes can be equal
+        raise InvalidOption(
+            f"draft {draft.name!r} is not deterministic: after the answers {answers!r} worker #{me} does {one!r} in one run "
+            f"of its program, and {other!r} in another. Let it depend on its ID and the answers alone, not on chance, "
+            "time, or what other runs have left"
+        )
+
+
+class _Bounded:
+    """A run of a program, of which no step is endless."""
+
+    def __init__(self, draft: Draft, me: int) -> None:
+        self._draft = draft
+        self._me = me
+        self._program = draft.program(me)
+        self._lines = 0
+
+    def go_on(self, answer: Any) -> Any:
+        """Its next action, or that it has ended."""
+        self._lines = 0
+        before = sys.gettrace()
+        sys.settrace(self._count)
+        try:
+            return self._program.send(answer)
+        except StopIteration as end:
+            return Ended(end.value)
+        finally:
+            sys.settrace(before)
+
+    def _count(self, frame: FrameType, event: str, argument: Any) -> Any:
+        self._lines += event == "line"
+        if self._lines > MOST_LINES:
+            raise InvalidOption(
+                f"draft {self._draft.name!r} does not end: worker #{self._me} has run {MOST_LINES:,} lines of its program, the last "
+                f"one in line {frame.f_lineno} of {frame.f_code.co_filename}, and has not yielded an action"
+            )
+        return self._count
 
 
 # --- The drafts ---------------------------------------------------------------------------------

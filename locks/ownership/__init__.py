@@ -10,7 +10,9 @@ tasks that are its own. They agree only when a worker comes or goes.
     member                        what one worker owns and has at hand; the same
     groups                        which group a resource belongs to
     backlog                       tasks in memory, by group
+    turns                         whose turn it is among the groups of a worker
     part                          one part of a worker, from joining to leaving
+    run                           a worker's run of a backlog
     worker                        what users hold in their hands
     agreements                    one agreement: a lock that is taken for a moment
     process                       the workers of one process
@@ -18,7 +20,7 @@ tasks that are its own. They agree only when a worker comes or goes.
 `locks_leader.Ownership` is the same for workers on several nodes.
 """
 
-from locks.ownership.backlog import AtHand, Backlog, Done, TaskState, Waiting
+from locks.ownership.backlog import AtHand, Backlog, Done, SetAside, TaskState, Waiting
 from locks.ownership.errors import NotOwner, OwnershipEnded, StaleToken
 from locks.ownership.groups import stable_hash
 from locks.ownership.process import Ownership
@@ -31,6 +33,7 @@ __all__ = [
     "NotOwner",
     "Ownership",
     "OwnershipEnded",
+    "SetAside",
     "StaleToken",
     "Statistics",
     "TaskState",

@@ -4,6 +4,12 @@ Each group has a line of tasks. A worker takes the first one, and takes it out w
 that was at hand when its worker died is done again. With a new token, that is when a group was
 handed over, the line is copied: a worker that still has an old token takes nothing out of the new
 line. So a task costs no lock.
+
+Whoever adds a task tells the run that owns its group, and nobody else. None is missed: who adds puts the task into the
+line and looks after that for the owner; a run that gets a group says that it is its own and looks after that for tasks.
+
+A task that fails stays the first of its line, with a note (`_Trouble`) for how often, and until when the group waits; or it is set aside.
+Only the owner's word counts.
 """
 
 from __future__ import annotations
@@ -12,17 +18,49 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from math import isfinite
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 from locks.errors import InvalidOption, MisuseError
+from locks.lock_ids import shown
+from locks.model import LockId
+from locks.node.node import Node
 from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
-from locks.runtime import Waiter
+from locks.runtime import interrupts
 from locks.runtime.native import native_lock
 
-__all__ = ["AtHand", "Backlog", "Doer", "Done", "Run", "TaskState", "Waiting"]
+__all__ = ["Among", "AtHand", "Backlog", "Doer", "Done", "Run", "SetAside", "TaskState", "Waiting"]
 
 T = TypeVar("T")
+OnFailure = Literal["stop", "set aside"]
+
+
+class Among(NamedTuple):
+    """Among whom resources are shared out: their tokens can be compared, those of others can't.
+
+    Attributes:
+        shell: The class whose workers they are.
+        node: On which node; None for the program's own.
+        name: The lock by which they agree.
+    """
+
+    shell: str
+    node: Node | None
+    name: LockId
+
+    def __str__(self) -> str:
+        where = "this program's node" if self.node is None else self.node.name
+        return f"{self.shell}({shown(self.name[1])}) on {where}"
+
+    def same(self, other: Among) -> bool:
+        """Whether those are these; also on a node that was started again, whose tokens go on rising."""
+        if (self.shell, self.name) != (other.shell, other.name):
+            return False
+        mine, theirs = self.node, other.node
+        if mine is theirs or mine is None or theirs is None:
+            return mine is theirs
+        return mine.name == theirs.name and not (mine.running and theirs.running)
 
 
 class Doer(Protocol):
@@ -48,6 +86,18 @@ class Run(Protocol):
 
     def at(self, group: int) -> tuple[object, int] | None:
         """What it has begun in a group, and with which token."""
+
+    def owns(self, group: int) -> None:
+        """A group is the worker's own: its part says so."""
+
+    def look(self) -> None:
+        """The worker's own groups may be others now: its part says so."""
+
+    def has_tasks(self, group: int) -> None:
+        """A group that is the worker's own has tasks: the backlog says so, in any thread."""
+
+    def wake(self) -> None:
+        """Look again whether there is something to do, if it waits."""
 
 
 class Waiting(NamedTuple):
@@ -88,19 +138,43 @@ class Done(NamedTuple):
     group: int
 
 
-TaskState = Waiting | AtHand | Done
+class SetAside(NamedTuple):
+    """A task that has failed, and will not be done any more.
+
+    Attributes:
+        group: Its group.
+        task: The task.
+        error: What its handler has raised, the last time.
+        attempts: How often it was begun, by all its owners.
+    """
+
+    group: int
+    task: Any
+    error: Exception
+    attempts: int
+
+
+TaskState = Waiting | AtHand | Done | SetAside
 
 
 def _itself(task: Any) -> Hashable:
     return task  # type: ignore[no-any-return]
 
 
+class _Trouble(NamedTuple):
+    """Of the first task of a line: how often it has failed, and when it may be begun again."""
+
+    attempts: int
+    until: float
+
+
 class _Line(Generic[T]):
-    __slots__ = ("tasks", "token")
+    __slots__ = ("tasks", "token", "trouble")
 
     def __init__(self) -> None:
         self.tasks: deque[T] = deque()
         self.token = 0
+        self.trouble: _Trouble | None = None
 
 
 class Backlog(Generic[T]):
@@ -112,6 +186,14 @@ class Backlog(Generic[T]):
         groups: As for the workers' `Ownership`.
         group_for: Likewise.
         more: Whether tasks will be added. Then `Ownership.run` goes on until `close` is called.
+        retries: How often a task that fails is begun again. Until then its group waits, for the tasks of a group are
+            begun in order; all other groups go on.
+        retry_delay: After how many seconds.
+        on_failure: What happens to a task that fails, and is not begun again. `"stop"`: it stays in the backlog, and the exception ends
+            the worker's run. `"set aside"`: it is put into `set_aside`, and the group goes on.
+
+    A task *fails* when its handler raises an `Exception`; `StaleToken` says that it is the worker who was left behind, and always ends
+    the run, as does what is no `Exception`, such as `KeyboardInterrupt` or a kill.
     """
 
     def __init__(
@@ -122,6 +204,9 @@ class Backlog(Generic[T]):
         groups: int = 64,
         group_for: Callable[[Any], int] | None = None,
         more: bool = False,
+        retries: int = 0,
+        retry_delay: float = 0.0,
+        on_failure: OnFailure = "stop",
     ) -> None:
         if not callable(resource):
             raise InvalidOption(
@@ -129,15 +214,32 @@ class Backlog(Generic[T]):
             )
         if not isinstance(tasks, Iterable):
             raise InvalidOption(f"tasks={tasks!r} are no tasks: pass a list, or leave it away")
+        if type(retries) is not int or retries < 0:
+            raise InvalidOption(f"retries={retries!r} is not a whole number from 0")
+        if (
+            type(retry_delay) not in (int, float)
+            or not retry_delay >= 0
+            or not isfinite(retry_delay)
+        ):
+            raise InvalidOption(f"retry_delay={retry_delay!r} is not a number of seconds from 0")
+        if on_failure not in get_args(OnFailure):
+            raise InvalidOption(
+                f"on_failure={on_failure!r}: give one of {', '.join(map(repr, get_args(OnFailure)))}"
+            )
         self.grouping = Grouping(groups, group_for)
+        self.retries = retries
+        self.retry_delay = retry_delay
+        self.on_failure: OnFailure = on_failure
         self._resource = resource
         self._lines: list[_Line[T]] = [_Line() for _ in range(groups)]
         self._lock = native_lock()
         self._more = True
-        self._names: list[Hashable] = []  # the name of the workers, once there are some
+        self._among: list[Among] = []  # whose workers do its tasks, once there are some
         self._adding: list[bool] = []  # one for each call of `add` that is under way
-        self._idle: set[Waiter] = set()
         self._runs: dict[Run, None] = {}
+        self._owners: dict[int, weakref.ref[Run]] = {}  # the run that was granted each group last
+        self._set_aside: list[SetAside] = []
+        self._over = False
         _backlogs.add(self)
         self.add(*tasks)
         self._more = more
@@ -150,25 +252,33 @@ class Backlog(Generic[T]):
 
     @property
     def finished(self) -> bool:
-        """Whether all tasks are done, and none will be added."""
+        """Whether all tasks are done, or set aside, and none will be added."""
         if self._more or self._adding:  # `add` may have looked before it was closed
             return False
-        return not any(line.tasks for line in self._lines)
+        self._over = self._over or not any(line.tasks for line in self._lines)
+        return self._over
 
-    def shared_out_by(self, name: Hashable) -> None:
-        """Be the backlog of the workers of this name, and of no others.
+    @property
+    def set_aside(self) -> tuple[SetAside, ...]:
+        """The tasks that were set aside, in that order."""
+        return tuple(self._set_aside)
+
+    def shared_out_among(self, among: Among) -> None:
+        """Be the backlog of these workers, and of no others.
 
         Raises:
-            InvalidOption: Workers of another name do its tasks: they do not know of each other.
+            InvalidOption: Others do its tasks: they do not know of each other.
         """
         with self._lock:
-            if not self._names:
-                self._names.append(name)
-        if self._names != [name]:
+            if not self._among:
+                self._among.append(among)
+        first = self._among[0]
+        if not first.same(among):
             raise InvalidOption(
-                f"this backlog is shared out among the workers of {self._names[0]!r}, which know "
-                f"nothing of those of {name!r}: make one for each name",
-                name=repr(name),
+                f"this backlog is shared out among the workers of {first}, which know nothing of those of "
+                f"{among}: each task would be done by both. Make a backlog for each",
+                first=str(first),
+                among=str(among),
             )
 
     def waiting(self, groups: Iterable[int]) -> int:
@@ -190,7 +300,8 @@ class Backlog(Generic[T]):
         try:
             ahead = tasks.index(task)
         except ValueError:
-            return Done(group)
+            aside = (each for each in self.set_aside if each.group == group and each.task == task)
+            return next(aside, Done(group))
         # Whoever is at the group before and after is at its first task in between.
         if not ahead and before is not None and after is not None and before[0] is after[0]:
             _, token, worker = before
@@ -211,14 +322,23 @@ class Backlog(Generic[T]):
         """It does so no more."""
         self._runs.pop(run, None)
 
+    def owned_by(self, group: int, run: weakref.ref[Run]) -> None:
+        """A group is a run's own by now: it is told if there are tasks, and as soon as there are."""
+        self._owners[group] = run
+        if self._lines[group].tasks:
+            self._tell(group)
+
     def add(self, *tasks: T) -> None:
-        """Add tasks; from any thread.
+        """Add tasks; from any thread. Nobody but the owners of their groups notices.
 
         Raises:
             MisuseError: It is closed; nothing was added.
             InvalidOption: The resource of a task has no group; nothing was added.
         """
-        groups = list(map(self.grouping.group_of, map(self._resource, tasks)))
+        self._add(list(map(self.grouping.group_of, map(self._resource, tasks))), tasks)
+
+    @interrupts.whole
+    def _add(self, groups: list[int], tasks: tuple[T, ...]) -> None:
         self._adding.append(True)
         try:
             if not self._more:
@@ -230,12 +350,32 @@ class Backlog(Generic[T]):
                     self._lines[group].tasks.append(task)
         finally:
             self._adding.pop()
-            self.wake()
+            for group in dict.fromkeys(groups) if self._runs else ():
+                self._tell(group)
+            if not self._more:  # closed meanwhile: some may have waited for the end of this call
+                self.wake()
+
+    def _tell(self, group: int) -> None:
+        known = self._owners.get(group)
+        owner = None if known is None else known()
+        if owner is not None:
+            owner.has_tasks(group)
 
     def close(self) -> None:
         """No more tasks will be added."""
         self._more = False
         self.wake()
+
+    def wake(self) -> None:
+        """Have all runs look again."""
+        for run in tuple(self._runs):
+            run.wake()
+
+    # --- A group's line, for the run that owns it
+
+    def has(self, group: int) -> bool:
+        """Whether there are tasks in a group."""
+        return bool(self._lines[group].tasks)
 
     def line(self, group: int, token: int) -> deque[T]:
         """The tasks of a group that are not done, for the owner with this token; oldest first.
@@ -259,18 +399,38 @@ class Backlog(Generic[T]):
                 line.token = token
         return line.tasks
 
-    def wake(self) -> None:
-        """Have idle workers look again."""
-        for waiter in tuple(self._idle):
-            waiter.wake()
+    def waits_until(self, group: int) -> float | None:
+        """When the first task of a group, which has failed, may be begun again; None if it has not failed."""
+        trouble = self._lines[group].trouble
+        return None if trouble is None else trouble.until
 
-    def idle(self, waiter: Waiter) -> None:
-        """Wake a waiter when something changes."""
-        self._idle.add(waiter)
+    def succeeded(self, group: int, token: int) -> None:
+        """The first task of a group, which had failed before, is done, and is about to be taken out."""
+        line = self._lines[group]
+        if line.token == token:
+            line.trouble = None
 
-    def busy(self, waiter: Waiter) -> None:
-        """Do not wake it any more."""
-        self._idle.discard(waiter)
+    def failed(self, group: int, token: int, error: Exception, now: float) -> bool | None:
+        """The first task of a group has failed, for the owner with this token.
+
+        Returns:
+            True if it is set aside, and False if it will be begun again; None if the owner is to stop, or is the owner no more.
+        """
+        line = self._lines[group]
+        with self._lock:
+            if line.token != token:
+                return None
+            attempts = 1 if line.trouble is None else line.trouble.attempts + 1
+            if attempts <= self.retries:
+                line.trouble = _Trouble(attempts, now + self.retry_delay)
+                return False
+            if self.on_failure == "stop":
+                line.trouble = _Trouble(attempts, now)
+                return None
+            self._set_aside.append(SetAside(group, line.tasks[0], error, attempts))
+            line.trouble = None
+            line.tasks.popleft()
+            return True
 
 
 _backlogs: weakref.WeakSet[Backlog[Any]] = weakref.WeakSet()
@@ -282,6 +442,7 @@ def _forked() -> None:
         backlog._lock = native_lock()
         backlog._adding.clear()
         backlog._runs.clear()
+        backlog._owners.clear()
 
 
 os.register_at_fork(after_in_child=_forked)

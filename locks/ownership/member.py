@@ -25,6 +25,8 @@ class Member:
 
     Attributes:
         owned: The token of each group in which tasks may be begun; none while it is suspended.
+        epoch: Another object as soon as there are groups whose tasks may not be begun any more, or with another token:
+            who begins one task after the other looks at this alone.
         leaving: The token of each group that was asked back, and is not let go yet.
         gained: How many groups it was granted.
         lost: How many of them it does not own any more.
@@ -33,6 +35,7 @@ class Member:
     def __init__(self) -> None:
         self._groups: dict[int, int] = {}  # what it owns, suspended or not
         self.owned: Mapping[int, int] = self._groups
+        self.epoch = object()
         self.leaving: dict[int, int] = {}
         self.gained = 0
         self.lost = 0
@@ -71,6 +74,7 @@ class Member:
     def suspend(self) -> None:
         """Begin nothing for now; what is at hand goes on."""
         self.owned = _NOTHING
+        self.epoch = object()
 
     # --- In the background
 
@@ -99,6 +103,7 @@ class Member:
         for group in groups:
             if group in self._groups:
                 self._groups[group] = token
+        self.epoch = object()
 
     def revoked(self, groups: Iterable[int]) -> list[int]:
         """Groups are asked back.
@@ -110,6 +115,7 @@ class Member:
             if group in self._groups:
                 self.leaving[group] = self._groups.pop(group)
                 self.lost += 1
+        self.epoch = object()
         return self.settle()
 
     def settle(self) -> list[int]:

@@ -14,13 +14,12 @@ torn, it is told then, or by whoever ends a task or stops next.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 from locks.errors import InvalidOption, assert_never
 from locks.lock_ids import shown
-from locks.ownership.backlog import Backlog
+from locks.ownership.backlog import Backlog, Run
 from locks.ownership.errors import OwnershipEnded
 from locks.ownership.member import Member
 from locks.ownership.messages import (
@@ -36,24 +35,10 @@ from locks.ownership.messages import (
     ToParticipant,
     Welcome,
 )
-from locks.runtime import Client, Event, Waiter, interrupts, monitor
+from locks.runtime import Client, Event, interrupts, monitor
 from locks.runtime.leaving import Block, entering
 
 __all__ = ["Part"]
-
-T = TypeVar("T")
-
-# It is the next group's turn after so many seconds, or tasks. A look at the clock for each task would
-# cost as much as a short task; so the number of tasks in a slice follows the time that they take.
-SLICE_SECONDS = 0.001
-MOST_IN_SLICE = 4096
-
-
-def next_slice(done: int, seconds: float) -> int:
-    """How many tasks there are to be in a slice, if the last one took so long for so many."""
-    if not done:
-        return 1
-    return max(1, min(MOST_IN_SLICE, round(done * SLICE_SECONDS / max(seconds, 1e-9)), 4 * done))
 
 
 class Part:
@@ -69,6 +54,9 @@ class Part:
         over: Opens when it has ended.
         reason: Why, then: `"normal"` or an exception.
         agreements: How many agreements it was told of.
+        done: How many tasks it has done.
+        failed: How often one has failed.
+        set_aside: How many it has set aside.
     """
 
     def __init__(
@@ -86,16 +74,14 @@ class Part:
         self.reason: object = None
         self.agreements = 0
         self.done = 0
+        self.failed = 0
+        self.set_aside = 0
         self.backlog: Backlog[Any] | None = None
         self.stopping = False
         self.leaves = False  # because it was told to
         self._tell: Callable[[FromWorker], object] = _nobody
         self._seen_in: dict[object, Callable[[], tuple[str, int, int, int]]] = {}
-        self.runs: dict[
-            object, None
-        ] = {}  # the one that runs a backlog, and those that find that out
-        self._idle: set[Waiter] = set()
-        self._slice = 16
+        self.runs: dict[Run, None] = {}  # the one that runs a backlog, and those that find that out
         try:
             self._monitor = monitor(client, lambda _: self._tell(Gone()))
         except (TypeError, ValueError) as error:
@@ -158,7 +144,8 @@ class Part:
             if self._on_gained is not None:
                 self._on_gained(group, token)
             self.member.granted(group, token)
-        self.wake()
+            for run in tuple(self.runs)[:1]:
+                run.owns(group)
 
     def renewed(self, groups: Iterable[int], token: int) -> None:
         """Groups that are its own, and stay, have a larger token."""
@@ -198,6 +185,8 @@ class Part:
             self.member.resume()
             if self.stopping:  # meanwhile; `begin` looks, too
                 self.member.suspend()
+        for run in tuple(self.runs)[:1]:
+            run.look()
         self.wake()
 
     def tell_lost(self, groups: Iterable[int]) -> None:
@@ -278,45 +267,8 @@ class Part:
 
     def wake(self) -> None:
         """Have an idle worker look again."""
-        for waiter in tuple(self._idle):
-            waiter.wake()
-
-    def work(self, group: int, tasks: Backlog[T], handler: Callable[[T, int], object]) -> int:
-        """Do some tasks of one group; tell how many."""
-        if not tasks.waiting((group,)):
-            return 0
-        done = 0
-        with self.task(group, tasks) as token:
-            if token is None:
-                return 0
-            line = tasks.line(group, token)
-            member, take_out = self.member, line.popleft
-            most = min(self._slice, len(line))
-            begun = time.perf_counter()
-            try:
-                for done in range(most):  # noqa: B007, it is what `finally` looks at
-                    if member.owned.get(group) != token:  # asked back, or renewed
-                        break
-                    handler(line[0], token)
-                    take_out()
-                else:
-                    done = most
-                self._slice = next_slice(done, time.perf_counter() - begun)
-            finally:
-                self.done += done
-        return done
-
-    def wait_for_work(self, tasks: Backlog[Any]) -> None:
-        """Wait until there may be something to do."""
-        waiter = Waiter()
-        try:
-            self._idle.add(waiter)
-            tasks.idle(waiter)
-            if not (self.stopping or tasks.finished or tasks.waiting(tuple(self.member.owned))):
-                waiter.wait()
-        finally:
-            tasks.busy(waiter)
-            self._idle.discard(waiter)
+        for run in tuple(self.runs):
+            run.wake()
 
     def check_failed(self) -> None:
         """Raise an error if it has ended by one, or without being told to."""

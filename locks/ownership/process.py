@@ -22,6 +22,7 @@ from locks.lock_ids import shown
 from locks.model import LockId, check_lock_id
 from locks.node.node import Node
 from locks.ownership.agreements import OWNERSHIP, take_token
+from locks.ownership.backlog import Among
 from locks.ownership.groups import Grouping
 from locks.ownership.messages import (
     Agree,
@@ -35,7 +36,7 @@ from locks.ownership.messages import (
 )
 from locks.ownership.part import Part
 from locks.ownership.session import CoordinatorSession
-from locks.ownership.worker import Worker, check_node
+from locks.ownership.worker import Worker, check_node, node_of
 from locks.program import default_node
 from locks.runtime import GeventActor, tell
 
@@ -80,14 +81,17 @@ class Ownership(Worker):
         node: Node | None = None,
     ) -> None:
         super().__init__(name, groups, group_for=group_for, on_gained=on_gained, on_lost=on_lost)
-        check_lock_id((OWNERSHIP, name))
+        self._lock_id = check_lock_id((OWNERSHIP, name))
         self._node = check_node(node)
+
+    def _among(self) -> Among:
+        return Among("locks.ownership.Ownership", node_of(self._node), self._lock_id)
 
     def _start(self, part: Part) -> None:
         node = self._node or default_node()
         node.check_running()
         part.seen_in(node.counters.workers, self.groups)
-        node.executor.call(_join, node, self.name, self.grouping, part)
+        node.executor.call(_join, node, self._lock_id, self.grouping, part)
 
 
 class _Participant(GeventActor):
@@ -179,15 +183,14 @@ class _LocalSession:
 _sessions: WeakKeyDictionary[Node, dict[LockId, _LocalSession]] = WeakKeyDictionary()
 
 
-def _join(node: Node, name: Hashable, grouping: Grouping, part: Part) -> None:
+def _join(node: Node, lock_id: LockId, grouping: Grouping, part: Part) -> None:
     sessions = _sessions.setdefault(node, {})
-    lock_id = check_lock_id((OWNERSHIP, name))
     session = sessions.get(lock_id)
     if session is None:
         session = sessions[lock_id] = _LocalSession(node, lock_id, grouping)
     elif session.grouping != grouping:
         raise InvalidOption(
-            f"the workers of {name!r} have {session.grouping.groups} groups, or another group_for, "
+            f"the workers of {part.name!r} have {session.grouping.groups} groups, or another group_for, "
             f"and this one has groups={grouping.groups}: give all the same",
             groups=grouping.groups,
         )

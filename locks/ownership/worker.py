@@ -9,21 +9,20 @@ from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
-import gevent
-
 from locks.errors import InvalidOption, MisuseError, ReentrantCall
 from locks.node.node import Node
-from locks.ownership.backlog import Backlog
+from locks.ownership.backlog import Among, Backlog
 from locks.ownership.errors import NotOwner, OwnershipEnded
 from locks.ownership.groups import Grouping
 from locks.ownership.part import Part, Task
+from locks.ownership.run import BacklogRun, check_not_within
+from locks.program import default_node, is_at_hand
 from locks.runtime import current_client
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.native import native_rlock
-from locks.runtime.waiter import get_hub_if_exists
 
-__all__ = ["Statistics", "Worker", "check_node"]
+__all__ = ["Statistics", "Worker", "check_node", "node_of"]
 
 T = TypeVar("T")
 W = TypeVar("W", bound="Worker")
@@ -44,6 +43,8 @@ class Statistics(NamedTuple):
         gained: How many groups it was granted, all in all.
         lost: How many of them it does not own any more.
         agreements: How many agreements it knows of, all in all.
+        failed: How often the handler has failed in its tasks.
+        set_aside: How many tasks it has set aside, see `Backlog`.
     """
 
     groups: int
@@ -54,6 +55,8 @@ class Statistics(NamedTuple):
     gained: int
     lost: int
     agreements: int
+    failed: int
+    set_aside: int
 
 
 class Worker(Block, ABC):
@@ -88,6 +91,10 @@ class Worker(Block, ABC):
 
         It calls `part.took_part`.
         """
+
+    @abstractmethod
+    def _among(self) -> Among:
+        """Among whom it shares out."""
 
     # --- Taking part --------------------------------------------------------------------------------
 
@@ -219,17 +226,18 @@ class Worker(Block, ABC):
 
         Args:
             tasks: The tasks, shared with the other workers of this process.
-            handler: Called with each task and its fencing token. A task whose handler raises, or is
-                killed, is not done: it will be done again, by the owner of its group.
+            handler: Called with each task and its fencing token. A task whose handler is killed is not done: it will be done again,
+                by the owner of its group. So is one whose handler raises, unless the backlog says otherwise (`on_failure`).
 
         Returns:
             How many tasks it has done.
 
         Raises:
-            InvalidOption: The tasks have other groups, or are done by workers of another name.
-            MisuseError: This worker runs a backlog already.
+            InvalidOption: The tasks have other groups, or are done by workers of another name, of another node, or of the other
+                class of this name.
+            MisuseError: This worker runs a backlog already; or it is called by the handler of a worker of the same name.
             OwnershipEnded: A callback has failed, or the node was stopped.
-            Exception: What the handler raises.
+            Exception: What the handler raises, where a task that fails ends the run.
         """
         if not isinstance(tasks, Backlog):
             raise InvalidOption(
@@ -243,26 +251,21 @@ class Worker(Block, ABC):
                 f"the backlog has {tasks.grouping.groups} groups and {self.name!r} has {self.groups}, "
                 "or another group_for; give both the same"
             )
-        tasks.shared_out_by(self.name)
+        among = self._among()
+        check_not_within(self, among)
+        tasks.shared_out_among(among)
         if self.joined:
-            return self._run(tasks, handler)
+            return self._run(among, tasks, handler)
         with self:
-            return self._run(tasks, handler)
+            return self._run(among, tasks, handler)
 
-    def _run(self, tasks: Backlog[T], handler: Callable[[T, int], object]) -> int:
+    def _run(self, among: Among, tasks: Backlog[T], handler: Callable[[T, int], object]) -> int:
         part = self._part
         assert part is not None
         before = part.done
-        with _Run(self, part, tasks):
+        with BacklogRun(self, part, among, tasks, handler) as run:
             part.backlog = tasks
-            while not (part.stopping or tasks.finished):
-                worked = 0
-                for group in tuple(part.member.owned):
-                    worked += part.work(group, tasks, handler)
-                    if get_hub_if_exists() is not None:
-                        gevent.sleep(0)  # greenlets of this thread: other workers, and callbacks
-                if not worked:
-                    part.wait_for_work(tasks)
+            run.work()
         part.check_failed()
         return part.done - before
 
@@ -270,7 +273,7 @@ class Worker(Block, ABC):
         """How it is getting on; from any thread."""
         part = self._part
         if part is None:
-            return Statistics(self.groups, 0, 0, 0, 0, 0, 0, 0)
+            return Statistics(self.groups, *[0] * 9)
         member, owned = part.member, self.owned()
         return Statistics(
             groups=self.groups,
@@ -281,6 +284,8 @@ class Worker(Block, ABC):
             gained=member.gained,
             lost=member.lost,
             agreements=part.agreements,
+            failed=part.failed,
+            set_aside=part.set_aside,
         )
 
 
@@ -322,49 +327,16 @@ class _Hold(Block, AbstractContextManager[int]):
         held.end()
 
 
-class _Run(Block):
-    """A worker's run of a backlog, for as long as its block: one at a time."""
-
-    def __init__(self, worker: Worker, part: Part, tasks: Backlog[Any]) -> None:
-        self.worker = worker
-        self._part = part
-        self._tasks = tasks
-
-    def at(self, group: int) -> tuple[Task, int] | None:
-        """What it has begun in a group, and with which token."""
-        for task in self._part.member.tasks_at_hand():
-            if isinstance(task, Task) and task.group == group and task.of is self._tasks:
-                return None if task.token is None else (task, task.token)
-        return None
-
-    def __enter__(self) -> None:
-        entering(self).take(self)
-        self._tasks.begun(self)
-        runs = self._part.runs
-        runs[self] = None
-        if next(iter(tuple(runs))) is not self:
-            raise MisuseError(
-                f"this worker of {self._part.name!r} runs a backlog already: let each thread and greenlet "
-                "have an Ownership of its own"
-            )
-
-    def _leave(self, held: _Run | None, error: BaseException | None) -> None:
-        """The block is left; see `Block`."""
-        self._let_go(self)
-
-    def _let_go(self, held: _Run) -> None:
-        """The block was left, and this was not noted; see `Block`."""
-        self._part.runs.pop(self, None)
-        self._tasks.ended(self)
-        if self._tasks.finished:
-            self._tasks.wake()  # the others
-
-
 def check_node(node: Node | None) -> Node | None:
     """Refuse what is not a node."""
     if node is not None and not isinstance(node, Node):
         raise InvalidOption(f"node={node!r} is no node: locks.start() returns one")
     return node
+
+
+def node_of(given: Node | None) -> Node | None:
+    """The node of `Among`: None for this program's own, also if it is given."""
+    return None if given is None or (is_at_hand() and given is default_node()) else given
 
 
 def _remember(worker: Worker, part: Part) -> None:

@@ -162,7 +162,7 @@ def test_a_run_that_is_broken_off_after_the_last_task_tells_the_others(run: Run)
     backlog.line(group, mine.owned()[group])
     backlog._lines[group].tasks = Torn(backlog._lines[group].tasks)
     waiting = two.do(other.run, backlog, print)
-    eventually(lambda: backlog._idle)
+    eventually(lambda: any(run._waiter for run in backlog._runs))  # type: ignore[attr-defined]
     with pytest.raises(Failure):
         one.call(mine.run, backlog, lambda task, token: None)
     assert waiting.get() == 0

@@ -41,6 +41,7 @@ LONG = {  # they count, simulate, or interrupt at many places, or have little to
     "test_original_faults.py",
     "test_ownership_interrupted.py",
     "test_ownership_task_state.py",
+    "test_ownership_turns.py",
     "test_rings.py",
     "test_shapes.py",
     "test_testing.py",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,10 @@ from examples.cautionary_tale.drafts import (
     SECOND,
     THIRD,
     Draft,
+    Process,
+    Read,
+    Remove,
+    Write,
 )
 from examples.cautionary_tale.findings import QUORUMS, STORES, Question, answer, called, quorums
 from examples.cautionary_tale.model import Setting, Tale
@@ -222,6 +229,99 @@ def test_of_one_data_set_nobody_asks_for_some() -> None:
     """There it is the same as live."""
     with pytest.raises(InvalidOption, match="wanted='some': give one of safe, live, free"):
         answer(Question("", Setting(FIRST), "some"))
+
+
+# --- Drafts that can't be searched
+
+
+def asked(program: Callable[[int], Any], wanted: str = "live") -> int | None:
+    """What is said of a draft of one's own."""
+    draft = Draft("mine", program, True, "")
+    return answer(Question("", Setting(draft), wanted), told=False).moves  # type: ignore[arg-type]
+
+
+def test_a_draft_that_depends_on_chance_is_refused() -> None:
+    """Two runs with the same answers differ: no verdict, but where they do."""
+    rng = random.Random(4711)
+
+    def at_random(me: int) -> Any:
+        lock = yield Read(1)
+        if lock.exists and rng.random() < 0.5:
+            return 2
+        yield Write(3)
+        yield Process(4)
+        yield Remove(5)
+        return None
+
+    with pytest.raises(
+        InvalidOption, match=r"'mine' is not deterministic: after the answers \(Lock"
+    ):
+        asked(at_random)
+
+
+def test_a_draft_that_remembers_other_runs_is_refused() -> None:
+    """Also if it is the first action, and if it differs only after a while."""
+    for calls in (1, 2, 5):
+        runs: list[int] = []
+
+        def with_memory(me: int, runs: list[int] = runs, calls: int = calls) -> Any:
+            runs.append(me)
+            if len(runs) <= calls:
+                yield Read(1)
+            yield Write(3)
+            yield Process(4)
+            return None
+
+        with pytest.raises(InvalidOption, match="Let it depend on its ID and the answers alone"):
+            asked(with_memory)
+
+
+def test_a_draft_that_does_not_end_is_refused() -> None:
+    """It yields for ever, or never: that is said, and what to do. What goes wrong before that is found."""
+
+    def spinning(me: int) -> Any:
+        while (yield Read(1)).exists:
+            pass
+        yield Write(3)
+        yield Process(4)
+        return None
+
+    def waiting(me: int) -> Any:
+        yield Read(1)
+        while True:
+            pass
+
+    def reading(me: int) -> Any:
+        while True:
+            yield Read(1)
+
+    assert asked(spinning, "safe") == 14
+    for program in (spinning, reading):
+        with pytest.raises(InvalidOption, match="does not end, or takes too long") as caught:
+            asked(program)
+        assert "Give each loop of its program a number of turns" in str(caught.value)
+    before = sys.gettrace()
+    with pytest.raises(InvalidOption, match=r"does not end: worker #\d has run 100,000 lines"):
+        asked(waiting)
+    assert sys.gettrace() is before
+
+
+def test_a_draft_with_a_loop_that_ends_is_searched() -> None:
+    """It looks three times, and is no safer than one that looks once."""
+
+    def looking(me: int) -> Any:
+        for _ in range(3):
+            if not (yield Read(1)).exists:
+                break
+        else:
+            return 2
+        yield Write(3)
+        yield Process(4)
+        yield Remove(5)
+        return None
+
+    assert asked(looking, "safe") == 14
+    assert asked(looking) is None
 
 
 # --- The program

@@ -220,6 +220,7 @@ PURE = (
     "locks.ownership.spread",
     "locks.ownership.coordinator",
     "locks.ownership.member",
+    "locks.ownership.turns",
     "locks.mvcc.errors",
     "locks.mvcc.model",
     "locks.mvcc.records",

@@ -29,7 +29,6 @@ from locks.ownership.messages import (
     Revoke,
     Welcome,
 )
-from locks.ownership.part import MOST_IN_SLICE, next_slice
 from locks.ownership.session import CoordinatorSession
 from locks.ownership.spread import spread
 
@@ -463,19 +462,6 @@ def test_what_a_dead_coordinator_has_asked_back_is_kept() -> None:
     assert not member.end("first")
     member.resume()
     assert member.begin(0, "second") == 10
-
-
-# --- Slices ---------------------------------------------------------------------------------------
-
-
-def test_slices_take_about_as_long_whatever_the_tasks() -> None:
-    """Long tasks: one each, so that no group waits for many of another. Short ones: many at a time."""
-    for seconds, expected in ((1.0, 1), (0.0005, 2), (0.00001, 100), (1e-7, MOST_IN_SLICE)):
-        size = 16
-        for _ in range(10):
-            size = next_slice(size, size * seconds)
-        assert size == expected, seconds
-    assert next_slice(0, 5.0) == 1
 
 
 # --- All together ---------------------------------------------------------------------------------

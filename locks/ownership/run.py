@@ -1,0 +1,240 @@
+"""A worker's run of a backlog: it does the tasks of the groups that are its own, a slice of one group after the other.
+
+What it has to do is told by others: by its part, which groups are its own, and by the backlog, which of them have tasks (`Turns`). So
+a worker that waits looks at nothing, and one that is woken looks at one group.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+from weakref import ref
+
+import gevent
+from gevent import getcurrent
+
+from locks.errors import MisuseError
+from locks.ownership.backlog import Among, Backlog, Doer, Run
+from locks.ownership.errors import StaleToken
+from locks.ownership.part import Part, Task
+from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
+from locks.runtime import Waiter
+from locks.runtime.leaving import Block, entering
+from locks.runtime.waiter import get_hub_if_exists
+
+__all__ = ["BacklogRun", "check_not_within"]
+
+T = TypeVar("T")
+
+_under_way: dict[BacklogRun[Any], None] = {}  # in this process
+
+
+class _Failed(BaseException):
+    """A handler has raised an exception."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class BacklogRun(Block, Generic[T]):
+    """A worker's run of a backlog, for as long as its block: one at a time.
+
+    Args:
+        worker: The worker.
+        part: Its part.
+        among: Among whom it shares out.
+        tasks: The backlog.
+        handler: Does a task.
+    """
+
+    def __init__(
+        self,
+        worker: Doer,
+        part: Part,
+        among: Among,
+        tasks: Backlog[T],
+        handler: Callable[[T, int], object],
+    ) -> None:
+        self.worker = worker
+        self.among = among
+        self.caller = getcurrent()
+        self._part = part
+        self._tasks = tasks
+        self._handler = handler
+        self._guards = bool(tasks.retries) or tasks.on_failure != "stop"
+        self._clock = time.perf_counter
+        self._turns = Turns(self._clock)
+        self._waiter: Waiter | None = None
+        self._me: ref[Run] = ref(self)
+
+    # --- From others, in any thread
+
+    def at(self, group: int) -> tuple[Task, int] | None:
+        """What it has begun in a group, and with which token."""
+        for task in self._part.member.tasks_at_hand():
+            if isinstance(task, Task) and task.group == group and task.of is self._tasks:
+                return None if task.token is None else (task, task.token)
+        return None
+
+    def owns(self, group: int) -> None:
+        """A group is the worker's own."""
+        self._tasks.owned_by(group, self._me)
+
+    def look(self) -> None:
+        """Look at all groups that are the worker's own."""
+        for group in tuple(self._part.member.owned):
+            self.owns(group)
+
+    def has_tasks(self, group: int) -> None:
+        """A group that is the worker's own has tasks."""
+        self._turns.add(group)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look again whether there is something to do, if it waits."""
+        waiter = self._waiter
+        if waiter is not None:
+            waiter.wake()
+
+    # --- In the worker's thread
+
+    def __enter__(self) -> BacklogRun[T]:
+        entering(self).take(self)
+        self._tasks.begun(self)
+        _under_way[self] = None
+        runs = self._part.runs
+        runs[self] = None
+        if next(iter(tuple(runs))) is not self:
+            raise MisuseError(
+                f"this worker of {self._part.name!r} runs a backlog already: let each thread and greenlet "
+                "have an Ownership of its own"
+            )
+        self.look()
+        return self
+
+    def _leave(self, held: BacklogRun[T] | None, error: BaseException | None) -> None:
+        """The block is left; see `Block`."""
+        self._let_go(self)
+
+    def _let_go(self, held: BacklogRun[T]) -> None:
+        """The block was left, and this was not noted; see `Block`."""
+        self._part.runs.pop(self, None)
+        self._tasks.ended(self)
+        _under_way.pop(self, None)
+        if self._tasks.finished:
+            self._tasks.wake()  # the others
+
+    def work(self) -> None:
+        """Do tasks until all are done, or the part is over."""
+        part, tasks, turns = self._part, self._tasks, self._turns
+        while not part.stopping:
+            group = turns.take()
+            if group is not None:
+                self._slice(group)
+                if get_hub_if_exists() is not None:
+                    gevent.sleep(0)  # greenlets of this thread: other workers, and callbacks
+            elif tasks.finished:
+                return
+            else:
+                self._wait()
+
+    def _wait(self) -> None:
+        """Wait until there may be something to do."""
+        waiter = self._waiter = Waiter()
+        try:  # it is to be seen by now; so look again
+            if not (self._turns or self._part.stopping or self._tasks.finished):
+                waiter.wait(self._turns.seconds())
+        finally:
+            self._waiter = None
+
+    def _slice(self, group: int) -> None:
+        """Do some tasks of a group. If there are more, it stands last again."""
+        tasks, part = self._tasks, self._part
+        until = tasks.waits_until(group)
+        if until is not None and until > self._clock():
+            self._turns.put_off(group, until)
+            return
+        if not tasks.has(group):
+            return
+        epoch = part.member.epoch
+        with part.task(group, tasks) as token:
+            if token is None:  # if it is its own again, its part says so
+                return
+            line = tasks.line(group, token)
+            try:
+                if until is not None:
+                    self._again(group, line, token)
+                else:
+                    self._some(line, token, epoch)
+            except _Failed as failed:
+                part.failed += 1
+                set_aside = tasks.failed(group, token, failed.error, self._clock())
+                if set_aside is None:
+                    raise failed.error from None
+                part.set_aside += set_aside
+            except StaleToken:
+                raise
+            except Exception:
+                part.failed += 1
+                raise
+        if tasks.has(group):
+            self._turns.add(group)
+
+    def _some(self, line: deque[T], token: int, epoch: object) -> None:
+        """Do the first tasks of a line, until the slice is over, or tasks may not be begun any more."""
+        part, take_out, clock = self._part, line.popleft, self._clock
+        handler = self._guarded if self._guards else self._handler
+        member = part.member
+        done, look = 0, 1
+        last = clock()
+        until = last + SLICE
+        try:
+            for done in range(len(line)):
+                if member.epoch is not epoch:
+                    return
+                if done == look:
+                    now = clock()
+                    if now >= until:
+                        return
+                    look += BATCH if now - last < QUICK else 1
+                    last = now
+                handler(line[0], token)
+                take_out()
+            else:
+                done += 1
+        finally:
+            part.done += done
+
+    def _again(self, group: int, line: deque[T], token: int) -> None:
+        """Do the first task of a line, which has failed before."""
+        (self._guarded if self._guards else self._handler)(line[0], token)
+        self._tasks.succeeded(group, token)
+        line.popleft()
+        self._part.done += 1
+
+    def _guarded(self, task: T, token: int) -> None:
+        """The handler, where it matters whether it is the handler that has failed."""
+        try:
+            self._handler(task, token)
+        except StaleToken:
+            raise
+        except Exception as error:
+            raise _Failed(error) from error
+
+
+def check_not_within(worker: Doer, among: Among) -> None:
+    """Refuse to run a worker in a task of another one of the same name.
+
+    Raises:
+        MisuseError: The caller is the handler of such a task.
+    """
+    caller = getcurrent()
+    for run in tuple(_under_way):
+        if run.caller is caller and run.among.name == among.name and run.worker is not worker:
+            raise MisuseError(
+                f"run() was called by the handler of a task that {run.worker!r} has at hand: {worker!r} would "
+                "get a part of its groups, and wait for ever for the tasks in the others. Let a thread of its own run it, add its "
+                "tasks to the backlog that is run already, or give it another name"
+            )
