@@ -1,4 +1,4 @@
-"""The wait-for graph of a lock table, the search for deadlocks, and the choice of their victims.
+"""The wait-for graph of a lock table, and how transactions have ended.
 
 `Waits` has a `Party` for each transaction that holds a lock or has a request in line, and answers
 questions about the wait-for graph between them. `Endings` has those that are over.
@@ -20,6 +20,13 @@ transaction (a request of it begins to wait, or its oldest place in a queue is g
 to one (it becomes holder or takes a reservation, or a place ahead of others). A new cycle goes through that transaction; so the search
 starts there, and only if it waits *and* is waited for. That is what keeps a queue of a thousand
 writers cheap: each of them is waited for only by those behind it, and the last one has none behind.
+(`deadlocks` has the search.)
+
+**What can be skipped?** Somebody in a queue who waits nowhere else waits for the holder, and for those
+ahead of it; whoever stands behind it waits for all these, too. So a path never has to lead through it, and a
+search looks only at those of a queue who also wait elsewhere: they *roam*. (A transaction roams with
+several requests at once, or with one whose reservation here was taken while it waits there.) Each lock has
+them in a list of its own. So a hot key costs a search the same with ten waiters and with ten thousand.
 
 This is the graph of `locks.core.agent.wait_graph`, but not its code. There each agent knows a part of the
 graph, the edges follow from a rule that treats both sides alike, and the search stops at larger
@@ -38,6 +45,7 @@ from locks.mvcc.errors import (
     BadTimestamp,
     DeadlockAborted,
     LockedByOther,
+    LockNotAvailable,
     TransactionFinished,
 )
 from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn, TxnId, Wait
@@ -48,16 +56,16 @@ __all__ = [
     "Party",
     "Waits",
     "check_timestamp",
-    "choose_victim",
     "ended_error",
     "locked_error",
+    "not_available",
 ]
 
 
 class Party:
     """A transaction that holds locks, or has requests in line."""
 
-    __slots__ = ("contended", "guards", "held", "places", "txn", "waits")
+    __slots__ = ("at", "contended", "guards", "held", "places", "queued", "roams", "txn", "waits")
 
     def __init__(self, txn: Txn) -> None:
         self.txn = txn
@@ -65,6 +73,9 @@ class Party:
         self.guards: dict[Guard, None] = {}  # its requests that wait or have a place
         self.waits: dict[Guard, None] = {}  # those that wait
         self.places: dict[KeyLock, list[Guard]] = {}  # those that have a place at a lock, in order
+        self.at: dict[KeyLock, int] = {}  # how many of them wait at each lock
+        self.queued: dict[KeyLock, list[Guard]] = {}  # those in a queue, in order
+        self.roams: set[KeyLock] = set()  # those of these where it roams
         self.contended = 0  # how many of its locks have requests in line
 
 
@@ -124,6 +135,67 @@ class Waits:
         if not mine:
             del places[lock]
 
+    def waiting(self, guard: Guard, lock: KeyLock) -> None:
+        """A request waits from now on."""
+        guard.waits_at = lock
+        party = self.party(guard.txn)
+        party.guards[guard] = party.waits[guard] = None
+        at = party.at
+        at[lock] = waits = at.get(lock, 0) + 1
+        if waits == 1 and party.queued:
+            self._roam(party)
+
+    def waits_no_more(self, guard: Guard, lock: KeyLock) -> None:
+        """A request waits no more."""
+        guard.waits_at = None
+        party = self.parties[guard.txn.id]
+        del party.waits[guard]
+        at = party.at
+        at[lock] = waits = at[lock] - 1
+        if not waits:
+            del at[lock]
+            if party.queued:
+                self._roam(party)
+
+    def line_up(self, guard: Guard, lock: KeyLock) -> None:
+        """Put a writer at its place in the queue."""
+        lock.insert(lock.queue, guard)
+        party = self.party(guard.txn)
+        mine = party.queued.get(lock)
+        if mine is None:
+            party.queued[lock] = [guard]
+            self._roam(party)
+        else:
+            lock.insert(mine, guard)
+            if lock in party.roams:
+                lock.insert(lock.roaming, guard)
+
+    def step_out(self, guard: Guard, lock: KeyLock) -> None:
+        """Take a writer out of the queue."""
+        lock.remove(lock.queue, guard)
+        party = self.parties[guard.txn.id]
+        mine = party.queued[lock]
+        lock.remove(mine, guard)
+        if lock in party.roams:
+            lock.remove(lock.roaming, guard)
+        if not mine:
+            del party.queued[lock]
+            party.roams.discard(lock)
+
+    def _roam(self, party: Party) -> None:
+        """In which queues a party roams may have changed."""
+        for lock, guards in party.queued.items():
+            roams = len(party.at) > (lock in party.at)
+            if roams is not (lock in party.roams):
+                if roams:
+                    party.roams.add(lock)
+                    for guard in guards:
+                        lock.insert(lock.roaming, guard)
+                else:
+                    party.roams.discard(lock)
+                    for guard in guards:
+                        lock.remove(lock.roaming, guard)
+
     def count(self, lock: KeyLock) -> None:
         """Whether a lock has requests in line may have changed."""
         contended = bool(lock.queue or lock.readers)
@@ -132,55 +204,61 @@ class Waits:
             if lock.holder is not None:
                 self.parties[lock.holder.id].contended += 1 if contended else -1
 
-    def edges(self, guard: Guard, seen: dict[KeyLock, int] | None = None) -> Iterator[Wait]:
-        """The edges from a request that waits.
+    def front(self, lock: KeyLock) -> Txn:
+        """The first transaction that requests wait for at a lock."""
+        if lock.holder is not None:
+            return lock.holder
+        assert lock.reservation is not None, "somebody waits for nobody"
+        return lock.reservation.txn
+
+    def edge(self, guard: Guard, txn_id: TxnId) -> Wait | None:
+        """The edge from a request to a transaction, if there is one."""
+        lock = guard.waits_at
+        if lock is None:
+            return None
+        me, front = guard.txn, self.front(lock)
+        if front.id == txn_id:
+            return Wait(me, front, lock.key, lock.holder is not None)
+        party = self.parties.get(txn_id)
+        if lock in guard.places and party is not None:
+            theirs, mine = party.places.get(lock), self.parties[me.id].places[lock]
+            if theirs is not None and theirs[0].number < mine[0].number:
+                return Wait(me, theirs[0].txn, lock.key, False)
+        return None
+
+    def reach(self, guard: Guard, txn_id: TxnId, told: dict[KeyLock, int]) -> Iterator[TxnId]:
+        """The transactions that matter, of those that a request waits for, when one is searched for.
+
+        Of the queue these are the one that is searched for, and those that wait elsewhere, too: all
+        others wait for none that the request does not wait for itself.
 
         Args:
             guard: The request.
-            seen: For each lock how many of its queue need not be told again; kept up to date.
+            txn_id: The transaction that is searched for.
+            told: For each lock up to which number its queue need not be told again; kept up to date.
         """
         lock = guard.waits_at
         if lock is None:
             return
-        me = guard.txn
-        if lock.holder is not None:
-            yield Wait(me, lock.holder, lock.key, True)
-        elif lock.reservation is not None:
-            yield Wait(me, lock.reservation.txn, lock.key, False)
-        if lock in guard.places:
-            queue = lock.queue
-            first = self.parties[me.id].places[lock][0]
-            end = bisect_left(queue, first.number, key=by_number)
-            begin = 0
-            if seen is not None:
-                begin = seen.get(lock, 0)
-                seen[lock] = max(begin, end)
-            for place in range(begin, end):
-                yield Wait(me, queue[place].txn, lock.key, False)
+        yield self.front(lock).id
+        if guard.waits_at is lock and lock in guard.places:
+            first = self.parties[guard.txn.id].places[lock][0].number
+            party = self.parties.get(txn_id)
+            theirs = None if party is None else party.places.get(lock)
+            if theirs is not None and theirs[0].number < first:
+                yield txn_id
+            known = told.get(lock, 0)
+            if lock.roaming and known < first:
+                told[lock] = first
+                begin = bisect_left(lock.roaming, known, key=by_number)
+                end = bisect_left(lock.roaming, first, key=by_number)
+                for other in lock.roaming[begin:end]:
+                    yield other.txn.id
 
-    def cycle(self, txn_id: TxnId) -> tuple[Wait, ...] | None:
-        """A cycle of edges through a transaction, one of the shortest; `None` if there is none."""
+    def both_ways(self, txn_id: TxnId) -> bool:
+        """Whether a transaction waits, and another one may wait for it."""
         party = self.parties.get(txn_id)
-        if party is None or not party.waits or not self._is_awaited(party):
-            return None
-        reached: dict[TxnId, Wait] = {}
-        seen: dict[KeyLock, int] = {}
-        todo = [party]
-        for party in todo:
-            for guard in party.waits:
-                for wait in self.edges(guard, seen):
-                    other = wait.holder.id
-                    if other == txn_id:
-                        cycle = [wait]
-                        while (waiter := cycle[-1].waiter.id) != txn_id:
-                            cycle.append(reached[waiter])
-                        return tuple(reversed(cycle))
-                    if other not in reached:
-                        reached[other] = wait
-                        next_party = self.parties[other]
-                        if next_party.waits:
-                            todo.append(next_party)
-        return None
+        return party is not None and bool(party.waits) and self._is_awaited(party)
 
     def _is_awaited(self, party: Party) -> bool:
         """Whether another transaction may wait for this one."""
@@ -189,13 +267,6 @@ class Waits:
         return any(
             lock.queue and lock.queue[-1] is not mine[0] for lock, mine in party.places.items()
         )
-
-    def report(self, cycle: tuple[Wait, ...]) -> Deadlock:
-        """Choose the victim of a cycle."""
-        txns = [self.parties[wait.waiter.id].txn for wait in cycle]
-        victim, rule = choose_victim(txns)
-        begin = [wait.waiter.id for wait in cycle].index(victim.id)
-        return Deadlock(victim, cycle[begin:] + cycle[:begin], rule)
 
 
 class Endings:
@@ -235,27 +306,6 @@ class Endings:
                 endings[oldest] = known
 
 
-def choose_victim(txns: list[Txn]) -> tuple[Txn, str]:
-    """Choose the victim: the lowest priority if all have one, otherwise the largest id.
-
-    Returns:
-        The victim, and the rule in words.
-    """
-    priorities = [txn.priority for txn in txns if txn.priority is not None]
-    rule = "it has the largest reference of the cycle"
-    if len(priorities) == len(txns):
-        lowest = min(priorities)
-        txns = [txn for txn in txns if txn.priority == lowest]
-        if len(txns) == 1:
-            return txns[0], "it has the lowest priority of the cycle"
-        rule = "it has the largest reference of those with the lowest priority"
-    victim = txns[0]
-    for txn in txns:
-        if txn.id > victim.id:  # type: ignore[operator]
-            victim = txn
-    return victim, rule
-
-
 def ended_error(txn: Txn, ending: Ending) -> LocksError:
     """What to raise in a transaction that has ended, or has to."""
     if isinstance(ending, Deadlock):
@@ -276,6 +326,18 @@ def locked_error(lock: KeyLock, holder: Txn, txn: Txn) -> LockedByOther:
     return LockedByOther(
         f"transaction {txn.id} can't have the lock on {lock.key!r}: transaction {holder.id} holds "
         "it. Scan first, with the key's latch held, and wait when told to",
+        key=lock.key,
+        holder=holder,
+        txn=txn,
+    )
+
+
+def not_available(lock: KeyLock, holder: Txn, txn: Txn) -> LockNotAvailable:
+    """What to raise when a request that does not wait would have to."""
+    has = "holds it" if lock.holder is not None else "is the next to write it"
+    return LockNotAvailable(
+        f"transaction {txn.id} can't have {lock.key!r} without a wait: transaction {holder.id} {has}. "
+        'Try again later, or wait for it (wait="block")',
         key=lock.key,
         holder=holder,
         txn=txn,
