@@ -44,6 +44,7 @@ class Deadlocks:
 
     Attributes:
         found: How many deadlocks were found so far.
+        searches: The searches that are not over, by their transactions.
     """
 
     def __init__(
@@ -53,24 +54,21 @@ class Deadlocks:
         self._waits = waits
         self._give_up = give_up
         self._steps = steps
-        self._searches: dict[TxnId, Iterator[Path | None]] = {}
+        self.searches: dict[TxnId, Iterator[Path | None]] = {}
         self._once_more: set[TxnId] = set()
-
-    def __len__(self) -> int:
-        return len(self._searches)
 
     def look(self, txn_id: TxnId) -> None:
         """There may be new edges from a transaction, or to it."""
-        if txn_id in self._searches:
+        if txn_id in self.searches:
             self._once_more.add(txn_id)
         elif self._waits.both_ways(txn_id):
-            self._searches[txn_id] = self._search(txn_id)
+            self.searches[txn_id] = self._search(txn_id)
 
     def go_on(self) -> Deadlock | None:
         """Search, as far as one turn goes; return the last deadlock that was found."""
         report, left = None, self._steps
-        while self._searches and left > 0:
-            txn_id, search = next(iter(self._searches.items()))
+        while self.searches and left > 0:
+            txn_id, search = next(iter(self.searches.items()))
             for path in search:
                 left -= 1
                 if path is not None:
@@ -82,14 +80,14 @@ class Deadlocks:
                 if left <= 0:
                     return report
             else:
-                del self._searches[txn_id]
+                del self.searches[txn_id]
                 if txn_id not in self._once_more:
                     continue
                 self._once_more.discard(txn_id)
             if self._waits.both_ways(txn_id):
-                self._searches[txn_id] = self._search(txn_id)  # there may be another one
+                self.searches[txn_id] = self._search(txn_id)  # there may be another one
             else:
-                self._searches.pop(txn_id, None)
+                self.searches.pop(txn_id, None)
         return report
 
     def _search(self, txn_id: TxnId) -> Iterator[Path | None]:

@@ -55,37 +55,47 @@ class Lines:
         reserver = lock.reservation
         if reserver is not None and reserver.txn.id != guard.txn.id:
             self._reserve(lock, guard)
-            self.waits.line_up(reserver, lock)
-            self.waits.count(lock)
+            self._line_up(lock, reserver)
 
     # --- Waiting --------------------------------------------------------------------------------
 
     def wait_at(self, lock: KeyLock, guard: Guard, writes: bool) -> None:
         """Let a request wait."""
-        if writes:
-            self.take_place(lock, guard)
-        else:
+        waits = self.waits
+        if not writes:
             lock.insert(lock.readers, guard)
-            self.waits.count(lock)
+        elif lock in guard.places:
+            lock.remove(lock.roaming, guard)
+        else:
+            waits.put(guard, lock)
+            lock.insert(lock.queue, guard)
+        if not lock.contended:
+            waits.count(lock)
         self.waiting += 1
-        self.waits.waiting(guard, lock)
+        waits.begin(guard, lock)
         self.changed.append(guard)
 
     def take_place(self, lock: KeyLock, guard: Guard) -> None:
-        """Let a writer stand in the queue, if it does not yet."""
+        """Let a writer stand in the queue without waiting there, if it does not yet."""
         if lock not in guard.places:
             self.waits.put(guard, lock)
-            self.waits.line_up(guard, lock)
-            self.waits.count(lock)
+            self._line_up(lock, guard)
+
+    def _line_up(self, lock: KeyLock, guard: Guard) -> None:
+        lock.insert(lock.queue, guard)
+        lock.insert(lock.roaming, guard)
+        self.waits.count(lock)
 
     def stop_waiting(self, guard: Guard) -> None:
         """Let a guard wait no more; a writer keeps its place."""
         lock = guard.waits_at
         assert lock is not None
-        self._over(guard, lock)
+        last = self._over(guard)
         if lock not in guard.places:
             lock.remove(lock.readers, guard)
             self.waits.count(lock)
+        elif last:
+            lock.insert(lock.roaming, guard)
 
     def lose(self, guard: Guard) -> None:
         """A guard waits in vain: its transaction has ended."""
@@ -114,14 +124,14 @@ class Lines:
         self.waits.step_out(guard, lock)
         self.waits.count(lock)
 
-    def _over(self, guard: Guard, lock: KeyLock) -> None:
+    def _over(self, guard: Guard) -> bool:
         self.waiting -= 1
-        self.waits.waits_no_more(guard, lock)
         self.changed.append(guard)
+        return self.waits.end(guard)
 
-    def _let_go(self, guard: Guard, lock: KeyLock) -> None:
-        """Let a guard scan again."""
-        self._over(guard, lock)
+    def _let_go(self, guard: Guard) -> None:
+        """Let a guard scan again; it stands in no queue here any more."""
+        self._over(guard)
         self.woken.append(guard)
 
     def _reserve(self, lock: KeyLock, guard: Guard) -> None:
@@ -133,11 +143,12 @@ class Lines:
 
     def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:
         """The lock is this transaction's: none of its requests stands in line for it any more."""
-        for guard in tuple(self.waits.parties[txn_id].queued.get(lock, ())):
-            self.waits.take(guard, lock)
-            self.waits.step_out(guard, lock)
-            if guard.waits_at is lock:
-                self._let_go(guard, lock)
+        for guard in tuple(self.waits.parties[txn_id].places.get(lock, ())):
+            if lock.reservation is not guard:
+                self.waits.take(guard, lock)
+                self.waits.step_out(guard, lock)
+                if guard.waits_at is lock:
+                    self._let_go(guard)
 
     # --- Holding --------------------------------------------------------------------------------
 
@@ -154,13 +165,12 @@ class Lines:
         lock.holder, lock.strength = txn, strength
         party.held[lock.key] = lock
         if reserver is not None:
+            lock.contended = False  # as if the line had been empty before: the new holder counts it
             if reserver.txn.id == txn.id:
                 self.waits.take(reserver, lock)
             else:
-                self.waits.line_up(reserver, lock)
+                self._line_up(lock, reserver)
             self._clear_way(lock, txn.id)
-            # As if the line had been empty before: the count is the new holder's.
-            lock.contended = False
             self.waits.count(lock)
 
     def rise(self, lock: KeyLock, txn: Txn) -> None:
@@ -171,7 +181,7 @@ class Lines:
             if txn.timestamp <= guard.txn.timestamp:
                 still.append(guard)
             else:
-                self._let_go(guard, lock)
+                self._let_go(guard)
         lock.readers = still
         self.waits.count(lock)
 
@@ -190,13 +200,13 @@ class Lines:
         """The lock is neither held nor reserved: all readers go, and one writer is the next."""
         readers, lock.readers = lock.readers, []
         for guard in readers:
-            self._let_go(guard, lock)
+            self._let_go(guard)
         if not lock.queue:
             self.locks.remove(lock.key)
             return
         guard = lock.queue[0]
         self.waits.step_out(guard, lock)
         if guard.waits_at is lock:
-            self._let_go(guard, lock)
+            self._let_go(guard)
         self._reserve(lock, guard)
         self.waits.count(lock)

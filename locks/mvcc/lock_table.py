@@ -345,7 +345,7 @@ class LockTable(InlineActor, metaclass=Shown):
                     holder=holder,
                     timeout=timeout,
                 )
-            if self._states.searching:
+            if self._states.searches:
                 # A turn each: others come in between.
                 self._ask(self._states.go_on_searching)
                 Waiter().wait(MOMENT)
@@ -498,14 +498,14 @@ class LockTable(InlineActor, metaclass=Shown):
         states = self._states
         if states.changed:
             states.stamp(time.monotonic())
-        woken = states.woken
-        if woken:
-            for guard in woken:
-                waiter = self._waiters.pop(guard, None)
-                if waiter is not None:
-                    waiter.wake()
-            woken.clear()
-        if states.searching and self._searcher is None and self._waiters:
+            woken = states.woken
+            if woken:
+                for guard in woken:
+                    waiter = self._waiters.pop(guard, None)
+                    if waiter is not None:
+                        waiter.wake()
+                woken.clear()
+        if states.searches and self._searcher is None and self._waiters:
             # Perhaps nobody comes who would go on with it: a caller that sleeps does.
             self._searcher, waiter = self._waiters.popitem()
             waiter.wake()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import NamedTuple
 
 from locks.errors import MisuseError
 from locks.lock_ids import shown
@@ -36,12 +35,8 @@ Ending = Outcome | Deadlock
 by_number = attrgetter("number")
 
 
-class Standing(NamedTuple):
-    """A wait that is under way: at which key, who was in the way when it began, and since when."""
-
-    key: Key
-    holder: Txn
-    since: float
+Standing = tuple[Key, Txn, float]
+"""A wait that is under way: at which key, who was in the way when it began, and since when."""
 
 
 class Guard:

@@ -42,6 +42,7 @@ Every operation checks what it was given first; when it raises, it has changed n
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import get_args
 
 from locks.errors import InvalidOption, MisuseError, assert_never
@@ -96,7 +97,8 @@ class LockStates:
     Attributes:
         woken: Guards whose wait is over, in order: released, or lost (`Guard.ending` says why). The
             user of the table takes them out.
-        changed: Guards that have begun to wait or wait no more, until `stamp`.
+        changed: Guards that have begun to wait or wait no more, those of `woken` among them, until `stamp`.
+        searches: The transactions with a search for deadlocks to go on with (`go_on_searching`).
     """
 
     def __init__(
@@ -118,6 +120,7 @@ class LockStates:
         self._guards: dict[int, Guard] = {}
         self._endings = Endings(remembered)
         self._deadlocks = Deadlocks(lines.waits, self._give_up, steps)
+        self.searches: Collection[TxnId] = self._deadlocks.searches
         self._contentions = Contentions(lines.waits)
         self._last_number = 0
         self._pushes = 0
@@ -188,7 +191,7 @@ class LockStates:
                         lines.wait_at(lock, guard, writes)
                         self._look_for_deadlocks(guard.txn.id)
                         return True
-                elif writes:
+                elif writes and lock.reservation is not None:
                     lines.claim(lock, guard)
                     reserved = reserved or lock.reservation is guard
         if reserved:
@@ -289,13 +292,8 @@ class LockStates:
         return self._deadlocks.go_on()
 
     def go_on_searching(self) -> None:
-        """Go on with the searches for deadlocks (`searching`), as far as one turn goes."""
+        """Go on with the searches for deadlocks (`searches`), as far as one turn goes."""
         self._deadlocks.go_on()
-
-    @property
-    def searching(self) -> bool:
-        """Whether there are searches for deadlocks to go on with."""
-        return bool(self._deadlocks)
 
     def stamp(self, now: float) -> None:
         """Note when the waits of the guards in `changed` have begun or ended."""
@@ -368,7 +366,7 @@ class LockStates:
             deadlocks=self._deadlocks.found,
             pushes=self._pushes,
             waiting=self._lines.waiting,
-            searches=len(self._deadlocks),
+            searches=len(self.searches),
             contended_keys=keys,
             contended_transactions=txns,
         )
@@ -424,11 +422,12 @@ class LockStates:
     def _give_up(self, deadlock: Deadlock) -> None:
         self._end(deadlock.victim.id, deadlock)
 
-    def _look_for_deadlocks(self, *txn_ids: TxnId) -> None:
+    def _look_for_deadlocks(self, txn_id: TxnId, other_id: TxnId | None = None) -> None:
         if self._detect:
-            for txn_id in txn_ids:
-                self._deadlocks.look(txn_id)
-            if self._deadlocks:
+            self._deadlocks.look(txn_id)
+            if other_id is not None:
+                self._deadlocks.look(other_id)
+            if self.searches:
                 self._deadlocks.go_on()
 
     # --- Checks ---------------------------------------------------------------------------------

@@ -24,9 +24,10 @@ writers cheap: each of them is waited for only by those behind it, and the last 
 
 **What can be skipped?** Somebody in a queue who waits nowhere else waits for the holder, and for those
 ahead of it; whoever stands behind it waits for all these, too. So a path never has to lead through it, and a
-search looks only at those of a queue who also wait elsewhere: they *roam*. (A transaction roams with
-several requests at once, or with one whose reservation here was taken while it waits there.) Each lock has
-them in a list of its own. So a hot key costs a search the same with ten waiters and with ten thousand.
+search looks only at the others of a queue, which *roam*: a request that does not wait here, but perhaps
+elsewhere (its reservation was taken meanwhile), and those of a transaction of which several requests wait
+at once. Each lock has them in a list of its own. So a hot key costs a search the same with ten waiters and
+with ten thousand.
 
 This is the graph of `locks.core.agent.wait_graph`, but not its code. There each agent knows a part of the
 graph, the edges follow from a rule that treats both sides alike, and the search stops at larger
@@ -65,7 +66,7 @@ __all__ = [
 class Party:
     """A transaction that holds locks, or has requests in line."""
 
-    __slots__ = ("at", "contended", "guards", "held", "places", "queued", "roams", "txn", "waits")
+    __slots__ = ("contended", "guards", "held", "places", "txn", "waits")
 
     def __init__(self, txn: Txn) -> None:
         self.txn = txn
@@ -73,9 +74,6 @@ class Party:
         self.guards: dict[Guard, None] = {}  # its requests that wait or have a place
         self.waits: dict[Guard, None] = {}  # those that wait
         self.places: dict[KeyLock, list[Guard]] = {}  # those that have a place at a lock, in order
-        self.at: dict[KeyLock, int] = {}  # how many of them wait at each lock
-        self.queued: dict[KeyLock, list[Guard]] = {}  # those in a queue, in order
-        self.roams: set[KeyLock] = set()  # those of these where it roams
         self.contended = 0  # how many of its locks have requests in line
 
 
@@ -124,7 +122,11 @@ class Waits:
         """Note that a request has a place at a lock from now on."""
         party = self.party(guard.txn)
         party.guards[guard] = guard.places[lock] = None
-        insort(party.places.setdefault(lock, []), guard, key=by_number)
+        mine = party.places.get(lock)
+        if mine is None:
+            party.places[lock] = [guard]
+        else:
+            insort(mine, guard, key=by_number)
 
     def take(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request has no place at a lock any more."""
@@ -135,66 +137,38 @@ class Waits:
         if not mine:
             del places[lock]
 
-    def waiting(self, guard: Guard, lock: KeyLock) -> None:
-        """A request waits from now on."""
+    def begin(self, guard: Guard, lock: KeyLock) -> None:
+        """Note that a request waits from now on; a writer stands in the queue already."""
         guard.waits_at = lock
         party = self.party(guard.txn)
-        party.guards[guard] = party.waits[guard] = None
-        at = party.at
-        at[lock] = waits = at.get(lock, 0) + 1
-        if waits == 1 and party.queued:
-            self._roam(party)
+        waits = party.waits
+        party.guards[guard] = waits[guard] = None
+        if len(waits) > 1:
+            # All that wait at a queue roam from now on; with the third one the first two do already.
+            for other in waits if len(waits) == 2 else (guard,):
+                place = other.waits_at
+                assert place is not None
+                if place in other.places:
+                    place.insert(place.roaming, other)
 
-    def waits_no_more(self, guard: Guard, lock: KeyLock) -> None:
-        """A request waits no more."""
+    def end(self, guard: Guard) -> bool:
+        """Note that a request waits no more; return whether it was the last of its transaction."""
         guard.waits_at = None
-        party = self.parties[guard.txn.id]
-        del party.waits[guard]
-        at = party.at
-        at[lock] = waits = at[lock] - 1
-        if not waits:
-            del at[lock]
-            if party.queued:
-                self._roam(party)
-
-    def line_up(self, guard: Guard, lock: KeyLock) -> None:
-        """Put a writer at its place in the queue."""
-        lock.insert(lock.queue, guard)
-        party = self.party(guard.txn)
-        mine = party.queued.get(lock)
-        if mine is None:
-            party.queued[lock] = [guard]
-            self._roam(party)
-        else:
-            lock.insert(mine, guard)
-            if lock in party.roams:
-                lock.insert(lock.roaming, guard)
+        waits = self.parties[guard.txn.id].waits
+        del waits[guard]
+        if len(waits) == 1:
+            for other in waits:
+                place = other.waits_at
+                assert place is not None
+                if place in other.places:
+                    place.remove(place.roaming, other)
+        return not waits
 
     def step_out(self, guard: Guard, lock: KeyLock) -> None:
         """Take a writer out of the queue."""
         lock.remove(lock.queue, guard)
-        party = self.parties[guard.txn.id]
-        mine = party.queued[lock]
-        lock.remove(mine, guard)
-        if lock in party.roams:
+        if guard.waits_at is not lock or len(self.parties[guard.txn.id].waits) > 1:
             lock.remove(lock.roaming, guard)
-        if not mine:
-            del party.queued[lock]
-            party.roams.discard(lock)
-
-    def _roam(self, party: Party) -> None:
-        """In which queues a party roams may have changed."""
-        for lock, guards in party.queued.items():
-            roams = len(party.at) > (lock in party.at)
-            if roams is not (lock in party.roams):
-                if roams:
-                    party.roams.add(lock)
-                    for guard in guards:
-                        lock.insert(lock.roaming, guard)
-                else:
-                    party.roams.discard(lock)
-                    for guard in guards:
-                        lock.remove(lock.roaming, guard)
 
     def count(self, lock: KeyLock) -> None:
         """Whether a lock has requests in line may have changed."""

@@ -58,7 +58,9 @@ def _check_books(table: Any) -> None:
                 assert guard not in waits, "waits twice"
                 waits[guard] = lock
         assert lock.contended == bool(lock.queue or lock.readers)
-        assert lock.roaming == [g for g in lock.queue if _roams(parties[g.txn.id], lock)], "roaming"
+        assert lock.roaming == [
+            g for g in lock.queue if g.waits_at is not lock or len(parties[g.txn.id].waits) > 1
+        ], "roaming"
         if lock.holder is not None:
             held.setdefault(lock.holder.id, set()).add(lock.key)
             contended[lock.holder.id] = contended.get(lock.holder.id, 0) + lock.contended
@@ -82,17 +84,7 @@ def _check_books(table: Any) -> None:
         mine = sorted((g for g in guards if g.txn.id == txn_id), key=lambda g: g.number)
         stands = {lock: [g for g in mine if lock in g.places] for g in mine for lock in g.places}
         assert party.places == stands, "a place that its transaction does not know"
-        at = [waits[guard] for guard in mine if guard in waits]
-        assert party.at == {lock: at.count(lock) for lock in at}
-        queued = {lock: [g for g in stands[lock] if g is not lock.reservation] for lock in stands}
-        assert party.queued == {lock: line for lock, line in queued.items() if line}
-        assert party.roams == {lock for lock in party.queued if _roams(party, lock)}
         assert party.contended == contended.get(txn_id, 0)
         assert party.held or party.guards, "a party that nobody needs"
         assert all(guard in guards for guard in party.guards)
     assert set(held) <= set(parties)
-
-
-def _roams(party: Any, lock: Any) -> bool:
-    """Whether a transaction that stands in a queue waits somewhere else, too."""
-    return any(guard.waits_at is not lock for guard in party.waits)

@@ -178,7 +178,7 @@ def test_a_turn_is_bounded_where_a_search_is_not() -> None:
         states.acquire_lock("mine", last)
         states.scan_and_enqueue(Request(writes=["mine"]), Txn(2_000_000, 5))
         first = work(lambda: states.scan_and_enqueue(A, last))
-        while states.searching:
+        while states.searches:
             assert work(states.go_on_searching) <= 2 * first
         return first
 

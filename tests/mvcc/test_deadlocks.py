@@ -283,7 +283,7 @@ def test_a_long_search_goes_on_in_later_turns() -> None:
     table = LockStates(steps=10)
     guards = ring(table, tuple(range(200)), {})
     turns = 0
-    while table.searching:
+    while table.searches:
         assert not any(guard.ending for guard in guards)
         assert table.statistics().searches == 1
         table.go_on_searching()
@@ -307,7 +307,7 @@ def test_edges_that_come_during_a_search_are_looked_at_after_it() -> None:
     table.go_on_searching()  # and to T2, for which T3 waits now
     table.woken.clear()
     table.acquire_lock("a", t4)
-    while table.searching:
+    while table.searches:
         table.go_on_searching()
     (lost,) = table.woken
     assert isinstance(lost.ending, Deadlock)
@@ -327,7 +327,7 @@ def test_a_cycle_that_is_gone_when_it_is_complete_is_not_reported() -> None:
     table.go_on_searching()  # reaches T3
     table.dequeue(second)
     table.scan_and_enqueue(Request(writes=[1]), t3)
-    while table.searching:
+    while table.searches:
         table.go_on_searching()
     assert table.statistics().deadlocks == 0
     assert not any(guard.ending for guard in table.woken)

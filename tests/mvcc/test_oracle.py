@@ -218,7 +218,7 @@ class Lockstep(RuleBasedStateMachine):
             if isinstance(guard.ending, Deadlock):
                 reports[guard.ending.victim.id] = guard.ending
         self.table.woken.clear()
-        if self.table.searching:
+        if self.table.searches:
             for report in reports.values():
                 self.oracle.lose(report, self.known())
             self.table.go_on_searching()
@@ -252,7 +252,7 @@ class LockstepInSmallTurns(Lockstep):
     def same(self) -> None:
         """Compare; but let some operations come before a search is over."""
         self.rest = (self.rest + 1) % 4
-        if self.rest and self.table.searching:
+        if self.rest and self.table.searches:
             self.spread += 1
             reports = {
                 guard.ending.victim.id: guard.ending
@@ -414,7 +414,11 @@ class ForgetsWhoRoams(LockStates):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._waits._roam = lambda party: None  # type: ignore[method-assign]
+        self._waits.reach = self.front_only  # type: ignore[method-assign]
+
+    def front_only(self, guard: Guard, *_: Any) -> list[Any]:
+        """Only who holds the lock, or has the reservation."""
+        return [] if guard.waits_at is None else [self._waits.front(guard.waits_at).id]
 
 
 class SearchesTooLittle(LockStates):
