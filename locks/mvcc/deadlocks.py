@@ -2,7 +2,7 @@
 
 `Deadlocks.look` notes that new edges lead from a transaction or to it; `go_on` searches. A search is
 for a cycle through that one transaction: breadth first along the edges, from one that waits to those it
-waits for (`Waits.reach`). It costs what can be reached from there, and of a queue only those members that
+waits for. It costs what can be reached from there, and of a queue only those members that
 wait elsewhere, too.
 
 **A turn takes so many steps, and no more.** What is left of a search goes on in later turns: of
@@ -19,19 +19,35 @@ at several moments. It is right nevertheless:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
 
 from locks.mvcc.model import Deadlock, Txn, TxnId, Wait
-from locks.mvcc.records import Guard, KeyLock
-from locks.mvcc.waiting import Waits
+from locks.mvcc.records import Guard, KeyLock, by_number
+from locks.mvcc.waiting import Party, Waits
 
 __all__ = ["STEPS", "Deadlocks", "choose_victim"]
 
 STEPS = 200
 """How many edges one turn looks at."""
 
-Path = dict[TxnId, Guard]
-"""Through which request each transaction was reached."""
+
+class Search:
+    """How far the search for a cycle through one transaction has come.
+
+    Attributes:
+        path: Through which request each transaction was reached.
+        told: For each lock up to which number those who roam there were looked at.
+        todo: The requests that are looked at next.
+    """
+
+    __slots__ = ("path", "todo", "told")
+
+    def __init__(self, party: Party) -> None:
+        self.path: dict[TxnId, Guard] = {}
+        self.told: dict[KeyLock, int] = {}
+        self.todo = deque(party.waits)
 
 
 class Deadlocks:
@@ -51,66 +67,104 @@ class Deadlocks:
         self, waits: Waits, give_up: Callable[[Deadlock], object], steps: int = STEPS
     ) -> None:
         self.found = 0
+        self.searches: dict[TxnId, Search] = {}
         self._waits = waits
         self._give_up = give_up
         self._steps = steps
-        self.searches: dict[TxnId, Iterator[Path | None]] = {}
+        self._left = 0  # how many edges this turn may still look at
         self._once_more: set[TxnId] = set()
 
     def look(self, txn_id: TxnId) -> None:
         """There may be new edges from a transaction, or to it."""
-        if txn_id in self.searches:
-            self._once_more.add(txn_id)
-        elif self._waits.both_ways(txn_id):
-            self.searches[txn_id] = self._search(txn_id)
+        if self._waits.both_ways(txn_id):
+            if txn_id in self.searches:
+                self._once_more.add(txn_id)
+            else:
+                self.searches[txn_id] = Search(self._waits.parties[txn_id])
 
     def go_on(self) -> Deadlock | None:
         """Search, as far as one turn goes; return the last deadlock that was found."""
-        report, left = None, self._steps
-        while self.searches and left > 0:
+        report, self._left = None, self._steps
+        while self.searches and self._left > 0:
             txn_id, search = next(iter(self.searches.items()))
-            for path in search:
-                left -= 1
-                if path is not None:
-                    cycle = self._cycle(txn_id, path)
-                    left -= len(cycle)
-                    if cycle:
-                        report = self._resolve(cycle)
-                    break
-                if left <= 0:
-                    return report
+            if self._comes_back(txn_id, search):
+                cycle = self._cycle(txn_id, search.path)
+                if cycle:
+                    self._left -= len(cycle)
+                    report = self._resolve(cycle)
+                again = True  # there may be another one
+            elif search.todo:
+                break
             else:
-                del self.searches[txn_id]
-                if txn_id not in self._once_more:
-                    continue
-                self._once_more.discard(txn_id)
-            if self._waits.both_ways(txn_id):
-                self.searches[txn_id] = self._search(txn_id)  # there may be another one
-            else:
-                self.searches.pop(txn_id, None)
+                again = txn_id in self._once_more
+            del self.searches[txn_id]
+            self._once_more.discard(txn_id)
+            if again:
+                self.look(txn_id)
         return report
 
-    def _search(self, txn_id: TxnId) -> Iterator[Path | None]:
-        """Yield `None` for each step, and then the path if the search has come back."""
+    def _comes_back(self, txn_id: TxnId, search: Search) -> bool:
+        """Go on with a search; return whether it has come back to its transaction."""
         parties = self._waits.parties
-        path: Path = {}
-        told: dict[KeyLock, int] = {}
-        todo = [party for party in (parties.get(txn_id),) if party is not None]
-        for party in todo:
-            for guard in tuple(party.waits):
-                for other in self._waits.reach(guard, txn_id, told):
+        path, todo = search.path, search.todo
+        target = parties.get(txn_id)
+        if target is None:
+            todo.clear()
+        while todo and target is not None and self._left > 0:
+            guard = todo[0]
+            lock = guard.waits_at
+            if lock is None:
+                todo.popleft()
+                self._left -= 1
+                continue
+            reached = [self._waits.front(lock).id]
+            if lock.roaming or lock in target.places:
+                if self._look_ahead(guard, lock, target, search.told, reached):
+                    todo.popleft()
+            else:
+                todo.popleft()
+            self._left -= len(reached)
+            for other in reached:
+                if other not in path:
+                    path[other] = guard
                     if other == txn_id:
-                        path[other] = guard
-                        yield path
-                        return
-                    if other not in path:
-                        path[other] = guard
-                        next_party = parties.get(other)
-                        if next_party is not None and next_party.waits:
-                            todo.append(next_party)
-                    yield None
+                        return True
+                    party = parties.get(other)
+                    if party is not None:
+                        todo.extend(party.waits)
+        return False
 
-    def _cycle(self, txn_id: TxnId, path: Path) -> tuple[Wait, ...]:
+    def _look_ahead(
+        self,
+        guard: Guard,
+        lock: KeyLock,
+        target: Party,
+        told: dict[KeyLock, int],
+        reached: list[TxnId],
+    ) -> bool:
+        """Add those that a request waits for in the queue, as far as they matter to a search.
+
+        These are the one that is searched for, and those who roam there, as many of them as this turn
+        may look at.
+
+        Returns:
+            Whether these are all.
+        """
+        if lock not in guard.places:
+            return True  # it reads
+        first = self._waits.parties[guard.txn.id].places[lock][0].number
+        theirs = target.places.get(lock)
+        if theirs is not None and theirs[0].number < first:
+            reached.append(target.txn.id)
+        begin = bisect_left(lock.roaming, told.get(lock, 0), key=by_number)
+        end = bisect_left(lock.roaming, first, key=by_number)
+        some = lock.roaming[begin : min(end, begin + self._left)]
+        if some:
+            told[lock] = some[-1].number + 1
+            reached += [other.txn.id for other in some]
+        return begin + len(some) >= end
+
+    def _cycle(self, txn_id: TxnId, path: dict[TxnId, Guard]) -> tuple[Wait, ...]:
         """The edges of a path as they are now; none if one of them is gone."""
         cycle: list[Wait] = []
         other = txn_id

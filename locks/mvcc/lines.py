@@ -62,23 +62,24 @@ class Lines:
     def wait_at(self, lock: KeyLock, guard: Guard, writes: bool) -> None:
         """Let a request wait."""
         waits = self.waits
+        party = waits.party(guard.txn)
         if not writes:
             lock.insert(lock.readers, guard)
         elif lock in guard.places:
             lock.remove(lock.roaming, guard)
         else:
-            waits.put(guard, lock)
+            waits.put(party, guard, lock)
             lock.insert(lock.queue, guard)
         if not lock.contended:
             waits.count(lock)
         self.waiting += 1
-        waits.begin(guard, lock)
+        waits.begin(party, guard, lock)
         self.changed.append(guard)
 
     def take_place(self, lock: KeyLock, guard: Guard) -> None:
         """Let a writer stand in the queue without waiting there, if it does not yet."""
         if lock not in guard.places:
-            self.waits.put(guard, lock)
+            self.waits.put(self.waits.party(guard.txn), guard, lock)
             self._line_up(lock, guard)
 
     def _line_up(self, lock: KeyLock, guard: Guard) -> None:
@@ -138,7 +139,7 @@ class Lines:
         """Make a guard that does not stand in the queue the next to write."""
         lock.reservation = guard
         if lock not in guard.places:
-            self.waits.put(guard, lock)
+            self.waits.put(self.waits.party(guard.txn), guard, lock)
         self._clear_way(lock, guard.txn.id)
 
     def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:

@@ -234,7 +234,10 @@ class LockTable(InlineActor, metaclass=Shown):
             if answers and guard is None and not isinstance(answers[0], LocksError):
                 self.turn.run_surely(self._dequeue_again, answers[0][1])
             raise
-        return _answered(answers[0])
+        answer = answers[0]
+        if isinstance(answer, LocksError):
+            raise answer
+        return answer
 
     def _dequeue_again(self, guard: Guard) -> None:
         if not self._stopped:
@@ -324,37 +327,34 @@ class LockTable(InlineActor, metaclass=Shown):
             TableStopped: The table was stopped.
         """
         check_timeout(timeout)
-        try:
-            self._wait_for(guard, timeout)
-        finally:
-            if self._searcher is guard:
-                self.turn.run_surely(self._search_no_more)
-
-    def _wait_for(self, guard: Guard, timeout: float | None) -> None:
         now = time.monotonic()
         deadline = float("inf") if timeout is None else now + timeout
         push_at = float("inf") if self._push_after is None else now + self._push_after
-        while (wait := self._ask(self._states.waits_for, guard)) is not None:
-            holder, key = wait
-            now = time.monotonic()
-            if now >= deadline:
-                raise LockTimeout(
-                    f"transaction {guard.txn.id} waits for {key!r} since {timeout} s, which "
-                    f"transaction {holder.id} has. Wait on, or dequeue the guard",
-                    key=key,
-                    holder=holder,
-                    timeout=timeout,
-                )
-            if self._states.searches:
-                # A turn each: others come in between.
-                self._ask(self._states.go_on_searching)
-                Waiter().wait(MOMENT)
-            elif now >= push_at:
-                self._push_once(guard, holder, key)
-                push_at = time.monotonic() + (self._push_after or 0.0)
-            else:
-                until = min(deadline, push_at)
-                self._sleep(guard, None if until == float("inf") else until - now)
+        try:
+            while (wait := self._ask(self._states.waits_for, guard)) is not None:
+                holder, key = wait
+                now = time.monotonic()
+                if now >= deadline:
+                    raise LockTimeout(
+                        f"transaction {guard.txn.id} waits for {key!r} since {timeout} s, which "
+                        f"transaction {holder.id} has. Wait on, or dequeue the guard",
+                        key=key,
+                        holder=holder,
+                        timeout=timeout,
+                    )
+                if self._states.searches:
+                    # A turn each: others come in between.
+                    self._ask(self._states.go_on_searching)
+                    Waiter().wait(MOMENT)
+                elif now >= push_at:
+                    self._push_once(guard, holder, key)
+                    push_at = time.monotonic() + (self._push_after or 0.0)
+                else:
+                    until = min(deadline, push_at)
+                    self._sleep(guard, None if until == float("inf") else until - now)
+        finally:
+            if self._searcher is guard:
+                self.turn.run_surely(self._search_no_more)
 
     def _sleep(self, guard: Guard, seconds: float | None) -> None:
         waiter = Waiter()
@@ -479,7 +479,10 @@ class LockTable(InlineActor, metaclass=Shown):
     def _ask(self, question: Callable[..., T], *args: Any) -> T:
         answers: list[T | LocksError] = []
         self.turn.run(self._answer, answers, question, args)
-        return _answered(answers[0])
+        answer = answers[0]
+        if isinstance(answer, LocksError):
+            raise answer
+        return answer
 
     def _answer(
         self, answers: list[Any], question: Callable[..., Any], args: tuple[Any, ...]
@@ -509,12 +512,6 @@ class LockTable(InlineActor, metaclass=Shown):
             # Perhaps nobody comes who would go on with it: a caller that sleeps does.
             self._searcher, waiter = self._waiters.popitem()
             waiter.wake()
-
-
-def _answered(answer: T | LocksError) -> T:
-    if isinstance(answer, LocksError):
-        raise answer
-    return answer
 
 
 _tables: weakref.WeakSet[LockTable] = weakref.WeakSet()

@@ -148,7 +148,8 @@ class LockStates:
         self._endings.check(txn)
         # Found before anything is changed: a span that can't be compared with the keys raises.
         parts = [(True, self._locks.within(span)) for span in request.writes]
-        parts += [(False, self._locks.within(span)) for span in request.reads]
+        if request.reads:
+            parts += [(False, self._locks.within(span)) for span in request.reads]
         if guard is None:
             guard = Guard(self, self._last_number + 1, txn, request)
             if request.wait != "block":
@@ -167,7 +168,20 @@ class LockStates:
                     raise
             elif guard.waits_at is not None:
                 self._lines.stop_waiting(guard)
-        return self._stand_in_line(guard, parts), guard
+        lines, reserved = self._lines, False
+        for writes, locks in parts:
+            for lock in locks:
+                if lines.in_the_way(lock, guard, writes) is not None:
+                    if request.wait == "block":
+                        lines.wait_at(lock, guard, writes)
+                        self._look_for_deadlocks(txn.id)
+                        return True, guard
+                elif writes and lock.reservation is not None:
+                    lines.claim(lock, guard)
+                    reserved = reserved or lock.reservation is guard
+        if reserved:
+            self._look_for_deadlocks(txn.id)
+        return False, guard
 
     def _pass_by(self, guard: Guard, parts: Parts) -> None:
         """A request that does not wait: refuse it at the first lock in its way, or note them all."""
@@ -180,23 +194,6 @@ class LockStates:
                         raise not_available(lock, holder, guard.txn)
                     skipped.append(lock.key)
         guard.skipped = tuple(dict.fromkeys(skipped))
-
-    def _stand_in_line(self, guard: Guard, parts: Parts) -> bool:
-        """Let a request wait at the first lock in its way; otherwise it claims what it writes."""
-        lines, reserved = self._lines, False
-        for writes, locks in parts:
-            for lock in locks:
-                if lines.in_the_way(lock, guard, writes) is not None:
-                    if guard.request.wait == "block":
-                        lines.wait_at(lock, guard, writes)
-                        self._look_for_deadlocks(guard.txn.id)
-                        return True
-                elif writes and lock.reservation is not None:
-                    lines.claim(lock, guard)
-                    reserved = reserved or lock.reservation is guard
-        if reserved:
-            self._look_for_deadlocks(guard.txn.id)
-        return False
 
     def add_discovered_lock(self, guard: Guard, intent: Intent) -> bool:
         """Take in a lock that was not in the table: its intent was found in the store.

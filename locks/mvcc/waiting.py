@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 from locks.errors import LocksError, MisuseError
 from locks.mvcc.errors import (
@@ -118,9 +118,8 @@ class Waits:
         if party is not None and not party.held and not party.guards:
             del self.parties[txn_id]
 
-    def put(self, guard: Guard, lock: KeyLock) -> None:
-        """Note that a request has a place at a lock from now on."""
-        party = self.party(guard.txn)
+    def put(self, party: Party, guard: Guard, lock: KeyLock) -> None:
+        """Note that a request of a party has a place at a lock from now on."""
         party.guards[guard] = guard.places[lock] = None
         mine = party.places.get(lock)
         if mine is None:
@@ -137,10 +136,9 @@ class Waits:
         if not mine:
             del places[lock]
 
-    def begin(self, guard: Guard, lock: KeyLock) -> None:
-        """Note that a request waits from now on; a writer stands in the queue already."""
+    def begin(self, party: Party, guard: Guard, lock: KeyLock) -> None:
+        """Note that a request of a party waits from now on; a writer stands in the queue already."""
         guard.waits_at = lock
-        party = self.party(guard.txn)
         waits = party.waits
         party.guards[guard] = waits[guard] = None
         if len(waits) > 1:
@@ -200,47 +198,17 @@ class Waits:
                 return Wait(me, theirs[0].txn, lock.key, False)
         return None
 
-    def reach(self, guard: Guard, txn_id: TxnId, told: dict[KeyLock, int]) -> Iterator[TxnId]:
-        """The transactions that matter, of those that a request waits for, when one is searched for.
-
-        Of the queue these are the one that is searched for, and those that wait elsewhere, too: all
-        others wait for none that the request does not wait for itself.
-
-        Args:
-            guard: The request.
-            txn_id: The transaction that is searched for.
-            told: For each lock up to which number its queue need not be told again; kept up to date.
-        """
-        lock = guard.waits_at
-        if lock is None:
-            return
-        yield self.front(lock).id
-        if guard.waits_at is lock and lock in guard.places:
-            first = self.parties[guard.txn.id].places[lock][0].number
-            party = self.parties.get(txn_id)
-            theirs = None if party is None else party.places.get(lock)
-            if theirs is not None and theirs[0].number < first:
-                yield txn_id
-            known = told.get(lock, 0)
-            if lock.roaming and known < first:
-                told[lock] = first
-                begin = bisect_left(lock.roaming, known, key=by_number)
-                end = bisect_left(lock.roaming, first, key=by_number)
-                for other in lock.roaming[begin:end]:
-                    yield other.txn.id
-
     def both_ways(self, txn_id: TxnId) -> bool:
         """Whether a transaction waits, and another one may wait for it."""
         party = self.parties.get(txn_id)
-        return party is not None and bool(party.waits) and self._is_awaited(party)
-
-    def _is_awaited(self, party: Party) -> bool:
-        """Whether another transaction may wait for this one."""
+        if party is None or not party.waits:
+            return False
         if party.contended:
             return True
-        return any(
-            lock.queue and lock.queue[-1] is not mine[0] for lock, mine in party.places.items()
-        )
+        for lock, mine in party.places.items():
+            if lock.queue and lock.queue[-1] is not mine[0]:
+                return True
+        return False
 
 
 class Endings:
@@ -271,13 +239,15 @@ class Endings:
     def note(self, txn_id: TxnId, ending: Ending, here: Container[TxnId]) -> None:
         """Remember an ending, and forget the oldest, but none of a transaction that is here."""
         endings = self._endings
+        if txn_id in endings:
+            endings.move_to_end(txn_id)
         endings[txn_id] = ending
-        endings.move_to_end(txn_id)
-        # Two at a time: so it shrinks again when those that had to be kept are gone.
-        for _ in range(min(2, len(endings) - self._remembered)):
-            oldest, known = endings.popitem(last=False)
-            if oldest in here:
-                endings[oldest] = known
+        if len(endings) > self._remembered:
+            # Two at a time: so it shrinks again when those that had to be kept are gone.
+            for _ in range(min(2, len(endings) - self._remembered)):
+                oldest, known = endings.popitem(last=False)
+                if oldest in here:
+                    endings[oldest] = known
 
 
 def ended_error(txn: Txn, ending: Ending) -> LocksError:

@@ -32,6 +32,7 @@ from locks.mvcc import (
     Span,
     Txn,
 )
+from locks.mvcc.deadlocks import Deadlocks
 from locks.mvcc.lines import Lines
 from locks.mvcc.model import Strength
 from locks.mvcc.records import KeyLock
@@ -414,11 +415,14 @@ class ForgetsWhoRoams(LockStates):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._waits.reach = self.front_only  # type: ignore[method-assign]
+        self._deadlocks.__class__ = AtTheFront
 
-    def front_only(self, guard: Guard, *_: Any) -> list[Any]:
-        """Only who holds the lock, or has the reservation."""
-        return [] if guard.waits_at is None else [self._waits.front(guard.waits_at).id]
+
+class AtTheFront(Deadlocks):
+    """A search that knows holders and reservations only."""
+
+    def _look_ahead(self, *_: Any) -> bool:
+        return True
 
 
 class SearchesTooLittle(LockStates):
