@@ -20,7 +20,6 @@ at several moments. It is right nevertheless:
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Callable
 
 from locks.mvcc.model import Deadlock, Txn, TxnId, Wait
@@ -39,15 +38,17 @@ class Search:
     Attributes:
         path: Through which request each transaction was reached.
         told: For each lock up to which number those who roam there were looked at.
-        todo: The requests that are looked at next.
+        todo: The requests that it looks at, in this order.
+        done: How many of them it has looked at.
     """
 
-    __slots__ = ("path", "todo", "told")
+    __slots__ = ("done", "path", "todo", "told")
 
     def __init__(self, party: Party) -> None:
         self.path: dict[TxnId, Guard] = {}
         self.told: dict[KeyLock, int] = {}
-        self.todo = deque(party.waits)
+        self.todo = list(party.waits)
+        self.done = 0
 
 
 class Deadlocks:
@@ -87,42 +88,43 @@ class Deadlocks:
         report, self._left = None, self._steps
         while self.searches and self._left > 0:
             txn_id, search = next(iter(self.searches.items()))
+            again = True  # if there is a cycle there may be another one
             if self._comes_back(txn_id, search):
                 cycle = self._cycle(txn_id, search.path)
                 if cycle:
                     self._left -= len(cycle)
                     report = self._resolve(cycle)
-                again = True  # there may be another one
-            elif search.todo:
+                    again = report.victim.id != txn_id
+            elif search.done < len(search.todo):
                 break
             else:
                 again = txn_id in self._once_more
             del self.searches[txn_id]
-            self._once_more.discard(txn_id)
+            if self._once_more:
+                self._once_more.discard(txn_id)
             if again:
                 self.look(txn_id)
         return report
 
     def _comes_back(self, txn_id: TxnId, search: Search) -> bool:
         """Go on with a search; return whether it has come back to its transaction."""
-        parties = self._waits.parties
-        path, todo = search.path, search.todo
+        parties, path, todo = self._waits.parties, search.path, search.todo
         target = parties.get(txn_id)
         if target is None:
             todo.clear()
-        while todo and target is not None and self._left > 0:
-            guard = todo[0]
+            return False
+        while search.done < len(todo) and self._left > 0:
+            guard = todo[search.done]
             lock = guard.waits_at
             if lock is None:
-                todo.popleft()
+                search.done += 1
                 self._left -= 1
                 continue
-            reached = [self._waits.front(lock).id]
-            if lock.roaming or lock in target.places:
-                if self._look_ahead(guard, lock, target, search.told, reached):
-                    todo.popleft()
-            else:
-                todo.popleft()
+            reached = [(lock.holder or self._waits.front(lock)).id]
+            if not (lock.roaming or lock in target.places) or self._look_ahead(
+                guard, lock, target, search.told, reached
+            ):
+                search.done += 1
             self._left -= len(reached)
             for other in reached:
                 if other not in path:
@@ -131,7 +133,7 @@ class Deadlocks:
                         return True
                     party = parties.get(other)
                     if party is not None:
-                        todo.extend(party.waits)
+                        todo += party.waits
         return False
 
     def _look_ahead(
