@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
+from locks.mvcc.model import (
+    Intent,
+    Key,
+    LockState,
+    Request,
+    Span,
+    Statistics,
+    Strength,
+    Txn,
+    Update,
+)
 from locks.mvcc.records import Guard
 from locks.runtime.addressed import TurnActor
 
@@ -30,9 +40,9 @@ class LockTableActor(TurnActor):
         """Take in a lock that the table did not know."""
         return self._actor_ref.add_discovered_lock(guard, intent)  # type: ignore[no-any-return]
 
-    def acquire_lock(self, key: Key, txn: Txn) -> None:
-        """Say that a transaction has written an intent."""
-        self._actor_ref.acquire_lock(key, txn)
+    def acquire_lock(self, key: Key, txn: Txn, strength: Strength = "intent") -> None:
+        """Say that a transaction has written an intent, or is to have the key to itself."""
+        self._actor_ref.acquire_lock(key, txn, strength)
 
     def dequeue(self, guard: Guard) -> None:
         """Take a request out."""

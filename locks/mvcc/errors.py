@@ -13,8 +13,10 @@ __all__ = [
     "BadTimestamp",
     "DeadlockAborted",
     "InvalidKey",
+    "LockNotAvailable",
     "LockTimeout",
     "LockedByOther",
+    "TableFull",
     "TableStopped",
     "TransactionFinished",
     "UnknownGuard",
@@ -77,6 +79,36 @@ class LockedByOther(MisuseError):
 
     def __init__(self, message: str, *, key: Key, holder: Txn, txn: Txn) -> None:
         super().__init__(message, key=key, holder=holder, txn=txn)
+
+
+class LockNotAvailable(OperatingError):
+    """A request that does not wait (`wait="error"`) met a lock that is in its way.
+
+    Attributes:
+        key: The key.
+        holder: The `Txn` that is in the way: it holds the lock, or is the next to write.
+        txn: The `Txn` whose request it was.
+    """
+
+    key: Key
+    holder: Txn
+    txn: Txn
+
+    def __init__(self, message: str, *, key: Key, holder: Txn, txn: Txn) -> None:
+        super().__init__(message, key=key, holder=holder, txn=txn)
+
+
+class TableFull(OperatingError):
+    """The table has as many locks, or as many requests that wait, as it may have.
+
+    Attributes:
+        limit: How many.
+    """
+
+    limit: int
+
+    def __init__(self, message: str, *, limit: int) -> None:
+        super().__init__(message, limit=limit)
 
 
 class TransactionFinished(OperatingError):

@@ -5,7 +5,8 @@ from any thread or greenlet. It is a Pykka actor reference, too, and can be aske
 operations as messages, `table.tell(("update_locks", key, update))`, or by a proxy.
 
 A request in `wait_for` sleeps on a `Waiter` of its own. The turn in which its guard is released, or
-its transaction lost, wakes it.
+its transaction lost, wakes it. A search for deadlocks that is too long for one turn goes on in turns of those
+who wait: of whoever comes to wait, or else of one that is woken for it.
 
 With `deadlocks="push"` no search is made when a request begins to wait. A request that has waited for
 `push_after` seconds pushes the transaction that is in its way: it calls a function that may find out
@@ -28,9 +29,19 @@ from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
 from locks.mvcc.actor import OPERATIONS, LockTableActor
 from locks.mvcc.errors import LockTimeout, TableStopped
-from locks.mvcc.model import Intent, Key, LockState, Request, Span, Statistics, Txn, Update
+from locks.mvcc.model import (
+    Intent,
+    Key,
+    LockState,
+    Request,
+    Span,
+    Statistics,
+    Strength,
+    Txn,
+    Update,
+)
 from locks.mvcc.records import Guard
-from locks.mvcc.table import LockStates
+from locks.mvcc.table import MAX_LOCKS, MAX_WAITERS, LockStates
 from locks.runtime import Waiter, interrupts
 from locks.runtime.addressed import InlineActor
 from locks.runtime.inline import Turn, Work, raised_in
@@ -42,6 +53,9 @@ T = TypeVar("T")
 
 Deadlocks = Literal["graph", "push", "both"]
 Push = Callable[[Txn, Txn, Key], Update | None]
+
+MOMENT = 1e-6
+"""Seconds between two turns of one search: other threads and greenlets come in between."""
 
 _log = logging.getLogger("locks.mvcc")
 
@@ -105,6 +119,8 @@ class LockTable(InlineActor, metaclass=Shown):
             or `None`: wait on. It is not applied if the latter is not in its way any more, or if the
             transaction that pushed was aborted meanwhile. What it raises, `wait_for` raises. Without one, a push looks for
             deadlocks in the table's own wait-for graph.
+        max_locks: How many keys may be locked, or reserved, at a time.
+        max_waiters: How many requests may wait at a time.
 
     Raises:
         InvalidOption: An option is none of these.
@@ -135,6 +151,8 @@ class LockTable(InlineActor, metaclass=Shown):
         deadlocks: Deadlocks = "graph",
         push_after: float = 0.1,
         push: Push | None = None,
+        max_locks: int = MAX_LOCKS,
+        max_waiters: int = MAX_WAITERS,
     ) -> None:
         if deadlocks not in get_args(Deadlocks):
             raise InvalidOption(
@@ -151,12 +169,18 @@ class LockTable(InlineActor, metaclass=Shown):
                 "with two transactions and a key",
                 value=repr(push),
             )
+        for name, limit in (("max_locks", max_locks), ("max_waiters", max_waiters)):
+            if type(limit) is not int or limit < 1:
+                raise InvalidOption(f"{name}={limit!r} is no integer >= 1", value=repr(limit))
         self._journal = _Journal(self._finish, self.stop_inline)
         super().__init__(Turn(self._journal, self._journal.leave_it))
-        self._states = LockStates(detect=deadlocks != "push")
+        self._states = LockStates(
+            detect=deadlocks != "push", max_locks=max_locks, max_waiters=max_waiters
+        )
         self._push_after = None if deadlocks == "graph" else float(push_after)
         self._push = push
         self._waiters: dict[Guard, Waiter] = {}
+        self._searcher: Guard | None = None  # whose caller was woken to go on with searches
         self._unshield: weakref.finalize[[], LockTable] | None = None
         self._why = "was stopped"
         if interrupts.install():
@@ -187,10 +211,13 @@ class LockTable(InlineActor, metaclass=Shown):
                 place in the order.
 
         Returns:
-            Whether it has to wait, and its guard. If it need not wait, it may read and write now.
-            In any case `dequeue` the guard at the end.
+            Whether it has to wait, and its guard. If it need not wait, it may read and write now,
+            but for the keys that it leaves out (`Guard.skipped`). In any case `dequeue` the guard at
+            the end.
 
         Raises:
+            LockNotAvailable: With `wait="error"` a lock is in its way. A new request leaves no trace.
+            TableFull: It would have to wait, and as many as may wait already.
             UnknownGuard: The guard is not in this table.
             BadTimestamp: A negative timestamp, or an earlier one than at the last scan.
             InvalidKey: A key cannot be compared with those in the table.
@@ -207,7 +234,10 @@ class LockTable(InlineActor, metaclass=Shown):
             if answers and guard is None and not isinstance(answers[0], LocksError):
                 self.turn.run_surely(self._dequeue_again, answers[0][1])
             raise
-        return _answered(answers[0])
+        answer = answers[0]
+        if isinstance(answer, LocksError):
+            raise answer
+        return answer
 
     def _dequeue_again(self, guard: Guard) -> None:
         if not self._stopped:
@@ -224,22 +254,30 @@ class LockTable(InlineActor, metaclass=Shown):
             UnknownGuard: The guard is not in this table.
             LockedByOther: Another transaction holds the lock.
             MisuseError: The key is not one of the request.
+            TableFull: There are as many locks as there may be.
             BadTimestamp, InvalidKey, DeadlockAborted, TransactionFinished: See
                 `scan_and_enqueue`.
         """
         return self._ask(self._states.add_discovered_lock, guard, intent)
 
-    def acquire_lock(self, key: Key, txn: Txn) -> None:
+    def acquire_lock(self, key: Key, txn: Txn, strength: Strength = "intent") -> None:
         """Say that a transaction has written an intent, with the key's latch held.
 
-        A transaction that holds the lock already may say so again; the lock's timestamp only rises.
+        A transaction that holds the lock already may say so again; the lock's timestamp and its
+        strength only rise.
+
+        Args:
+            key: The key.
+            txn: Whose lock it is.
+            strength: `"update"` for a lock without a write: other writers wait, readers don't.
 
         Raises:
+            TableFull: There are as many locks as there may be.
             LockedByOther: Another transaction holds the lock.
             BadTimestamp, InvalidKey, DeadlockAborted, TransactionFinished: See
                 `scan_and_enqueue`.
         """
-        self._ask(self._states.acquire_lock, key, txn)
+        self._ask(self._states.acquire_lock, key, txn, strength)
 
     def dequeue(self, guard: Guard) -> None:
         """Take a request out; call it once for each guard, also when the request has failed.
@@ -292,23 +330,31 @@ class LockTable(InlineActor, metaclass=Shown):
         now = time.monotonic()
         deadline = float("inf") if timeout is None else now + timeout
         push_at = float("inf") if self._push_after is None else now + self._push_after
-        while (wait := self._ask(self._states.waits_for, guard)) is not None:
-            holder, key = wait
-            now = time.monotonic()
-            if now >= deadline:
-                raise LockTimeout(
-                    f"transaction {guard.txn.id} waits for {key!r} since {timeout} s, which "
-                    f"transaction {holder.id} has. Wait on, or dequeue the guard",
-                    key=key,
-                    holder=holder,
-                    timeout=timeout,
-                )
-            if now >= push_at:
-                self._push_once(guard, holder, key)
-                push_at = time.monotonic() + (self._push_after or 0.0)
-            else:
-                until = min(deadline, push_at)
-                self._sleep(guard, None if until == float("inf") else until - now)
+        try:
+            while (wait := self._ask(self._states.waits_for, guard)) is not None:
+                holder, key = wait
+                now = time.monotonic()
+                if now >= deadline:
+                    raise LockTimeout(
+                        f"transaction {guard.txn.id} waits for {key!r} since {timeout} s, which "
+                        f"transaction {holder.id} has. Wait on, or dequeue the guard",
+                        key=key,
+                        holder=holder,
+                        timeout=timeout,
+                    )
+                if self._states.searches:
+                    # A turn each: others come in between.
+                    self._ask(self._states.go_on_searching)
+                    Waiter().wait(MOMENT)
+                elif now >= push_at:
+                    self._push_once(guard, holder, key)
+                    push_at = time.monotonic() + (self._push_after or 0.0)
+                else:
+                    until = min(deadline, push_at)
+                    self._sleep(guard, None if until == float("inf") else until - now)
+        finally:
+            if self._searcher is guard:
+                self.turn.run_surely(self._search_no_more)
 
     def _sleep(self, guard: Guard, seconds: float | None) -> None:
         waiter = Waiter()
@@ -325,11 +371,17 @@ class LockTable(InlineActor, metaclass=Shown):
         if guard in self._waiters:
             raise MisuseError(f"somebody waits with {guard!r} already", guard=guard)
         self._waiters[guard] = waiter
+        if self._searcher is guard:
+            self._searcher = None
         return True
 
     def _unpark(self, guard: Guard, waiter: Waiter) -> None:
         if self._waiters.get(guard) is waiter:
             del self._waiters[guard]
+
+    def _search_no_more(self) -> None:
+        """Who was woken to go on with searches does something else now."""
+        self._searcher = None
 
     def _push_once(self, guard: Guard, holder: Txn, key: Key) -> None:
         self._ask(self._states.count_push)
@@ -368,14 +420,20 @@ class LockTable(InlineActor, metaclass=Shown):
 
     def statistics(self) -> Statistics:
         """Figures; they are counted when they are asked for."""
-        return self._ask(self._states.statistics)
+        return self._ask(self._statistics)
+
+    def _statistics(self) -> Statistics:
+        return self._states.statistics(time.monotonic())
 
     # --- As an actor ----------------------------------------------------------------------------
 
     def receive(self, message: Any) -> Any:
         """Carry out an operation that was sent: a tuple of its name and its arguments."""
         known = type(message) is tuple and len(message) > 0 and message[0] in OPERATIONS
-        operation: Callable[..., Any] | None = getattr(self._states, message[0]) if known else None
+        operation: Callable[..., Any] | None = None
+        if known:
+            timed = message[0] == "statistics"
+            operation = self._statistics if timed else getattr(self._states, message[0])
         try:
             if operation is not None:
                 signature(operation).bind(*message[1:])
@@ -421,7 +479,10 @@ class LockTable(InlineActor, metaclass=Shown):
     def _ask(self, question: Callable[..., T], *args: Any) -> T:
         answers: list[T | LocksError] = []
         self.turn.run(self._answer, answers, question, args)
-        return _answered(answers[0])
+        answer = answers[0]
+        if isinstance(answer, LocksError):
+            raise answer
+        return answer
 
     def _answer(
         self, answers: list[Any], question: Callable[..., Any], args: tuple[Any, ...]
@@ -437,19 +498,20 @@ class LockTable(InlineActor, metaclass=Shown):
 
     def _finish(self) -> None:
         """At the end of each turn: wake whose guards wait no more."""
-        woken = self._states.woken
-        if woken:
-            for guard in woken:
-                waiter = self._waiters.pop(guard, None)
-                if waiter is not None:
-                    waiter.wake()
-            woken.clear()
-
-
-def _answered(answer: T | LocksError) -> T:
-    if isinstance(answer, LocksError):
-        raise answer
-    return answer
+        states = self._states
+        if states.changed:
+            states.stamp(time.monotonic())
+            woken = states.woken
+            if woken:
+                for guard in woken:
+                    waiter = self._waiters.pop(guard, None)
+                    if waiter is not None:
+                        waiter.wake()
+                woken.clear()
+        if states.searches and self._searcher is None and self._waiters:
+            # Perhaps nobody comes who would go on with it: a caller that sleeps does.
+            self._searcher, waiter = self._waiters.popitem()
+            waiter.wake()
 
 
 _tables: weakref.WeakSet[LockTable] = weakref.WeakSet()

@@ -10,28 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from locks.errors import InvalidOption
 
 __all__ = [
     "Aborted",
     "Committed",
+    "Contention",
     "Deadlock",
     "Intent",
     "Key",
     "LockState",
+    "LongWait",
     "Moved",
     "Outcome",
     "Place",
     "Request",
     "Span",
     "Statistics",
+    "Strength",
     "Timestamp",
     "Txn",
     "TxnId",
     "Update",
     "Wait",
+    "WaitPolicy",
 ]
 
 Key = Any
@@ -40,6 +44,12 @@ Key = Any
 Timestamp = int
 TxnId = Hashable
 Outcome = Literal["committed", "aborted"]
+
+WaitPolicy = Literal["block", "error", "skip locked"]
+"""What a request does where a lock is in its way: it waits, is refused, or leaves the key out."""
+
+Strength = Literal["intent", "update"]
+"""How a lock is held: with an uncommitted write, or so that nobody else writes before its holder."""
 
 
 class Txn(NamedTuple):
@@ -85,18 +95,34 @@ class Request:
     Args:
         reads: What is read.
         writes: What is written.
+        wait: What it does where a lock is in its way. `"block"`: it waits; `"error"`: its scan raises
+            `LockNotAvailable`; `"skip locked"`: it leaves those keys out (`Guard.skipped`).
 
     Raises:
-        InvalidOption: A key is not hashable or not sortable, a span is empty, or no list is given.
+        InvalidOption: A key is not hashable or not sortable, a span is empty, no list is given, or
+            the wait policy is unknown.
     """
 
     reads: tuple[Span, ...] = ()
     writes: tuple[Span, ...] = ()
+    wait: WaitPolicy = "block"
 
     # Typed apart from the fields: more is accepted than is kept.
-    def __init__(self, reads: Iterable[Key | Span] = (), writes: Iterable[Key | Span] = ()) -> None:
+    def __init__(
+        self,
+        reads: Iterable[Key | Span] = (),
+        writes: Iterable[Key | Span] = (),
+        wait: WaitPolicy = "block",
+    ) -> None:
         object.__setattr__(self, "reads", _spans(reads) if reads else ())
         object.__setattr__(self, "writes", _spans(writes) if writes else ())
+        if wait != "block":
+            if wait not in get_args(WaitPolicy):
+                raise InvalidOption(
+                    f"wait={wait!r} is unknown; use one of {', '.join(get_args(WaitPolicy))}",
+                    value=repr(wait),
+                )
+            object.__setattr__(self, "wait", wait)
 
     @property
     def is_read_only(self) -> bool:
@@ -239,11 +265,12 @@ class LockState(NamedTuple):
 
     Attributes:
         key: The key.
-        holder: Whose intent is there, at the lock's timestamp.
+        holder: Who holds the lock, at the lock's timestamp.
         reservation: Which request is the next to write.
         queued_writers: The other requests that want to write, in their order.
         waiting_readers: The requests that wait to read, in their order.
         last_committed_timestamp: The latest commit at this key while a request stood in line.
+        strength: How it is held: `"intent"` or `"update"`; `None` without a holder.
     """
 
     key: Key
@@ -252,6 +279,41 @@ class LockState(NamedTuple):
     queued_writers: tuple[Place, ...] = ()
     waiting_readers: tuple[Place, ...] = ()
     last_committed_timestamp: Timestamp | None = None
+    strength: Strength | None = None
+
+
+class LongWait(NamedTuple):
+    """One wait.
+
+    Attributes:
+        txn: Who waited.
+        holder: Who was in the way when it began.
+        key: At which key.
+        seconds: How long.
+        over: Whether it is over.
+    """
+
+    txn: Txn
+    holder: Txn
+    key: Key
+    seconds: float
+    over: bool
+
+
+class Contention(NamedTuple):
+    """The waits at one key, or of one transaction.
+
+    Attributes:
+        of: The key, or the transaction's id.
+        waits: How many.
+        seconds: How long they took together.
+        longest: The longest of them.
+    """
+
+    of: Key | TxnId
+    waits: int
+    seconds: float
+    longest: LongWait
 
 
 class Statistics(NamedTuple):
@@ -268,6 +330,10 @@ class Statistics(NamedTuple):
         remembered: Transactions remembered as finished.
         deadlocks: Deadlocks resolved so far.
         pushes: Pushes so far.
+        waiting: Requests that wait.
+        searches: Searches for deadlocks that go on in the next turns.
+        contended_keys: The keys that were waited for, the longest waits in all first.
+        contended_transactions: The transactions that waited, likewise.
     """
 
     keys: int
@@ -280,3 +346,7 @@ class Statistics(NamedTuple):
     remembered: int
     deadlocks: int
     pushes: int
+    waiting: int
+    searches: int
+    contended_keys: tuple[Contention, ...]
+    contended_transactions: tuple[Contention, ...]

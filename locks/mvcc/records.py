@@ -13,7 +13,7 @@ from operator import attrgetter
 
 from locks.errors import MisuseError
 from locks.lock_ids import shown
-from locks.mvcc.errors import InvalidKey
+from locks.mvcc.errors import InvalidKey, TableFull
 from locks.mvcc.model import (
     Deadlock,
     Key,
@@ -22,16 +22,21 @@ from locks.mvcc.model import (
     Place,
     Request,
     Span,
+    Strength,
     Timestamp,
     Txn,
 )
 
-__all__ = ["Ending", "Guard", "KeyLock", "LockMap", "by_number"]
+__all__ = ["Ending", "Guard", "KeyLock", "LockMap", "Standing", "by_number"]
 
 Ending = Outcome | Deadlock
 """How a transaction ended: by an update, or as the victim of a deadlock, which is to abort."""
 
 by_number = attrgetter("number")
+
+
+Standing = tuple[Key, Txn, float]
+"""A wait that is under way: at which key, who was in the way when it began, and since when."""
 
 
 class Guard:
@@ -41,15 +46,28 @@ class Guard:
         number: Its sequence number: the smaller one came first.
         txn: Its transaction.
         request: What it reads and writes.
+        skipped: The keys that its last scan has left out, with `wait="skip locked"`.
     """
 
-    __slots__ = ("ending", "number", "owner", "places", "request", "txn", "waits_at")
+    __slots__ = (
+        "ending",
+        "number",
+        "owner",
+        "places",
+        "request",
+        "skipped",
+        "standing",
+        "txn",
+        "waits_at",
+    )
 
     def __init__(self, owner: object, number: int, txn: Txn, request: Request) -> None:
         self.owner: object | None = owner  # the table; None when the request was dequeued
         self.number = number
         self.txn = txn
         self.request = request
+        self.skipped: tuple[Key, ...] = ()
+        self.standing: Standing | None = None  # as far as it was put down: see `Contentions`
         # Where it waits now, where it has a reservation or a place as writer, and why it waits no
         # more if that was not a release.
         self.waits_at: KeyLock | None = None
@@ -69,13 +87,25 @@ class Guard:
 class KeyLock:
     """What goes on at one key; see `locks.mvcc.LockState`."""
 
-    __slots__ = ("contended", "holder", "key", "last_committed", "queue", "readers", "reservation")
+    __slots__ = (
+        "contended",
+        "holder",
+        "key",
+        "last_committed",
+        "queue",
+        "readers",
+        "reservation",
+        "roaming",
+        "strength",
+    )
 
     def __init__(self, key: Key) -> None:
         self.key = key
         self.holder: Txn | None = None
+        self.strength: Strength = "intent"  # of the holder
         self.reservation: Guard | None = None
         self.queue: list[Guard] = []
+        self.roaming: list[Guard] = []  # those of the queue whose transactions wait elsewhere, too
         self.readers: list[Guard] = []
         self.last_committed: Timestamp | None = None
         self.contended = False  # whether it counts in its holder's `Party.contended`
@@ -100,6 +130,7 @@ class KeyLock:
             tuple(map(self._place, self.queue)),
             tuple(map(self._place, self.readers)),
             self.last_committed,
+            None if self.holder is None else self.strength,
         )
 
     def _place(self, guard: Guard) -> Place:
@@ -107,9 +138,14 @@ class KeyLock:
 
 
 class LockMap:
-    """The locks by their keys, in the order of the keys."""
+    """The locks by their keys, in the order of the keys.
 
-    def __init__(self) -> None:
+    Args:
+        limit: How many there may be.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._locks: dict[Key, KeyLock] = {}
         self._keys: list[Key] = []
 
@@ -157,8 +193,15 @@ class LockMap:
 
         Raises:
             InvalidKey: The key can't be hashed, or has no place in the order of the others.
+            TableFull: There are as many as there may be.
         """
         lock, keys = KeyLock(key), self._keys
+        if len(keys) >= self._limit:
+            raise TableFull(
+                f"the lock table has {self._limit} locks, as many as it may have: there is no place "
+                f"for {key!r}. End transactions, or make a table with a higher max_locks",
+                limit=self._limit,
+            )
         try:
             if type(key) is Span:
                 raise TypeError("a lock is on one key, this is a span")

@@ -3,18 +3,22 @@
 Theory of operation
 -------------------
 A transaction's uncommitted write of a key, its *intent*, is a lock on the key until the transaction
-is over. `LockStates` keeps a sorted map from keys to locks that are held or reserved.
+is over. A lock of the strength "update" is one without a write yet: it keeps other writers away, and
+becomes an intent when it is acquired as one. `LockStates` keeps a sorted map from keys to locks that are
+held or reserved (`Lines` has what happens at one of them).
 
 A *request* of a transaction reads and writes keys, and is represented by a `Guard`. Guards are
 numbered as they come. It scans all its keys, waits at the first lock that is in its way, and then scans
 again with the same guard, so it keeps its place in the order.
 
-    holder        reader   waits if the holder's timestamp is not later than its own
+    holder        reader   waits if the lock is an intent, not later than its own timestamp
                   writer   waits
     reservation   reader   goes on
                   writer   waits if the reservation is an older request's; takes a younger one's
 
-Requests of the same transaction never wait for each other.
+Requests of the same transaction never wait for each other. A request with another wait policy than
+"block" never waits: it is refused at the first lock in its way, or leaves those keys out. It stands in no
+line then, so there is no edge of the wait-for graph through it.
 
 When a lock is released, all its readers go, and the first writer in the queue has the
 *reservation*: it may go and scan again, and no later request can be ahead of it at this key,
@@ -30,17 +34,22 @@ the lock) stands in the queue by its number, without waiting here.
 * Without a holder no request waits to read.
 * The queue and the readers are in the order of their numbers; the reservation is older than all in
   the queue. No request is twice in it, and none of the holder's or the reserver's transaction.
-* A reader that waits has a timestamp that is not before the holder's.
+* A reader that waits has a timestamp that is not before the holder's, whose lock is an intent.
+* A request that does not block waits nowhere, and has no place in a queue but that of a reservation taken.
 
 Every operation checks what it was given first; when it raises, it has changed nothing.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Collection
+from typing import get_args
 
-from locks.errors import MisuseError, assert_never
-from locks.mvcc.errors import BadTimestamp, UnknownGuard
+from locks.errors import InvalidOption, MisuseError, assert_never
+from locks.mvcc.contention import Contentions
+from locks.mvcc.deadlocks import STEPS, Deadlocks
+from locks.mvcc.errors import BadTimestamp, LockNotAvailable, TableFull, UnknownGuard
+from locks.mvcc.lines import Lines
 from locks.mvcc.model import (
     Aborted,
     Committed,
@@ -53,18 +62,25 @@ from locks.mvcc.model import (
     Request,
     Span,
     Statistics,
+    Strength,
     Timestamp,
     Txn,
     TxnId,
     Update,
 )
-from locks.mvcc.records import Ending, Guard, KeyLock, LockMap
-from locks.mvcc.waiting import Endings, Waits, check_timestamp, ended_error, locked_error
+from locks.mvcc.records import Ending, Guard, KeyLock
+from locks.mvcc.waiting import Endings, check_timestamp, ended_error, locked_error, not_available
 
-__all__ = ["REMEMBERED", "LockStates"]
+__all__ = ["MAX_LOCKS", "MAX_WAITERS", "REMEMBERED", "LockStates"]
 
 REMEMBERED = 10_000
 """How many finished transactions are remembered."""
+
+MAX_LOCKS = 1_000_000
+MAX_WAITERS = 100_000
+
+Parts = list[tuple[bool, list[KeyLock]]]
+"""The locks that a request meets, span by span, and whether it writes there."""
 
 
 class LockStates:
@@ -74,21 +90,39 @@ class LockStates:
         detect: Whether a deadlock is resolved when it comes about; otherwise only when
             `resolve_deadlocks` is called.
         remembered: How many transactions are remembered as finished, to tell their later use.
+        max_locks: How many keys may be held or reserved.
+        max_waiters: How many requests may wait before no other one may begin to.
+        steps: How many edges of the wait-for graph one turn looks at.
 
     Attributes:
         woken: Guards whose wait is over, in order: released, or lost (`Guard.ending` says why). The
             user of the table takes them out.
+        changed: Guards that have begun to wait or wait no more, those of `woken` among them, until `stamp`.
+        searches: The transactions with a search for deadlocks to go on with (`go_on_searching`).
     """
 
-    def __init__(self, *, detect: bool = True, remembered: int = REMEMBERED) -> None:
-        self.woken: list[Guard] = []
+    def __init__(
+        self,
+        *,
+        detect: bool = True,
+        remembered: int = REMEMBERED,
+        max_locks: int = MAX_LOCKS,
+        max_waiters: int = MAX_WAITERS,
+        steps: int = STEPS,
+    ) -> None:
         self._detect = detect
-        self._locks = LockMap()
-        self._waits = Waits()
+        self._lines = lines = Lines(max_locks)
+        self._locks = lines.locks
+        self._waits = lines.waits
+        self.woken = lines.woken
+        self.changed = lines.changed
+        self._max_waiters = max_waiters
         self._guards: dict[int, Guard] = {}
         self._endings = Endings(remembered)
+        self._deadlocks = Deadlocks(lines.waits, self._give_up, steps)
+        self.searches: Collection[TxnId] = self._deadlocks.searches
+        self._contentions = Contentions(lines.waits)
         self._last_number = 0
-        self._deadlocks = 0
         self._pushes = 0
 
     # --- Operations -----------------------------------------------------------------------------
@@ -114,26 +148,52 @@ class LockStates:
         self._endings.check(txn)
         # Found before anything is changed: a span that can't be compared with the keys raises.
         parts = [(True, self._locks.within(span)) for span in request.writes]
-        parts += [(False, self._locks.within(span)) for span in request.reads]
+        if request.reads:
+            parts += [(False, self._locks.within(span)) for span in request.reads]
         if guard is None:
+            guard = Guard(self, self._last_number + 1, txn, request)
+            if request.wait != "block":
+                self._pass_by(guard, parts)
+            elif self._lines.waiting >= self._max_waiters:
+                self._check_full(guard, parts)
             self._last_number += 1
-            guard = Guard(self, self._last_number, txn, request)
             self._guards[guard.number] = guard
         else:
-            guard.txn = txn
-            if guard.waits_at is not None:
-                self._stop_waiting(guard)
-        reserved = False
+            before, guard.txn = guard.txn, txn
+            if request.wait != "block":
+                try:
+                    self._pass_by(guard, parts)
+                except LockNotAvailable:
+                    guard.txn = before
+                    raise
+            elif guard.waits_at is not None:
+                self._lines.stop_waiting(guard)
+        lines, reserved = self._lines, False
         for writes, locks in parts:
             for lock in locks:
-                if self._is_in_the_way(lock, guard, writes):
-                    self._wait_at(lock, guard, writes)
-                    self._look_for_deadlocks(txn.id)
-                    return True, guard
-                reserved = reserved or lock.reservation is guard
+                if lines.in_the_way(lock, guard, writes) is not None:
+                    if request.wait == "block":
+                        lines.wait_at(lock, guard, writes)
+                        self._look_for_deadlocks(txn.id)
+                        return True, guard
+                elif writes and lock.reservation is not None:
+                    lines.claim(lock, guard)
+                    reserved = reserved or lock.reservation is guard
         if reserved:
             self._look_for_deadlocks(txn.id)
         return False, guard
+
+    def _pass_by(self, guard: Guard, parts: Parts) -> None:
+        """A request that does not wait: refuse it at the first lock in its way, or note them all."""
+        skipped = []
+        for writes, locks in parts:
+            for lock in locks:
+                holder = self._lines.in_the_way(lock, guard, writes)
+                if holder is not None:
+                    if guard.request.wait == "error":
+                        raise not_available(lock, holder, guard.txn)
+                    skipped.append(lock.key)
+        guard.skipped = tuple(dict.fromkeys(skipped))
 
     def add_discovered_lock(self, guard: Guard, intent: Intent) -> bool:
         """Take in a lock that was not in the table: its intent was found in the store.
@@ -156,44 +216,39 @@ class LockStates:
             lock = self._locks.add(key)
         elif lock.holder is not None and lock.holder.id != txn.id:
             raise locked_error(lock, lock.holder, txn)
-        self._hold(lock, txn)
-        if self._is_in_the_way(lock, guard, writes):
+        self._lines.hold(lock, txn, "intent")
+        if guard.request.wait == "block" and self._lines.in_the_way(lock, guard, writes):
             if guard.waits_at is None:
-                self._wait_at(lock, guard, writes)
+                self._lines.wait_at(lock, guard, writes)
             elif writes:
-                self._take_place(lock, guard)
+                self._lines.take_place(lock, guard)
         must_wait = guard.waits_at is not None  # also if it is a victim now: `wait_for` says so
-        self._look_for_deadlocks(txn.id)
-        self._look_for_deadlocks(guard.txn.id)
+        self._look_for_deadlocks(txn.id, guard.txn.id)
         return must_wait
 
-    def acquire_lock(self, key: Key, txn: Txn) -> None:
-        """Take in that a transaction has written an intent."""
+    def acquire_lock(self, key: Key, txn: Txn, strength: Strength = "intent") -> None:
+        """Take in that a transaction has written an intent, or is to have the key to itself."""
         self._waits.check(txn)
         self._endings.check(txn)
+        if strength != "intent" and strength != "update":
+            raise InvalidOption(
+                f"strength={strength!r} is unknown; use one of {', '.join(get_args(Strength))}",
+                value=repr(strength),
+            )
         lock = self._locks.get(key)
         if lock is None:
             lock = self._locks.add(key)
         elif lock.holder is not None and lock.holder.id != txn.id:
             raise locked_error(lock, lock.holder, txn)
-        self._hold(lock, txn)
+        self._lines.hold(lock, txn, strength)
         if lock.contended:
             self._look_for_deadlocks(txn.id)
 
     def dequeue(self, guard: Guard) -> None:
         """Take a request out: it is done, or given up. The locks of its transaction stay."""
         self.check_guard(guard)
-        if guard.waits_at is not None:
-            self._stop_waiting(guard)
-            self.woken.append(guard)
-        for lock in list(guard.places):
-            self._waits.take(guard, lock)
-            if lock.reservation is guard:
-                lock.reservation = None
-                self._free(lock)
-            else:
-                lock.remove(lock.queue, guard)
-                self._waits.count(lock)
+        if guard.places or guard.waits_at is not None:
+            self._lines.take_out(guard)
         guard.owner = None
         del self._guards[guard.number]
         party = self._waits.parties.get(guard.txn.id)
@@ -225,13 +280,22 @@ class LockStates:
         return assert_never(update)
 
     def resolve_deadlocks(self, txn_id: TxnId) -> Deadlock | None:
-        """Break all cycles that go through a transaction now; return the last one's report."""
-        report = None
-        while (cycle := self._waits.cycle(txn_id)) is not None:
-            report = self._waits.report(cycle)
-            self._deadlocks += 1
-            self._end(report.victim.id, report)
-        return report
+        """Look for cycles that go through a transaction, and break them; as far as one turn goes.
+
+        Returns:
+            The report of the last deadlock that was found.
+        """
+        self._deadlocks.look(txn_id)
+        return self._deadlocks.go_on()
+
+    def go_on_searching(self) -> None:
+        """Go on with the searches for deadlocks (`searches`), as far as one turn goes."""
+        self._deadlocks.go_on()
+
+    def stamp(self, now: float) -> None:
+        """Note when the waits of the guards in `changed` have begun or ended."""
+        self._contentions.note(self.changed, now)
+        self.changed.clear()
 
     def count_push(self) -> None:
         """Count a push, for the statistics."""
@@ -260,9 +324,8 @@ class LockStates:
         self.check_guard(guard)
         if guard.ending is not None:
             raise ended_error(guard.txn, guard.ending)
-        for wait in islice(self._waits.edges(guard), 1):
-            return wait.holder, wait.key
-        return None
+        lock = guard.waits_at
+        return None if lock is None else (self._waits.front(lock), lock.key)
 
     def state(self, key: Key) -> LockState:
         """The state of a key; an empty one if there is none."""
@@ -279,10 +342,15 @@ class LockStates:
         party = self._waits.parties.get(txn.id)
         return () if party is None else tuple(party.held)
 
-    def statistics(self) -> Statistics:
-        """Figures; they are counted when they are asked for."""
+    def statistics(self, now: float = 0.0) -> Statistics:
+        """Figures; they are counted when they are asked for.
+
+        Args:
+            now: The time, for waits that are under way.
+        """
         locks = self._locks.all()
         held = sum(lock.holder is not None for lock in locks)
+        keys, txns = self._contentions.seen(self._guards.values(), now)
         return Statistics(
             keys=len(self._locks),
             held=held,
@@ -292,109 +360,15 @@ class LockStates:
             guards=len(self._guards),
             transactions=len(self._waits.parties),
             remembered=len(self._endings),
-            deadlocks=self._deadlocks,
+            deadlocks=self._deadlocks.found,
             pushes=self._pushes,
+            waiting=self._lines.waiting,
+            searches=len(self.searches),
+            contended_keys=keys,
+            contended_transactions=txns,
         )
 
-    # --- Rules ----------------------------------------------------------------------------------
-
-    def _is_in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> bool:
-        """Whether a request has to wait for a lock; it takes a younger request's reservation."""
-        holder = lock.holder
-        if holder is not None:
-            if holder.id == guard.txn.id:
-                return False
-            return writes or holder.timestamp <= guard.txn.timestamp
-        reserver = lock.reservation
-        if not writes or reserver is None or reserver.txn.id == guard.txn.id:
-            return False
-        if reserver.number < guard.number:
-            return True
-        self._reserve(lock, guard)
-        lock.insert(lock.queue, reserver)
-        self._waits.count(lock)
-        return False
-
-    def _wait_at(self, lock: KeyLock, guard: Guard, writes: bool) -> None:
-        if writes:
-            self._take_place(lock, guard)
-        else:
-            lock.insert(lock.readers, guard)
-            self._waits.count(lock)
-        guard.waits_at = lock
-        party = self._waits.party(guard.txn)
-        party.guards[guard] = party.waits[guard] = None
-
-    def _take_place(self, lock: KeyLock, guard: Guard) -> None:
-        """Let a writer stand in the queue, if it does not yet."""
-        if lock not in guard.places:
-            self._waits.put(guard, lock)
-            lock.insert(lock.queue, guard)
-            self._waits.count(lock)
-
-    def _stop_waiting(self, guard: Guard) -> None:
-        """Let a guard wait no more; a writer keeps its place."""
-        lock = guard.waits_at
-        assert lock is not None
-        guard.waits_at = None
-        del self._waits.parties[guard.txn.id].waits[guard]
-        if lock not in guard.places:
-            lock.remove(lock.readers, guard)
-            self._waits.count(lock)
-
-    def _let_go(self, guard: Guard) -> None:
-        """Let a guard scan again."""
-        guard.waits_at = None
-        del self._waits.parties[guard.txn.id].waits[guard]
-        self.woken.append(guard)
-
-    def _reserve(self, lock: KeyLock, guard: Guard) -> None:
-        """Make a guard that does not stand in the queue the next to write."""
-        lock.reservation = guard
-        if lock not in guard.places:
-            self._waits.put(guard, lock)
-        self._clear_way(lock, guard.txn.id)
-
-    def _clear_way(self, lock: KeyLock, txn_id: TxnId) -> None:
-        """The lock is this transaction's: none of its requests stands in line for it any more."""
-        for guard in list(self._waits.parties[txn_id].places.get(lock, ())):
-            if lock.reservation is not guard:
-                self._waits.take(guard, lock)
-                lock.remove(lock.queue, guard)
-                if guard.waits_at is lock:
-                    self._let_go(guard)
-
-    def _hold(self, lock: KeyLock, txn: Txn) -> None:
-        """Make a transaction the holder of a lock that no other one holds."""
-        party = self._waits.party(txn)
-        if lock.holder is not None:
-            if lock.holder.timestamp < txn.timestamp:
-                self._rise(lock, txn)
-            return
-        reserver, lock.reservation = lock.reservation, None
-        lock.holder = txn
-        party.held[lock.key] = lock
-        if reserver is not None:
-            if reserver.txn.id == txn.id:
-                self._waits.take(reserver, lock)
-            else:
-                lock.insert(lock.queue, reserver)
-            self._clear_way(lock, txn.id)
-            # As if the line had been empty before: the count is the new holder's.
-            lock.contended = False
-            self._waits.count(lock)
-
-    def _rise(self, lock: KeyLock, txn: Txn) -> None:
-        """The holder's timestamp has risen: readers that are now before it go."""
-        lock.holder = txn
-        still = []
-        for guard in lock.readers:
-            if txn.timestamp <= guard.txn.timestamp:
-                still.append(guard)
-            else:
-                self._let_go(guard)
-        lock.readers = still
-        self._waits.count(lock)
+    # --- Ends -----------------------------------------------------------------------------------
 
     def _held(self, where: Key | Span, txn: Txn) -> list[KeyLock]:
         """The locks that a transaction holds at a key or in a span."""
@@ -417,7 +391,7 @@ class LockStates:
                 self._check_rises(lock, committed)
         self._end(txn.id, outcome)
         for lock in locks:
-            self._release(lock, committed)
+            self._lines.release(lock, committed)
         self._waits.drop(txn.id)
         return len(locks)
 
@@ -429,61 +403,36 @@ class LockStates:
         for lock in locks:
             assert lock.holder is not None
             if lock.holder.timestamp < timestamp:
-                self._rise(lock, lock.holder._replace(timestamp=timestamp))
+                self._lines.rise(lock, lock.holder._replace(timestamp=timestamp))
                 changed += 1
         return changed
-
-    def _release(self, lock: KeyLock, committed: Timestamp | None) -> None:
-        """The holder is finished."""
-        assert lock.holder is not None
-        party = self._waits.parties[lock.holder.id]
-        del party.held[lock.key]
-        party.contended -= lock.contended
-        lock.holder = None
-        if committed is not None:
-            lock.last_committed = max(committed, lock.last_committed or 0)
-        self._free(lock)
-
-    def _free(self, lock: KeyLock) -> None:
-        """The lock is neither held nor reserved: all readers go, and one writer is the next."""
-        for guard in lock.readers:
-            self._let_go(guard)
-        lock.readers.clear()
-        if not lock.queue:
-            self._locks.remove(lock.key)
-            return
-        guard = lock.queue.pop(0)
-        if guard.waits_at is lock:
-            self._let_go(guard)
-        self._reserve(lock, guard)
-        self._waits.count(lock)
 
     def _end(self, txn_id: TxnId, ending: Ending) -> None:
         """Remember how a transaction has ended; its requests that wait are lost."""
         self._endings.note(txn_id, ending, self._waits.parties)
         party = self._waits.parties.get(txn_id)
-        if party is None:
-            return
-        for guard in list(party.waits):
-            lock = guard.waits_at
-            assert lock is not None
-            self._stop_waiting(guard)
-            if lock in guard.places:
-                self._waits.take(guard, lock)
-                lock.remove(lock.queue, guard)
-                self._waits.count(lock)
-            guard.ending = ending
-            self.woken.append(guard)
+        if party is not None:
+            for guard in list(party.waits):
+                self._lines.lose(guard)
+                guard.ending = ending
 
-    def _look_for_deadlocks(self, txn_id: TxnId) -> None:
+    def _give_up(self, deadlock: Deadlock) -> None:
+        self._end(deadlock.victim.id, deadlock)
+
+    def _look_for_deadlocks(self, txn_id: TxnId, other_id: TxnId | None = None) -> None:
         if self._detect:
-            self.resolve_deadlocks(txn_id)
+            self._deadlocks.look(txn_id)
+            if other_id is not None:
+                self._deadlocks.look(other_id)
+            if self.searches:
+                self._deadlocks.go_on()
 
     # --- Checks ---------------------------------------------------------------------------------
 
     def _check_rescan(self, guard: Guard, request: Request, txn: Txn) -> None:
         self.check_guard(guard)
-        if guard.txn.id != txn.id or guard.request != request:
+        same = guard.request is request or guard.request == request
+        if guard.txn.id != txn.id or not same:
             raise MisuseError(
                 f"{guard!r} is not the guard of this request; a new request begins without one",
                 guard=guard,
@@ -493,6 +442,18 @@ class LockStates:
                 f"transaction {txn.id} scanned at {guard.txn.timestamp} and can't go back to "
                 f"{txn.timestamp}",
                 timestamp=txn.timestamp,
+            )
+
+    def _check_full(self, guard: Guard, parts: Parts) -> None:
+        """Refuse a new request that would have to wait: there are as many as there may be."""
+        if any(
+            self._lines.in_the_way(lock, guard, writes) for writes, locks in parts for lock in locks
+        ):
+            raise TableFull(
+                f"{self._max_waiters} requests wait in the lock table, as many as may: the one of "
+                f"transaction {guard.txn.id} can't. Try again later, or make a table with a higher "
+                "max_waiters",
+                limit=self._max_waiters,
             )
 
     def _writes(self, guard: Guard, key: Key) -> bool:

@@ -1,4 +1,4 @@
-"""The wait-for graph of a lock table, the search for deadlocks, and the choice of their victims.
+"""The wait-for graph of a lock table, and how transactions have ended.
 
 `Waits` has a `Party` for each transaction that holds a lock or has a request in line, and answers
 questions about the wait-for graph between them. `Endings` has those that are over.
@@ -20,6 +20,14 @@ transaction (a request of it begins to wait, or its oldest place in a queue is g
 to one (it becomes holder or takes a reservation, or a place ahead of others). A new cycle goes through that transaction; so the search
 starts there, and only if it waits *and* is waited for. That is what keeps a queue of a thousand
 writers cheap: each of them is waited for only by those behind it, and the last one has none behind.
+(`deadlocks` has the search.)
+
+**What can be skipped?** Somebody in a queue who waits nowhere else waits for the holder, and for those
+ahead of it; whoever stands behind it waits for all these, too. So a path never has to lead through it, and a
+search looks only at the others of a queue, which *roam*: a request that does not wait here, but perhaps
+elsewhere (its reservation was taken meanwhile), and those of a transaction of which several requests wait
+at once. Each lock has them in a list of its own. So a hot key costs a search the same with ten waiters and
+with ten thousand.
 
 This is the graph of `locks.core.agent.wait_graph`, but not its code. There each agent knows a part of the
 graph, the edges follow from a rule that treats both sides alike, and the search stops at larger
@@ -31,13 +39,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
-from collections.abc import Container, Iterator
+from collections.abc import Container
 
 from locks.errors import LocksError, MisuseError
 from locks.mvcc.errors import (
     BadTimestamp,
     DeadlockAborted,
     LockedByOther,
+    LockNotAvailable,
     TransactionFinished,
 )
 from locks.mvcc.model import Deadlock, Key, Outcome, Timestamp, Txn, TxnId, Wait
@@ -48,9 +57,9 @@ __all__ = [
     "Party",
     "Waits",
     "check_timestamp",
-    "choose_victim",
     "ended_error",
     "locked_error",
+    "not_available",
 ]
 
 
@@ -109,11 +118,14 @@ class Waits:
         if party is not None and not party.held and not party.guards:
             del self.parties[txn_id]
 
-    def put(self, guard: Guard, lock: KeyLock) -> None:
-        """Note that a request has a place at a lock from now on."""
-        party = self.party(guard.txn)
+    def put(self, party: Party, guard: Guard, lock: KeyLock) -> None:
+        """Note that a request of a party has a place at a lock from now on."""
         party.guards[guard] = guard.places[lock] = None
-        insort(party.places.setdefault(lock, []), guard, key=by_number)
+        mine = party.places.get(lock)
+        if mine is None:
+            party.places[lock] = [guard]
+        else:
+            insort(mine, guard, key=by_number)
 
     def take(self, guard: Guard, lock: KeyLock) -> None:
         """Note that a request has no place at a lock any more."""
@@ -124,6 +136,38 @@ class Waits:
         if not mine:
             del places[lock]
 
+    def begin(self, party: Party, guard: Guard, lock: KeyLock) -> None:
+        """Note that a request of a party waits from now on; a writer stands in the queue already."""
+        guard.waits_at = lock
+        waits = party.waits
+        party.guards[guard] = waits[guard] = None
+        if len(waits) > 1:
+            # All that wait at a queue roam from now on; with the third one the first two do already.
+            for other in waits if len(waits) == 2 else (guard,):
+                place = other.waits_at
+                assert place is not None
+                if place in other.places:
+                    place.insert(place.roaming, other)
+
+    def end(self, guard: Guard) -> bool:
+        """Note that a request waits no more; return whether it was the last of its transaction."""
+        guard.waits_at = None
+        waits = self.parties[guard.txn.id].waits
+        del waits[guard]
+        if len(waits) == 1:
+            for other in waits:
+                place = other.waits_at
+                assert place is not None
+                if place in other.places:
+                    place.remove(place.roaming, other)
+        return not waits
+
+    def step_out(self, guard: Guard, lock: KeyLock) -> None:
+        """Take a writer out of the queue."""
+        lock.remove(lock.queue, guard)
+        if guard.waits_at is not lock or len(self.parties[guard.txn.id].waits) > 1:
+            lock.remove(lock.roaming, guard)
+
     def count(self, lock: KeyLock) -> None:
         """Whether a lock has requests in line may have changed."""
         contended = bool(lock.queue or lock.readers)
@@ -132,70 +176,39 @@ class Waits:
             if lock.holder is not None:
                 self.parties[lock.holder.id].contended += 1 if contended else -1
 
-    def edges(self, guard: Guard, seen: dict[KeyLock, int] | None = None) -> Iterator[Wait]:
-        """The edges from a request that waits.
+    def front(self, lock: KeyLock) -> Txn:
+        """The first transaction that requests wait for at a lock."""
+        if lock.holder is not None:
+            return lock.holder
+        assert lock.reservation is not None, "somebody waits for nobody"
+        return lock.reservation.txn
 
-        Args:
-            guard: The request.
-            seen: For each lock how many of its queue need not be told again; kept up to date.
-        """
+    def edge(self, guard: Guard, txn_id: TxnId) -> Wait | None:
+        """The edge from a request to a transaction, if there is one."""
         lock = guard.waits_at
         if lock is None:
-            return
-        me = guard.txn
-        if lock.holder is not None:
-            yield Wait(me, lock.holder, lock.key, True)
-        elif lock.reservation is not None:
-            yield Wait(me, lock.reservation.txn, lock.key, False)
-        if lock in guard.places:
-            queue = lock.queue
-            first = self.parties[me.id].places[lock][0]
-            end = bisect_left(queue, first.number, key=by_number)
-            begin = 0
-            if seen is not None:
-                begin = seen.get(lock, 0)
-                seen[lock] = max(begin, end)
-            for place in range(begin, end):
-                yield Wait(me, queue[place].txn, lock.key, False)
-
-    def cycle(self, txn_id: TxnId) -> tuple[Wait, ...] | None:
-        """A cycle of edges through a transaction, one of the shortest; `None` if there is none."""
-        party = self.parties.get(txn_id)
-        if party is None or not party.waits or not self._is_awaited(party):
             return None
-        reached: dict[TxnId, Wait] = {}
-        seen: dict[KeyLock, int] = {}
-        todo = [party]
-        for party in todo:
-            for guard in party.waits:
-                for wait in self.edges(guard, seen):
-                    other = wait.holder.id
-                    if other == txn_id:
-                        cycle = [wait]
-                        while (waiter := cycle[-1].waiter.id) != txn_id:
-                            cycle.append(reached[waiter])
-                        return tuple(reversed(cycle))
-                    if other not in reached:
-                        reached[other] = wait
-                        next_party = self.parties[other]
-                        if next_party.waits:
-                            todo.append(next_party)
+        me, front = guard.txn, self.front(lock)
+        if front.id == txn_id:
+            return Wait(me, front, lock.key, lock.holder is not None)
+        party = self.parties.get(txn_id)
+        if lock in guard.places and party is not None:
+            theirs, mine = party.places.get(lock), self.parties[me.id].places[lock]
+            if theirs is not None and theirs[0].number < mine[0].number:
+                return Wait(me, theirs[0].txn, lock.key, False)
         return None
 
-    def _is_awaited(self, party: Party) -> bool:
-        """Whether another transaction may wait for this one."""
+    def both_ways(self, txn_id: TxnId) -> bool:
+        """Whether a transaction waits, and another one may wait for it."""
+        party = self.parties.get(txn_id)
+        if party is None or not party.waits:
+            return False
         if party.contended:
             return True
-        return any(
-            lock.queue and lock.queue[-1] is not mine[0] for lock, mine in party.places.items()
-        )
-
-    def report(self, cycle: tuple[Wait, ...]) -> Deadlock:
-        """Choose the victim of a cycle."""
-        txns = [self.parties[wait.waiter.id].txn for wait in cycle]
-        victim, rule = choose_victim(txns)
-        begin = [wait.waiter.id for wait in cycle].index(victim.id)
-        return Deadlock(victim, cycle[begin:] + cycle[:begin], rule)
+        for lock, mine in party.places.items():
+            if lock.queue and lock.queue[-1] is not mine[0]:
+                return True
+        return False
 
 
 class Endings:
@@ -226,34 +239,15 @@ class Endings:
     def note(self, txn_id: TxnId, ending: Ending, here: Container[TxnId]) -> None:
         """Remember an ending, and forget the oldest, but none of a transaction that is here."""
         endings = self._endings
+        if txn_id in endings:
+            endings.move_to_end(txn_id)
         endings[txn_id] = ending
-        endings.move_to_end(txn_id)
-        # Two at a time: so it shrinks again when those that had to be kept are gone.
-        for _ in range(min(2, len(endings) - self._remembered)):
-            oldest, known = endings.popitem(last=False)
-            if oldest in here:
-                endings[oldest] = known
-
-
-def choose_victim(txns: list[Txn]) -> tuple[Txn, str]:
-    """Choose the victim: the lowest priority if all have one, otherwise the largest id.
-
-    Returns:
-        The victim, and the rule in words.
-    """
-    priorities = [txn.priority for txn in txns if txn.priority is not None]
-    rule = "it has the largest reference of the cycle"
-    if len(priorities) == len(txns):
-        lowest = min(priorities)
-        txns = [txn for txn in txns if txn.priority == lowest]
-        if len(txns) == 1:
-            return txns[0], "it has the lowest priority of the cycle"
-        rule = "it has the largest reference of those with the lowest priority"
-    victim = txns[0]
-    for txn in txns:
-        if txn.id > victim.id:  # type: ignore[operator]
-            victim = txn
-    return victim, rule
+        if len(endings) > self._remembered:
+            # Two at a time: so it shrinks again when those that had to be kept are gone.
+            for _ in range(min(2, len(endings) - self._remembered)):
+                oldest, known = endings.popitem(last=False)
+                if oldest in here:
+                    endings[oldest] = known
 
 
 def ended_error(txn: Txn, ending: Ending) -> LocksError:
@@ -276,6 +270,18 @@ def locked_error(lock: KeyLock, holder: Txn, txn: Txn) -> LockedByOther:
     return LockedByOther(
         f"transaction {txn.id} can't have the lock on {lock.key!r}: transaction {holder.id} holds "
         "it. Scan first, with the key's latch held, and wait when told to",
+        key=lock.key,
+        holder=holder,
+        txn=txn,
+    )
+
+
+def not_available(lock: KeyLock, holder: Txn, txn: Txn) -> LockNotAvailable:
+    """What to raise when a request that does not wait would have to."""
+    has = "holds it" if lock.holder is not None else "is the next to write it"
+    return LockNotAvailable(
+        f"transaction {txn.id} can't have {lock.key!r} without a wait: transaction {holder.id} {has}. "
+        'Try again later, or wait for it (wait="block")',
         key=lock.key,
         holder=holder,
         txn=txn,

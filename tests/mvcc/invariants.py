@@ -31,6 +31,8 @@ def check_invariants(table: LockStates) -> None:
             assert place.waits
             assert s.holder is not None
             assert s.holder.timestamp <= place.txn.timestamp, f"no reason: {s}"
+            assert s.strength == "intent", f"no reason: {s}"
+        assert (s.strength is None) == (s.holder is None)
         assert s.reservation is None or not s.reservation.waits, f"no reason: {s}"
     _check_books(table)
 
@@ -56,14 +58,19 @@ def _check_books(table: Any) -> None:
                 assert guard not in waits, "waits twice"
                 waits[guard] = lock
         assert lock.contended == bool(lock.queue or lock.readers)
+        assert lock.roaming == [
+            g for g in lock.queue if g.waits_at is not lock or len(parties[g.txn.id].waits) > 1
+        ], "roaming"
         if lock.holder is not None:
             held.setdefault(lock.holder.id, set()).add(lock.key)
             contended[lock.holder.id] = contended.get(lock.holder.id, 0) + lock.contended
     assert len(table._locks) == len(list(table._locks.all()))
+    assert table._lines.waiting == len(waits)
     for guard in guards:
         assert guard.owner is table
         assert set(guard.places) == places[guard]
         assert guard.waits_at is waits.get(guard)
+        assert guard.request.wait == "block" or guard not in waits, "waits, and should not"
         if guard.waits_at is not None:
             assert guard.ending is None
             assert guard in parties[guard.txn.id].waits

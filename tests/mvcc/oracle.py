@@ -21,6 +21,7 @@ class Ask:
     txn: Txn
     request: Request
     waits: tuple[Any, str] | None = None  # at which key, and as "reader" or "writer"
+    skipped: tuple[Any, ...] = ()
     lost: bool = False
 
 
@@ -29,6 +30,7 @@ class Oracle:
     """The lock table."""
 
     holders: dict[Any, Txn] = field(default_factory=dict)
+    strengths: dict[Any, str] = field(default_factory=dict)
     reserved: dict[Any, Ask] = field(default_factory=dict)
     queued: list[tuple[Any, Ask]] = field(default_factory=list)
     committed: dict[Any, int] = field(default_factory=dict)
@@ -38,55 +40,96 @@ class Oracle:
 
     # --- Operations
 
-    def scan(self, request: Request, txn: Txn, ask: Ask | None) -> tuple[bool, Ask]:
-        """`scan_and_enqueue`."""
+    def scan(self, request: Request, txn: Txn, ask: Ask | None) -> tuple[bool, Ask] | None:
+        """`scan_and_enqueue`; `None` if it is refused."""
+        if request.wait != "block":
+            return self.scan_without_wait(request, txn, ask)
         if ask is None:
-            self.last += 1
-            ask = Ask(self.last, txn, request)
-            self.asks.append(ask)
+            ask = self.ask(request, txn)
         ask.txn, ask.waits = txn, None
-        for kind, spans in (("writer", request.writes), ("reader", request.reads)):
-            for span in spans:
-                for key in sorted({*self.holders, *self.reserved}):
-                    if span.covers(key) and self.meets(key, ask, kind):
-                        ask.waits = (key, kind)
-                        return True, ask
+        for kind, key in self.meetings(request):
+            if self.blocks(key, ask, kind):
+                if kind == "writer" and (key, ask) not in self.queued:
+                    self.queued.append((key, ask))
+                ask.waits = (key, kind)
+                return True, ask
+            self.claim(key, ask, kind)
         return False, ask
 
-    def meets(self, key: Any, ask: Ask, kind: str) -> bool:
-        """Whether a request has to wait at a key; a writer gets the place that is its due."""
+    def scan_without_wait(
+        self, request: Request, txn: Txn, ask: Ask | None
+    ) -> tuple[bool, Ask] | None:
+        """A scan with another policy than to block."""
+        probe = Ask(self.last + 1 if ask is None else ask.number, txn, request)
+        blocked = {key for kind, key in self.meetings(request) if self.blocks(key, probe, kind)}
+        if blocked and request.wait == "error":
+            return None
+        if ask is None:
+            ask = self.ask(request, txn)
+        ask.txn, ask.skipped = txn, tuple(blocked)
+        for kind, key in self.meetings(request):
+            if not self.blocks(key, ask, kind):
+                self.claim(key, ask, kind)
+        return False, ask
+
+    def ask(self, request: Request, txn: Txn) -> Ask:
+        """A new request."""
+        self.last += 1
+        ask = Ask(self.last, txn, request)
+        self.asks.append(ask)
+        return ask
+
+    def meetings(self, request: Request) -> list[tuple[str, Any]]:
+        """At which keys in use a request is what, in the order of its scan."""
+        return [
+            (kind, key)
+            for kind, spans in (("writer", request.writes), ("reader", request.reads))
+            for span in spans
+            for key in sorted({*self.holders, *self.reserved})
+            if span.covers(key)
+        ]
+
+    def blocks(self, key: Any, ask: Ask, kind: str) -> bool:
+        """Whether a request has to wait at a key."""
         me = ask.txn
         holder, reserver = self.holders.get(key), self.reserved.get(key)
         if holder is not None:
-            if holder.id == me.id or (kind == "reader" and me.timestamp < holder.timestamp):
+            if holder.id == me.id:
                 return False
-        elif reserver is None or kind == "reader" or reserver.txn.id == me.id:
+            seen = self.strengths[key] == "intent" and holder.timestamp <= me.timestamp
+            return kind == "writer" or seen
+        if reserver is None or kind == "reader" or reserver.txn.id == me.id:
             return False
-        elif ask.number < reserver.number:
+        return reserver.number < ask.number
+
+    def claim(self, key: Any, ask: Ask, kind: str) -> None:
+        """A writer that need not wait takes a younger request's reservation."""
+        reserver = self.reserved.get(key)
+        if kind == "writer" and reserver is not None and reserver.txn.id != ask.txn.id:
             self.queued.append((key, reserver))
             self.reserve(key, ask)
-            return False
-        if kind == "writer" and (key, ask) not in self.queued:
-            self.queued.append((key, ask))
-        return True
 
     def discover(self, ask: Ask, intent: Intent) -> bool:
         """`add_discovered_lock`."""
         key, txn = intent
         if self.ended.get(txn.id) not in ("committed", "aborted"):
-            self.hold(key, txn)
+            self.hold(key, txn, "intent")
             writes = any(span.covers(key) for span in ask.request.writes)
             kind = "writer" if writes else "reader"
-            if self.meets(key, ask, kind) and ask.waits is None:
-                ask.waits = (key, kind)
+            if ask.request.wait == "block" and self.blocks(key, ask, kind):
+                if writes and (key, ask) not in self.queued:
+                    self.queued.append((key, ask))
+                ask.waits = ask.waits or (key, kind)
         return ask.waits is not None
 
-    def acquire(self, key: Any, txn: Txn) -> None:
+    def acquire(self, key: Any, txn: Txn, strength: str = "intent") -> None:
         """`acquire_lock`."""
-        self.hold(key, txn)
+        self.hold(key, txn, strength)
 
-    def hold(self, key: Any, txn: Txn) -> None:
-        """Make a transaction the holder, or let its lock's timestamp rise."""
+    def hold(self, key: Any, txn: Txn, strength: str) -> None:
+        """Make a transaction the holder, or let its lock's timestamp and strength rise."""
+        if key not in self.holders or strength == "intent":
+            self.strengths[key] = strength
         if key in self.holders:
             if txn.timestamp > self.holders[key].timestamp:
                 self.holders[key] = txn
@@ -120,7 +163,7 @@ class Oracle:
         self.end(me, "aborted" if isinstance(update, Aborted) else "committed")
         for key in mine:
             del self.holders[key]
-            if isinstance(update, Committed):
+            if isinstance(update, Committed) and self.strengths[key] == "intent":
                 self.committed[key] = max(self.committed.get(key, 0), update.timestamp)
             self.free(key)
         return len(mine)
@@ -232,4 +275,5 @@ class Oracle:
             tuple(place(a) for a in self.queue(key)),
             tuple(place(a) for a in sorted(readers, key=lambda a: a.number)),
             self.committed.get(key),
+            self.strengths[key] if key in self.holders else None,  # type: ignore[arg-type]
         )

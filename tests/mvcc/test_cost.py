@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from locks.mvcc import Aborted, Committed, Request, Span, Txn, records, table, waiting
+from locks.mvcc import (
+    Aborted,
+    Committed,
+    Request,
+    Span,
+    Txn,
+    contention,
+    deadlocks,
+    lines,
+    records,
+    table,
+    waiting,
+)
 from locks.mvcc.table import LockStates
 from tests.helpers import lines_of
 
@@ -13,7 +25,7 @@ A = Request(writes=["a"])
 
 def work(do: Callable[[], object]) -> int:
     """How many lines of the lock table are carried out."""
-    return lines_of(do, table, waiting, records)
+    return lines_of(do, table, lines, deadlocks, waiting, records, contention)
 
 
 def queue_of(waiters: int) -> int:
@@ -127,3 +139,69 @@ def test_requests_of_one_transaction_cost_no_more_than_their_pairs() -> None:
         return work(run)
 
     assert requests(80) <= 17 * requests(20)
+
+
+def hot_key(waiters: int) -> LockStates:
+    """So many writers wait at a key, and each holds a lock that another one waits for."""
+    states = LockStates()
+    states.acquire_lock("a", Txn(0, 0))
+    for n in range(1, waiters + 1):
+        states.acquire_lock(f"b{n}", Txn(n, n))
+        states.scan_and_enqueue(Request(writes=[f"b{n}"]), Txn(1_000_000 + n, n))
+        states.scan_and_enqueue(A, Txn(n, n))
+    return states
+
+
+def test_a_hot_key_costs_the_same_however_many_wait_there_with_contended_locks() -> None:
+    """One more such writer comes: the search for deadlocks does not look at those ahead of it."""
+
+    def one_more(waiters: int) -> int:
+        states = hot_key(waiters)
+        states.acquire_lock("mine", Txn(999_999, 5))
+        states.scan_and_enqueue(Request(writes=["mine"]), Txn(2_000_000, 5))
+        return work(lambda: states.scan_and_enqueue(A, Txn(999_999, 5)))
+
+    assert one_more(2000) == one_more(20)
+
+
+def test_a_turn_is_bounded_where_a_search_is_not() -> None:
+    """All who wait at one hot key wait at another one, too, with requests at the same time."""
+
+    def one_more(waiters: int) -> int:
+        states = LockStates()
+        for key in "az":
+            states.acquire_lock(key, Txn(0, 0))
+        for n in range(1, waiters + 1):
+            for key in "az":
+                states.scan_and_enqueue(Request(writes=[key]), Txn(n, n))
+        last = Txn(999_999, 5)
+        states.acquire_lock("mine", last)
+        states.scan_and_enqueue(Request(writes=["mine"]), Txn(2_000_000, 5))
+        first = work(lambda: states.scan_and_enqueue(A, last))
+        while states.searches:
+            assert work(states.go_on_searching) <= 3 * first
+        return first
+
+    assert one_more(1000) <= 3 * one_more(100)
+
+
+def test_a_wait_is_put_down_at_the_same_cost_each_time() -> None:
+    """Also when as many keys and transactions are remembered as may be."""
+
+    def waits(number: int) -> int:
+        states = LockStates()
+
+        def run() -> None:
+            for n in range(number):
+                holder, waiter = Txn(2 * n, 0), Txn(2 * n + 1, 0)
+                states.acquire_lock(n, holder)
+                _, guard = states.scan_and_enqueue(Request(writes=[n]), waiter)
+                states.stamp(0.0)
+                states.dequeue(guard)
+                states.stamp(1.0)
+                states.update_locks(n, Aborted(holder))
+                states.woken.clear()
+
+        return work(run)
+
+    assert waits(5000) <= 1.2 * 10 * waits(500)

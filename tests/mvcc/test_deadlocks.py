@@ -275,6 +275,81 @@ def test_a_moved_lock_may_resolve_what_would_have_been_one() -> None:
     assert table.resolve_deadlocks(1) is table.resolve_deadlocks(2) is None
 
 
+# --- Over several turns ---------------------------------------------------------------------------
+
+
+def test_a_long_search_goes_on_in_later_turns() -> None:
+    """Each looks at so many edges only; the ring is found in the end, and not before."""
+    table = LockStates(steps=10)
+    guards = ring(table, tuple(range(200)), {})
+    turns = 0
+    while table.searches:
+        assert not any(guard.ending for guard in guards)
+        assert table.statistics().searches == 1
+        table.go_on_searching()
+        turns += 1
+    assert turns == 200 // 10 - 1  # one was that of the last request
+    (report,) = victims(table, guards)
+    assert report.victim.id == 199
+    assert len(report.cycle) == 200
+
+
+def test_edges_that_come_during_a_search_are_looked_at_after_it() -> None:
+    """T4's search has passed T3 when T4 becomes the holder that T3 waits for."""
+    table = LockStates(steps=1)
+    t1, t2, t3, t4, t5 = (Txn(n, 10 * n) for n in range(1, 6))
+    for key, txn in (("a", t1), ("b", t3), ("c", t4)):
+        table.acquire_lock(key, txn)
+    for key, txn in (("a", t2), ("a", t3), ("c", t5)):
+        table.scan_and_enqueue(Request(writes=[key]), txn)
+    table.scan_and_enqueue(Request(writes=["b"]), t4)  # its search has come to T3
+    table.update_locks("a", Aborted(t1))
+    table.go_on_searching()  # and to T2, for which T3 waits now
+    table.woken.clear()
+    table.acquire_lock("a", t4)
+    while table.searches:
+        table.go_on_searching()
+    (lost,) = table.woken
+    assert isinstance(lost.ending, Deadlock)
+    assert lost.ending.ids == (4, 3)
+    check_invariants(table)
+
+
+def test_a_cycle_that_is_gone_when_it_is_complete_is_not_reported() -> None:
+    """T1 waits for T2, T2 for T3, and T2 gives up before T3 waits for T1."""
+    table = LockStates(steps=1)
+    t0, t1, t2, t3 = (Txn(n, 10) for n in range(4))
+    for txn in (t1, t2, t3):
+        table.acquire_lock(txn.id, txn)
+    _, second = table.scan_and_enqueue(Request(writes=[3]), t2)
+    table.scan_and_enqueue(Request(writes=[1]), t0)
+    table.scan_and_enqueue(Request(writes=[2]), t1)  # reaches T2
+    table.go_on_searching()  # reaches T3
+    table.dequeue(second)
+    table.scan_and_enqueue(Request(writes=[1]), t3)
+    while table.searches:
+        table.go_on_searching()
+    assert table.statistics().deadlocks == 0
+    assert not any(guard.ending for guard in table.woken)
+    check_invariants(table)
+
+
+def test_who_roams_is_found_in_a_queue() -> None:
+    """T2 stands in the queue of the hot key with one request, and waits for T9 with another one."""
+    table = LockStates()
+    txns = [Txn(n, 10) for n in range(10)]
+    table.acquire_lock("hot", txns[0])
+    table.acquire_lock("z", txns[9])
+    for txn in txns[1:9]:
+        table.scan_and_enqueue(Request(writes=["hot"]), txn)
+    table.scan_and_enqueue(Request(writes=["z"]), txns[2])
+    table.scan_and_enqueue(Request(writes=["hot"]), txns[9])
+    (lost,) = table.woken
+    assert isinstance(lost.ending, Deadlock)
+    assert lost.ending.ids == (9, 2)
+    check_invariants(table)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_graphs_are_left_without_a_cycle(seed: int) -> None:
     """However many cycles there are, and in whichever order they are closed."""
@@ -291,7 +366,7 @@ def test_random_graphs_are_left_without_a_cycle(seed: int) -> None:
             continue
         request = Request(writes=[key])
         table.scan_and_enqueue(request, txn)
-        oracle.scan(request, txn, None)
+        assert oracle.scan(request, txn, None) is not None
         cycles = oracle.cycles()
         reports = {
             g.ending.victim.id: g.ending for g in table.woken if isinstance(g.ending, Deadlock)

@@ -20,7 +20,21 @@ from hypothesis.stateful import (
 )
 
 from locks.errors import LocksError
-from locks.mvcc import Aborted, Committed, Deadlock, Guard, Intent, Moved, Request, Span, Txn
+from locks.mvcc import (
+    Aborted,
+    Committed,
+    Deadlock,
+    Guard,
+    Intent,
+    LockNotAvailable,
+    Moved,
+    Request,
+    Span,
+    Txn,
+)
+from locks.mvcc.deadlocks import Deadlocks
+from locks.mvcc.lines import Lines
+from locks.mvcc.model import Strength
 from locks.mvcc.records import KeyLock
 from locks.mvcc.table import LockStates
 from tests.mvcc.invariants import check_invariants
@@ -38,11 +52,13 @@ spans = st.one_of(
         lambda pair: Span(min(pair), max(pair))
     ),
 )
+policies = st.sampled_from(["block", "block", "block", "error", "skip locked"])
 requests = st.one_of(
-    st.builds(Request, writes=st.lists(spans, min_size=1, max_size=2)),
-    st.builds(Request, reads=st.lists(spans, min_size=1, max_size=2)),
-    st.builds(Request, st.lists(spans, max_size=2), st.lists(spans, max_size=2)),
+    st.builds(Request, writes=st.lists(spans, min_size=1, max_size=2), wait=policies),
+    st.builds(Request, reads=st.lists(spans, min_size=1, max_size=2), wait=policies),
+    st.builds(Request, st.lists(spans, max_size=2), st.lists(spans, max_size=2), policies),
 )
+strengths = st.sampled_from(["intent", "intent", "update"])
 timestamps = st.integers(0, 9)
 
 
@@ -50,11 +66,14 @@ class Lockstep(RuleBasedStateMachine):
     """Both tables; each of the transactions begins anew, with a new id, when it has ended."""
 
     detect = True
-    kind = LockStates
+    steps = 1000
+    kind: type[LockStates] = LockStates
+    lines = Lines
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = self.kind(detect=self.detect)
+        self.table = self.kind(detect=self.detect, steps=self.steps)
+        self.table._lines.__class__ = self.lines
         self.oracle = Oracle()
         self.txns: dict[Any, Txn] = {}
         self.pairs: list[tuple[Guard, Ask]] = []
@@ -73,8 +92,13 @@ class Lockstep(RuleBasedStateMachine):
         txn = self.live(number)
         if txn is None:
             return
+        expected = self.oracle.scan(request, txn, None)
+        if expected is None:
+            with pytest.raises(LockNotAvailable):
+                self.table.scan_and_enqueue(request, txn)
+            return
         must_wait, guard = self.table.scan_and_enqueue(request, txn)
-        should, ask = self.oracle.scan(request, txn, None)
+        should, ask = expected
         self.pairs.append((guard, ask))
         assert must_wait == should
         assert guard.number == ask.number
@@ -88,18 +112,28 @@ class Lockstep(RuleBasedStateMachine):
             with pytest.raises(LocksError):
                 self.table.scan_and_enqueue(guard.request, txn, guard)
             return
+        expected = self.oracle.scan(guard.request, txn, ask)
+        if expected is None:
+            with pytest.raises(LockNotAvailable):
+                self.table.scan_and_enqueue(guard.request, txn, guard)
+            return
         must_wait, same = self.table.scan_and_enqueue(guard.request, txn, guard)
         assert same is guard
-        assert must_wait == self.oracle.scan(guard.request, txn, ask)[0]
+        assert must_wait == expected[0]
 
-    @rule(number=st.sampled_from(IDS), key=keys, later=st.sampled_from([0, 0, 1, 4]))
-    def acquire(self, number: int, key: str, later: int) -> None:
+    @rule(
+        number=st.sampled_from(IDS),
+        key=keys,
+        later=st.sampled_from([0, 0, 1, 4]),
+        strength=strengths,
+    )
+    def acquire(self, number: int, key: str, later: int, strength: Strength = "intent") -> None:
         txn = self.live(number)
         if txn is None or self.oracle.holders.get(key, txn).id != txn.id:
             return
         txn = txn._replace(timestamp=txn.timestamp + later)
-        self.table.acquire_lock(key, txn)
-        self.oracle.acquire(key, txn)
+        self.table.acquire_lock(key, txn, strength)
+        self.oracle.acquire(key, txn, strength)
 
     @precondition(lambda self: self.pairs)
     @rule(choice=st.integers(0, 99), number=st.sampled_from(IDS), key=keys)
@@ -172,6 +206,8 @@ class Lockstep(RuleBasedStateMachine):
         for guard, ask in self.pairs:
             assert (guard.waits_at is not None) == (ask.waits is not None)
             assert (guard.ending is not None) == ask.lost
+            assert set(guard.skipped) == set(ask.skipped)
+            assert guard.txn == ask.txn
             if ask.waits is not None:
                 assert self.table.waits_for(guard) is not None
         check_invariants(self.table)
@@ -183,15 +219,52 @@ class Lockstep(RuleBasedStateMachine):
             if isinstance(guard.ending, Deadlock):
                 reports[guard.ending.victim.id] = guard.ending
         self.table.woken.clear()
-        parties = self.table._waits.parties
-        known = {i: party.txn for i, party in parties.items()}
+        if self.table.searches:
+            for report in reports.values():
+                self.oracle.lose(report, self.known())
+            self.table.go_on_searching()
+            self.take_victims()
+            return
+        known = self.known()
         cycles = self.oracle.cycles()
-        if len(cycles) == 1:
+        if len(cycles) == 1 and self.steps == Lockstep.steps:
             assert len(reports) == self.detect
         for report in reports.values():
             self.oracle.lose(report, known)
         if self.detect:
             assert self.oracle.cycles() == []
+
+    def known(self) -> dict[Any, Txn]:
+        """The transactions that the table knows."""
+        return {i: party.txn for i, party in self.table._waits.parties.items()}
+
+
+class LockstepInSmallTurns(Lockstep):
+    """A turn looks at one edge only: searches go on while the table changes, before all is compared."""
+
+    steps = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = 0
+        self.spread = 0
+
+    @invariant()
+    def same(self) -> None:
+        """Compare; but let some operations come before a search is over."""
+        self.rest = (self.rest + 1) % 4
+        if self.rest and self.table.searches:
+            self.spread += 1
+            reports = {
+                guard.ending.victim.id: guard.ending
+                for guard in self.table.woken
+                if isinstance(guard.ending, Deadlock)
+            }
+            self.table.woken.clear()
+            for report in reports.values():
+                self.oracle.lose(report, self.known())
+        else:
+            super().same()
 
 
 class LockstepWithoutDetection(Lockstep):
@@ -222,7 +295,9 @@ class LockstepWithoutDetection(Lockstep):
         self.table.woken.clear()
 
 
-MACHINES = pytest.mark.parametrize("machine", [Lockstep, LockstepWithoutDetection])
+MACHINES = pytest.mark.parametrize(
+    "machine", [Lockstep, LockstepInSmallTurns, LockstepWithoutDetection]
+)
 
 
 @MACHINES
@@ -249,6 +324,8 @@ SOME_REQUESTS = [
     Request(reads=["b"]),
     Request(reads=["a"], writes=["b"]),
     Request(reads=[Span("a", "d")]),
+    Request(reads=["a"], writes=["b", "c"], wait="error"),
+    Request(writes=[Span("a", "d")], wait="skip locked"),
 ]
 
 
@@ -259,7 +336,7 @@ def test_long_runs_are_as_the_obvious_one(machine: type[Lockstep], seed: int) ->
     long_run(machine, seed)
 
 
-def long_run(machine: type[Lockstep], seed: int) -> None:
+def long_run(machine: type[Lockstep], seed: int) -> Lockstep:
     """Carry out random operations, and compare after each."""
     draw = random.Random(seed)
     both = machine()
@@ -270,7 +347,7 @@ def long_run(machine: type[Lockstep], seed: int) -> None:
         if operation == "scan" and len(both.pairs) < 12:
             both.scan(number, draw.choice(SOME_REQUESTS))
         elif operation == "acquire":
-            both.acquire(number, key, draw.choice([0, 0, 3]))
+            both.acquire(number, key, draw.choice([0, 0, 3]), draw.choice(["intent", "update"]))
         elif operation == "finish":
             both.finish(number, Span(key), draw.random() < 0.5, draw.random() < 0.9)
         elif operation == "move":
@@ -284,6 +361,7 @@ def long_run(machine: type[Lockstep], seed: int) -> None:
         elif both.pairs and operation == "dequeue":
             both.dequeue(draw.randrange(99))
         both.same()
+    return both
 
 
 OPERATIONS = ["scan", "acquire", "finish", "move", "push", "rescan", "discover", "dequeue"]
@@ -293,46 +371,103 @@ WEIGHTS = [8, 5, 6, 1, 1, 8, 1, 3]
 # --- The checkers can fail ----------------------------------------------------------------------
 
 
-class ReadsPastItsOwnTimestamp(LockStates):
+class ReadsPastItsOwnTimestamp(Lines):
     """A reader at exactly the intent's timestamp goes on."""
 
-    def _is_in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> bool:
+    def in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> Txn | None:
         same = lock.holder is not None and lock.holder.timestamp == guard.txn.timestamp
-        return (writes or not same) and super()._is_in_the_way(lock, guard, writes)
+        return None if same and not writes else super().in_the_way(lock, guard, writes)
 
 
-class KeepsReservations(LockStates):
+class KeepsReservations(Lines):
     """A younger request's reservation is not taken by an older one."""
 
-    def _is_in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> bool:
+    def in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> Txn | None:
         other = lock.reservation
         if writes and other is not None and other.txn.id != guard.txn.id:
-            return True
-        return super()._is_in_the_way(lock, guard, writes)
+            return other.txn
+        return super().in_the_way(lock, guard, writes)
+
+
+class WaitsForUpdates(Lines):
+    """A reader waits for a lock that nothing was written under."""
+
+    def in_the_way(self, lock: KeyLock, guard: Guard, writes: bool) -> Txn | None:
+        holder = lock.holder
+        if holder is not None and holder.id != guard.txn.id and lock.strength == "update":
+            return holder
+        return super().in_the_way(lock, guard, writes)
+
+
+class QueuesWhoDoesNotWait(LockStates):
+    """A request that leaves locked keys out stands in line for them."""
+
+    def _pass_by(self, guard: Guard, parts: Any) -> None:
+        super()._pass_by(guard, parts)
+        for writes, locks in parts:
+            for lock in locks:
+                if writes and lock.key in guard.skipped:
+                    self._lines.take_place(lock, guard)
+
+
+class ForgetsWhoRoams(LockStates):
+    """Looks at the front of each queue only."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._deadlocks.__class__ = AtTheFront
+
+
+class AtTheFront(Deadlocks):
+    """A search that knows holders and reservations only."""
+
+    def _look_ahead(self, *_: Any) -> bool:
+        return True
 
 
 class SearchesTooLittle(LockStates):
     """Looks for deadlocks only when somebody begins to wait."""
 
-    def acquire_lock(self, key: Any, txn: Txn) -> None:
+    def acquire_lock(self, key: Any, txn: Txn, strength: Strength = "intent") -> None:
         self._detect, before = False, self._detect
-        super().acquire_lock(key, txn)
+        super().acquire_lock(key, txn, strength)
         self._detect = before
 
 
-@pytest.mark.parametrize("wrong", [ReadsPastItsOwnTimestamp, KeepsReservations, SearchesTooLittle])
-def test_a_wrong_table_is_caught(wrong: type[LockStates]) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ReadsPastItsOwnTimestamp,
+        KeepsReservations,
+        WaitsForUpdates,
+        SearchesTooLittle,
+        QueuesWhoDoesNotWait,
+        ForgetsWhoRoams,
+    ],
+)
+def test_a_wrong_table_is_caught(wrong: type[Any]) -> None:
     """By the comparison with the oracle, within a few runs."""
 
-    class Wrong(Lockstep):
-        kind = wrong
+    class Wrong(LockstepInSmallTurns):
+        kind = wrong if issubclass(wrong, LockStates) else LockStates
+        lines = wrong if issubclass(wrong, Lines) else Lines
 
     def runs() -> None:
-        for seed in range(40):
+        for seed in range(60):
             long_run(Wrong, seed)
 
     with pytest.raises(AssertionError):
         runs()
+
+
+def test_searches_are_spread_over_turns_in_these_runs() -> None:
+    """Or the small turns would prove little."""
+    spread = 0
+    for seed in range(6):
+        machine = long_run(LockstepInSmallTurns, seed)
+        assert isinstance(machine, LockstepInSmallTurns)
+        spread += machine.spread
+    assert spread > 20
 
 
 def two_writers() -> tuple[LockStates, KeyLock]:
@@ -362,6 +497,7 @@ BROKEN: dict[str, Callable[[LockStates, KeyLock], object]] = {
     "a lost place": lambda table, lock: lock.queue[0].places.clear(),
     "a forgotten lock": lambda table, lock: table._waits.parties[1].held.clear(),
     "a wrong count": lambda table, lock: setattr(table._waits.parties[1], "contended", 0),
+    "roams without a reason": lambda table, lock: lock.roaming.append(lock.queue[0]),
     "left over": lambda table, lock: table._waits.party(Txn(9, 9)),
 }  # fmt: skip
 

@@ -161,9 +161,9 @@ def test_the_reservation_becomes_the_lock(table: LockStates) -> None:
     """A holder and a reservation are never there together."""
     guard = reserved(table)
     table.acquire_lock("a", T2)
-    assert table.state("a") == LockState("a", holder=T2)
+    assert table.state("a") == LockState("a", holder=T2, strength="intent")
     table.dequeue(guard)
-    assert table.state("a") == LockState("a", holder=T2)
+    assert table.state("a") == LockState("a", holder=T2, strength="intent")
 
 
 def test_a_reservation_that_is_not_used_goes_to_the_next(table: LockStates) -> None:

@@ -259,6 +259,51 @@ def test_a_ring_has_exactly_one_victim(crew: Crew, size: int, deadlocks: Any) ->
     assert deadlocks != "graph" or not statistics.pushes
 
 
+@pytest.mark.parametrize("asks", ["scan", "message"])
+def test_who_sleeps_goes_on_with_a_search_that_nobody_waits_for(crew: Crew, asks: str) -> None:
+    """The request that closes the ring is not waited for; a turn is too short to find it."""
+    table = LockTable()
+    table._states._deadlocks._steps = 1
+    size = 12
+    txns = [Txn(n, n) for n in range(size)]
+    for txn in txns:
+        table.acquire_lock(txn.id, txn)
+    guards = [waiting(table, txn, (txn.id + 1) % size) for txn in txns[1:]]
+    answers = [asleep(crew.client(), table, guard) for guard in guards]
+    request = Request(writes=[1])
+    if asks == "scan":
+        assert table.scan_and_enqueue(request, txns[0])[0]
+    else:
+        table.tell(("scan_and_enqueue", request, txns[0]))
+    with pytest.raises(DeadlockAborted) as caught:
+        answers[-1].get()
+    assert caught.value.deadlock is not None
+    assert len(caught.value.deadlock.cycle) == size
+    assert table.statistics().searches == 0
+    for key, (txn, guard) in enumerate(zip(txns[1:], guards, strict=True), 1):
+        table.update_locks(key, Aborted(txn))
+        table.dequeue(guard)
+    for answer in answers[:-1]:
+        with pytest.raises((TransactionFinished, UnknownGuard)):
+            answer.get()
+    assert table._searcher is None
+
+
+def test_statistics_say_who_waited_for_what(crew: Crew) -> None:
+    """With the clock of the table, asked directly or by a message; first under way, then over."""
+    table, guard, answer = one_asleep(crew)
+    seen: Any = table.ask(("statistics",))
+    (key,), (txn,) = seen.contended_keys, seen.contended_transactions
+    assert (key.of, key.waits, txn.of, txn.longest.over) == ("a", 1, T2.id, False)
+    eventually(lambda: table.statistics().contended_keys[0].seconds > key.seconds)
+    table.update_locks("a", Aborted(T1))
+    answer.get()
+    table.dequeue(guard)
+    (key,) = table.statistics().contended_keys
+    assert (key.longest.txn, key.longest.holder, key.longest.over) == (T2, T1, True)
+    assert key.seconds == table.statistics().contended_keys[0].seconds > 0
+
+
 def test_a_victim_is_told_again_until_it_has_aborted(crew: Crew) -> None:
     """In each wait, each scan and each acquisition; after that it is finished."""
     table = LockTable()
@@ -519,7 +564,7 @@ def test_operations_can_be_sent_as_messages() -> None:
     messages: list[Any] = [("wait_for", guard), ("_finish",), "locks", (), None, ([],)]
     messages += [
         ("acquire_lock", "a"),
-        ("acquire_lock", "a", T1, 3),
+        ("acquire_lock", "a", T1, "intent", 3),
         ("statistics", 1),
         ("dequeue",),
     ]

@@ -1,0 +1,293 @@
+"""Requests that do not wait, locks without a write, limits, and who waited how long for what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from locks.errors import InvalidOption
+from locks.mvcc import (
+    Aborted,
+    Committed,
+    Contention,
+    Intent,
+    LockNotAvailable,
+    LockState,
+    LockTable,
+    LongWait,
+    Moved,
+    Request,
+    Span,
+    TableFull,
+    Txn,
+)
+from locks.mvcc.table import LockStates
+from tests.mvcc.invariants import check_invariants
+
+T1, T2, T3, T4 = Txn(1, 10), Txn(2, 20), Txn(3, 30), Txn(4, 40)
+
+
+# --- Wait policies ------------------------------------------------------------------------------
+
+
+def test_a_request_that_does_not_wait_is_refused_without_a_trace() -> None:
+    """Key by key, in a span, by a holder or a reservation; the next guard's number is not used up."""
+    table = LockStates()
+    table.acquire_lock("b", T1)
+    table.acquire_lock("r", T1)
+    table.scan_and_enqueue(Request(writes=["r"]), T2)
+    table.update_locks("r", Aborted(T1._replace(id=1)))
+    before = table.states(), table.statistics()
+    for request, key, holder in (
+        (Request(writes=["b"], wait="error"), "b", T1),
+        (Request(writes=["a", Span("a", "c")], wait="error"), "b", T1),
+        (Request(reads=["b"], wait="error"), "b", T1),
+        (Request(writes=["r"], wait="error"), "r", T2),
+    ):
+        with pytest.raises(LockNotAvailable) as caught:
+            table.scan_and_enqueue(request, T3)
+        assert (caught.value.key, caught.value.holder, caught.value.txn) == (key, holder, T3)
+    assert (table.states(), table.statistics()) == before
+    must_wait, guard = table.scan_and_enqueue(Request(["r"], ["a"], wait="error"), T3)
+    assert not must_wait
+    assert guard.number == 2
+    check_invariants(table)
+
+
+def test_asking_without_a_wait_aborts_nobody() -> None:
+    """To scan, see that one has to wait, and dequeue may make a deadlock; to ask does not."""
+    for wait in ("block", "error", "skip locked"):
+        table = LockStates()
+        table.acquire_lock("a", T1)
+        table.acquire_lock("b", T2)
+        _, bystander = table.scan_and_enqueue(Request(writes=["a"]), T2)
+        try:
+            must_wait, guard = table.scan_and_enqueue(Request(writes=["b"], wait=wait), T1)  # type: ignore[arg-type]
+        except LockNotAvailable:
+            assert wait == "error"
+        else:
+            assert must_wait is (wait == "block")
+            table.dequeue(guard)
+        assert (bystander.ending is not None) is (wait == "block")
+        check_invariants(table)
+
+
+def test_skip_locked_leaves_out_what_is_locked() -> None:
+    """And takes the rest; a second scan says what is locked then."""
+    table = LockStates()
+    for key, txn in (("b", T1), ("d", T2)):
+        table.acquire_lock(key, txn)
+    table.scan_and_enqueue(Request(writes=["d"]), T3)
+    before = table.states()
+    request = Request(writes=[Span("a", "e")], wait="skip locked")
+    must_wait, guard = table.scan_and_enqueue(request, T4)
+    assert not must_wait
+    assert guard.skipped == ("b", "d")
+    assert table.states() == before
+    table.acquire_lock("a", T4)
+    table.update_locks("b", Committed(T1, 10))
+    assert not table.scan_and_enqueue(request, T4, guard)[0]
+    assert guard.skipped == ("d",)
+    table.dequeue(guard)
+    check_invariants(table)
+
+
+def test_skip_locked_reads_what_it_may_see() -> None:
+    """A reader leaves out what it would have to wait for, and nothing else."""
+    table = LockStates()
+    table.acquire_lock("a", T1)
+    table.acquire_lock("b", T4)
+    _, guard = table.scan_and_enqueue(Request(reads=["a", "b"], wait="skip locked"), T2)
+    assert guard.skipped == ("a",)
+
+
+@pytest.mark.parametrize("wait", ["error", "skip locked"])
+def test_a_discovered_lock_is_no_reason_to_wait_then(wait: Any) -> None:
+    """It is in the table; the next scan finds it there."""
+    table = LockStates()
+    request = Request(writes=["a"], wait=wait)
+    _, guard = table.scan_and_enqueue(request, T2)
+    assert not table.add_discovered_lock(guard, Intent("a", T1))
+    assert table.state("a") == LockState("a", T1, strength="intent")
+    if wait == "error":
+        with pytest.raises(LockNotAvailable):
+            table.scan_and_enqueue(request, T2._replace(timestamp=25), guard)
+        assert guard.txn == T2
+    else:
+        assert not table.scan_and_enqueue(request, T2, guard)[0]
+        assert guard.skipped == ("a",)
+    table.dequeue(guard)
+    check_invariants(table)
+
+
+# --- Strengths ----------------------------------------------------------------------------------
+
+
+def test_an_update_lock_keeps_writers_away_and_no_readers() -> None:
+    """Nothing is written yet, so whoever reads has nothing to wait for."""
+    table = LockStates()
+    table.acquire_lock("a", T1, "update")
+    assert table.state("a").strength == "update"
+    assert not table.scan_and_enqueue(Request(reads=["a"]), T2)[0]
+    assert table.scan_and_enqueue(Request(writes=["a"]), T3)[0]
+    check_invariants(table)
+
+
+def test_an_update_lock_becomes_an_intent_and_never_again_less() -> None:
+    """Its holder writes, without a wait; from now on readers wait."""
+    table = LockStates()
+    table.acquire_lock("a", T1, "update")
+    table.scan_and_enqueue(Request(writes=["a"]), T3)
+    assert not table.scan_and_enqueue(Request(writes=["a"]), T1)[0]
+    table.acquire_lock("a", T1)
+    table.acquire_lock("a", T1, "update")
+    assert table.state("a").strength == "intent"
+    must_wait, reader = table.scan_and_enqueue(Request(reads=["a"]), T2)
+    assert must_wait
+    table.update_locks("a", Moved(T1, 25))
+    assert reader.waits_at is None
+    check_invariants(table)
+
+
+def test_a_commit_of_an_update_lock_is_no_new_version() -> None:
+    """Nothing was written: the next writer need not be after it."""
+    table = LockStates()
+    table.acquire_lock("a", T1, "update")
+    _, guard = table.scan_and_enqueue(Request(writes=["a"]), T2)
+    table.update_locks("a", Committed(T1, 50))
+    assert guard.waits_at is None
+    assert table.state("a").last_committed_timestamp is None
+    table.acquire_lock("a", T2)
+    table.dequeue(guard)
+    assert table.state("a") == LockState("a", T2, strength="intent")
+
+
+def test_a_deadlock_of_update_locks_is_found() -> None:
+    """Two who read in order to write, the wrong way round."""
+    table = LockStates()
+    for key, txn in (("a", T1), ("b", T2)):
+        table.acquire_lock(key, txn, "update")
+    table.scan_and_enqueue(Request(writes=["b"]), T1)
+    _, guard = table.scan_and_enqueue(Request(writes=["a"]), T2)
+    assert guard.ending is not None
+
+
+# --- Limits -------------------------------------------------------------------------------------
+
+
+def test_there_are_as_many_locks_as_may_be() -> None:
+    """One more is refused, acquired or discovered; those that there are go on."""
+    table = LockStates(max_locks=2)
+    table.acquire_lock("a", T1)
+    table.acquire_lock("b", T1)
+    _, guard = table.scan_and_enqueue(Request(reads=["c"]), T2)
+    before = table.states(), table.statistics()
+    with pytest.raises(TableFull, match=r"has 2 locks.*no place for 'c'.*max_locks") as caught:
+        table.acquire_lock("c", T1)
+    assert caught.value.limit == 2
+    with pytest.raises(TableFull):
+        table.add_discovered_lock(guard, Intent("c", T1))
+    assert (table.states(), table.statistics()) == before
+    table.acquire_lock("a", T1)
+    table.update_locks("b", Aborted(T1))
+    check_invariants(table)
+
+
+def test_as_many_wait_as_may() -> None:
+    """A new request is refused only if it would wait; who stands in line may scan again."""
+    table = LockStates(max_waiters=2)
+    table.acquire_lock("a", T1)
+    table.acquire_lock("b", T1)
+    guards = [table.scan_and_enqueue(Request(writes=[*"ab"]), txn)[1] for txn in (T2, T3)]
+    before = table.states(), table.statistics()
+    with pytest.raises(TableFull, match=r"2 requests wait.*max_waiters") as caught:
+        table.scan_and_enqueue(Request(reads=["a"]), T4)
+    assert caught.value.limit == 2
+    assert (table.states(), table.statistics()) == before
+    assert not table.scan_and_enqueue(Request(writes=["c"]), T4)[0]
+    assert not table.scan_and_enqueue(Request(reads=["a"]), Txn(5, 1))[0]
+    table.update_locks("a", Aborted(T1))
+    assert table.scan_and_enqueue(guards[0].request, T2, guards[0])[0]
+    table.dequeue(guards[1])
+    assert table.scan_and_enqueue(Request(writes=["b"]), T4)[0]
+    check_invariants(table)
+
+
+@pytest.mark.parametrize("limit", ["max_locks", "max_waiters"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
+def test_limits_are_checked(limit: str, value: Any) -> None:
+    """The error names the option."""
+    with pytest.raises(InvalidOption, match=f"{limit}=.* is no integer >= 1"):
+        LockTable(**{limit: value})
+
+
+# --- Contention ---------------------------------------------------------------------------------
+
+
+def test_who_waited_longest_for_what_is_known() -> None:
+    """For each key and each transaction; waits that are under way count as far as they have come."""
+    table = LockStates()
+    for key in "ab":
+        table.acquire_lock(key, T1)
+    guards = {}
+    for moment, (key, txn) in enumerate((("a", T2), ("a", T3), ("b", T2))):
+        guards[key, txn] = table.scan_and_enqueue(Request(writes=[key]), txn)[1]
+        table.stamp(float(moment))
+    table.update_locks("a", Committed(T1, 10))  # T2 is the next
+    table.stamp(10.0)
+    statistics = table.statistics(12.0)
+    second, third = LongWait(T2, T1, "a", 10.0, True), LongWait(T3, T1, "a", 11.0, False)
+    assert statistics.contended_keys == (
+        Contention("a", 2, 21.0, third),
+        Contention("b", 1, 10.0, LongWait(T2, T1, "b", 10.0, False)),
+    )
+    assert statistics.contended_transactions == (
+        Contention(2, 2, 20.0, second),
+        Contention(3, 1, 11.0, third),
+    )
+    table.dequeue(guards["a", T3])
+    table.stamp(20.0)
+    first = table.statistics(99.0).contended_keys[1]
+    assert first == Contention("a", 2, 29.0, third._replace(seconds=19.0, over=True))
+
+
+def test_a_request_that_waits_again_has_two_waits() -> None:
+    """At one key after the other, with one guard."""
+    table = LockStates()
+    for key in "ab":
+        table.acquire_lock(key, T1)
+    request = Request(writes=[*"ab"])
+    _, guard = table.scan_and_enqueue(request, T2)
+    table.stamp(0.0)
+    table.update_locks("a", Aborted(T1))
+    table.stamp(2.0)
+    table.scan_and_enqueue(request, T2, guard)
+    table.stamp(3.0)
+    table.scan_and_enqueue(request, T2, guard)  # it waits on, as before
+    table.stamp(4.0)
+    table.update_locks("b", Aborted(T1))
+    table.stamp(8.0)
+    (seen,) = table.statistics().contended_transactions
+    assert (seen.of, seen.waits, seen.seconds) == (2, 2, 7.0)
+    assert seen.longest == LongWait(T2, T1, "b", 5.0, True)
+
+
+def test_those_that_waited_most_are_remembered() -> None:
+    """Of so many keys and transactions; the others are forgotten."""
+    table = LockStates()
+    for n in range(5000):
+        holder, waiter = Txn(2 * n, 0), Txn(2 * n + 1, 0)
+        table.acquire_lock(n, holder)
+        _, guard = table.scan_and_enqueue(Request(writes=[n]), waiter)
+        table.stamp(0.0)
+        table.dequeue(guard)
+        table.stamp(1000.0 if n == 7 else 1.0)
+        table.update_locks(n, Aborted(holder))
+    statistics = table.statistics()
+    for seen, of in (
+        (statistics.contended_keys, 7),
+        (statistics.contended_transactions, 15),
+    ):
+        assert len(seen) <= 1000
+        assert (seen[0].of, seen[0].seconds) == (of, 1000.0)
