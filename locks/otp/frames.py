@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from struct import Struct
 from struct import error as StructError
+from typing import Final
 
 from locks.otp.control import Message, RegSend, Send, parse
 from locks.otp.etf import encode
@@ -17,12 +18,12 @@ from locks.otp.terms import Atom, Pid
 
 __all__ = ["Reader", "pack_reg_send", "pack_send"]
 
-CACHED = 4096  # entries of each cache
-_send_heads: dict[str, bytes] = {}  # by the node of the process
-_reg_send_heads: dict[tuple[Pid, str], bytes] = {}
-_pack_pid = Struct(">III").pack
-_unpack_pid = Struct(">III").unpack_from
-PID_NUMBERS = 12  # bytes of a pid behind the name of its node
+CACHED: Final = 4096  # entries of each cache
+_send_heads: Final[dict[str, bytes]] = {}  # by the node of the process
+_reg_send_heads: Final[dict[tuple[Pid, str], bytes]] = {}
+_pack_pid: Final = Struct(">III").pack
+_unpack_pid: Final = Struct(">III").unpack_from
+PID_NUMBERS: Final = 12  # bytes of a pid behind the name of its node
 
 
 def pack_send(to: Pid, encoded_message: bytes) -> bytes:

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from locks.otp.budgets import SLICE, Pace, Traffic
 from locks.otp.handshake import Peer
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 __all__ = ["FULL", "LOOKS", "GoOn", "Link", "Tls"]
 
-_LENGTH = struct.Struct(">I")
-_READ = 65536
-_CIPHERTEXT = 16384  # the most that one TLS record holds
-LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the peer has sent
-SHORT = 1024  # bytes that are mostly one message
-FULL = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
-TICK = bytes(4)
-LOOKS = 4  # after how many calls of `tick` that find nothing sent one is sent
-MOST_AFTER = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
-BYTES = "bytes"
-LITTLE = 65536  # bytes that wait to be sent: hardly anything
+_LENGTH: Final = struct.Struct(">I")
+_READ: Final = 65536
+_CIPHERTEXT: Final = 16384  # the most that one TLS record holds
+LONGEST_REASON: Final = 300  # characters, of why a link was lost: it may show what the peer has sent
+SHORT: Final = 1024  # bytes that are mostly one message
+FULL: Final = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
+TICK: Final = bytes(4)
+LOOKS: Final = 4  # after how many calls of `tick` that find nothing sent one is sent
+MOST_AFTER: Final = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
+BYTES: Final = "bytes"
+LITTLE: Final = 65536  # bytes that wait to be sent: hardly anything
 GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
-_BYTES = (BYTES,)
+_BYTES: Final = (BYTES,)
 
 
 class Tls:

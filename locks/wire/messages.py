@@ -12,7 +12,7 @@ What arrives is data from another program: everything is checked before it is a 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from locks.core.messages import (
     AgentMessage,
@@ -127,15 +127,15 @@ _SERVER_MESSAGES = _of_all(set(get_args(ServerMessage)) - {Relay}, TO_SERVERS)
 _SERVER_MESSAGES |= _of_all((Relay,), RELAYS)
 _AGENT_MESSAGES = _of_all(get_args(AgentMessage), TO_AGENTS)
 _RELAYED = _of_all(get_args(Relayed), FORMS)
-_PACK = {kind: form.pack for kind, (_, form) in (_SERVER_MESSAGES | _AGENT_MESSAGES).items()}
-_UNPACK_TO_SERVER = {tag: form.unpack for tag, form in _SERVER_MESSAGES.values()}
-_UNPACK_TO_AGENT = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}
-_UNPACK_RELAYED = {tag: form.unpack for tag, form in _RELAYED.values()}
+_PACK: Final = {kind: form.pack for kind, (_, form) in (_SERVER_MESSAGES | _AGENT_MESSAGES).items()}
+_UNPACK_TO_SERVER: Final = {tag: form.unpack for tag, form in _SERVER_MESSAGES.values()}
+_UNPACK_TO_AGENT: Final = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}
+_UNPACK_RELAYED: Final = {tag: form.unpack for tag, form in _RELAYED.values()}
 
 # --- A request that has just been granted: the most frequent message has a form of its own -------
 
-GRANTED = constant("granted")
-_granted_form = FORMS.message(tuple[Name, Number, LockId, Mode, Place, Version], OURS, GRANTED)
+GRANTED: Final = constant("granted")
+_granted_form: Final = FORMS.message(tuple[Name, Number, LockId, Mode, Place, Version], OURS, GRANTED)
 
 
 def _granted(at: str, record: RequestRecord, receiver: AgentId | None) -> tuple[Any, ...] | None:

@@ -41,6 +41,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from itertools import chain
+from typing import Final
 
 from locks.core.server.counters import TableStatistics
 from locks.core.server.tree import (
@@ -63,7 +64,7 @@ from locks.ranges import PLACE_BITS
 
 __all__ = ["LockTable"]
 
-ROOM_BITS = PLACE_BITS - 160  # two more numbers of 64 bits, and to spare
+ROOM_BITS: Final = PLACE_BITS - 160  # two more numbers of 64 bits, and to spare
 
 
 class LockTable:
