@@ -33,8 +33,8 @@ from locks.ranges import Name, Number, Version
 from locks.wire.forms import (
     FORMS,
     OURS,
-    SERIAL_MASK,
     Context,
+    agent_numbered,
     mode_term,
     record_term,
     to_lock_id,
@@ -56,7 +56,7 @@ def _own_agent(number: Any, node: str) -> AgentId:
     """An agent of the node that sent the message: it speaks for its own agents only."""
     if type(number) is not int or not 0 <= number < 1 << 64:
         raise BadMessage(f"{brief(number)} should be the number of an agent")
-    return AgentId(number, node, number & SERIAL_MASK)
+    return agent_numbered(number, node)
 
 
 def _own_watcher(term: Any, node: str) -> Pid:
