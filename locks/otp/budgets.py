@@ -43,8 +43,12 @@ SLICE: Final = 0.00025  # seconds for the messages of one link, until others are
 ALONE: Final = 0.002  # seconds for those of a link while nobody else wants to be served
 PART: Final = 1 / 4  # of the time is what a node may use, while others want to be served
 SAVED: Final = 0.5  # seconds that it may use at once, if it has used none for a while
-FORGIVEN: Final = SAVED / 2  # who has that much left is not made to wait by one message, whatever it costs
-LONG: Final = 0.001  # seconds of processor time: what takes longer, and so keeps others waiting, ...
+FORGIVEN: Final = (
+    SAVED / 2
+)  # who has that much left is not made to wait by one message, whatever it costs
+LONG: Final = (
+    0.001  # seconds of processor time: what takes longer, and so keeps others waiting, ...
+)
 PRICE: Final = 30  # ... costs it that many times as much
 LONGEST_PAUSE: Final = 3.0  # seconds
 TOGETHER: Final = 5.0  # seconds: who has sent something within is to be protected

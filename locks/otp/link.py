@@ -41,7 +41,9 @@ __all__ = ["FULL", "LOOKS", "GoOn", "Link", "Tls"]
 _LENGTH: Final = struct.Struct(">I")
 _READ: Final = 65536
 _CIPHERTEXT: Final = 16384  # the most that one TLS record holds
-LONGEST_REASON: Final = 300  # characters, of why a link was lost: it may show what the peer has sent
+LONGEST_REASON: Final = (
+    300  # characters, of why a link was lost: it may show what the peer has sent
+)
 SHORT: Final = 1024  # bytes that are mostly one message
 FULL: Final = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
 TICK: Final = bytes(4)

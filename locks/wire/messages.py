@@ -135,7 +135,9 @@ _UNPACK_RELAYED: Final = {tag: form.unpack for tag, form in _RELAYED.values()}
 # --- A request that has just been granted: the most frequent message has a form of its own -------
 
 GRANTED: Final = constant("granted")
-_granted_form: Final = FORMS.message(tuple[Name, Number, LockId, Mode, Place, Version], OURS, GRANTED)
+_granted_form: Final = FORMS.message(
+    tuple[Name, Number, LockId, Mode, Place, Version], OURS, GRANTED
+)
 
 
 def _granted(at: str, record: RequestRecord, receiver: AgentId | None) -> tuple[Any, ...] | None:
