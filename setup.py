@@ -10,10 +10,15 @@ from setuptools import setup
 
 # All of them are pure. Why others are not compiled: docs/decisions/0051-compiled-wheels.md
 COMPILED = (
-    *("locks/model.py", "locks/core/paths.py", "locks/otp/etf_decode.py"),
+    *("locks/model.py", "locks/core/paths.py", "locks/core/parts.py"),
     "locks/core/server/*.py",
     "locks/core/agent/*.py",
+    *("locks/otp/etf.py", "locks/otp/etf_decode.py", "locks/otp/frames.py", "locks/otp/reading.py"),
+    *("locks/otp/control.py", "locks/otp/behaviours.py", "locks/otp/processes.py"),
+    *("locks/otp/link.py", "locks/otp/budgets.py"),
+    *("locks/wire/forms.py", "locks/wire/messages.py"),
     *("locks/node/dispatch.py", "locks/node/history.py", "locks/node/times.py"),
+    *("locks/node/cluster.py", "locks/node/guests.py", "locks/node/relaying.py"),
 )
 LEFT = ("counters.py", "__init__.py")
 # Where it is compiled, nothing of what the package needs has to be installed yet; what `make check` finds is not looked for again.

@@ -439,15 +439,15 @@ class Cluster:
             self.readers.taken(sender.node, *pages.unpack_taken(term))
             return
         message = unpack_to_server(term, sender.node)
-        if isinstance(message, Relay):
+        if type(message) is Relay:
             self.relaying.check(sender.node, message)
         if not self.guests.admit(sender.node, message):
             return
         watcher: Any  # a pid
-        if isinstance(message, Watch):
+        if type(message) is Watch:
             watcher, lock_id = message
             self.readers.begin(watcher, lock_id)
-        elif isinstance(message, Unwatch):
+        elif type(message) is Unwatch:
             watcher, lock_id = message
             self.readers.end(watcher, lock_id)
         else:

@@ -34,6 +34,7 @@ from locks.core.messages import (
     Knowledge,
     Lost,
     Notify,
+    RequestStates,
     ServerEffect,
     ServerMessage,
     Surrendered,
@@ -136,12 +137,12 @@ class Dispatch:
         """Put messages for actors of this node into the queue, and all else into the outbox."""
         for effect in effects:
             receiver: Actor | None
-            if isinstance(effect, ToServer):
+            if type(effect) is ToServer:
                 if effect.node != self._name:
                     self._put_out(sender, effect, effect.node)
                     continue
                 receiver = self.server
-            elif isinstance(effect, ToAgent):
+            elif type(effect) is ToAgent:
                 if effect.agent.node != self._name:
                     self._put_out(sender, effect, effect.agent)
                     continue
@@ -177,7 +178,9 @@ class Dispatch:
         effect: AnswerWait | Notify | Lost | Ended | ToWatcher | ToServer | ToAgent,
     ) -> None:
         """Carry out an effect that is not a message to an actor of this node."""
-        if isinstance(effect, AnswerWait):
+        if isinstance(effect, (ToServer, ToAgent)):
+            self._send(sender, effect)
+        elif isinstance(effect, AnswerWait):
             wait: Any = effect.wait  # the shell's own: `PendingCall`, or one for another node
             wait.answer(effect.result)
         elif isinstance(effect, Ended):
@@ -185,8 +188,6 @@ class Dispatch:
             self.agents.pop(sender.id, None)
             self._on_ended(sender)
             sender.has_ended(effect)
-        elif isinstance(effect, (ToServer, ToAgent)):
-            self._send(sender, effect)
         elif isinstance(effect, ToWatcher):
             self._tell_watcher(effect)
         elif isinstance(effect, Notify):
@@ -214,8 +215,11 @@ class Dispatch:
         if self.cluster is None:
             return  # an agent that has never been here: the simulator's
         cluster = self.cluster
-        if type(effect) is ToServer and type(sender) is Agent:  # the most frequent one
+        if type(effect) is ToServer and type(sender) is Agent:  # the most frequent ones
             cluster.to_server(effect.node, sender.id, effect.message)
+            return
+        if type(effect) is ToAgent and type(effect.message) is RequestStates:
+            cluster.to_agent(effect.agent, effect.message)
             return
         steps: list[ToServer | ToAgent] = [effect]
         if isinstance(sender, Server):

@@ -78,16 +78,16 @@ class Guests:
         guest = self._known.get(name)
         if guest is None:
             guest = self._known[name] = self._new(name)
-        if isinstance(message, Request):
+        if type(message) is Request:
             if message.agent not in self._server.machine.table.owners:
                 guest.agents.add()
             guest.locks.add()
-        elif isinstance(message, Watch):
+        elif type(message) is Watch:
             guest.watches[message.watcher, message.lock_id] = None
             check_budget(len(guest.watches), MOST_WATCHES, "watches")
-        elif isinstance(message, Unwatch):
+        elif type(message) is Unwatch:
             guest.watches.pop((message.watcher, message.lock_id), None)
-        elif isinstance(message, RaiseVersion):
+        elif type(message) is RaiseVersion:
             early = seconds_ahead(message.version)
             if early:
                 check_budget(guest.early + 1, MOST_CALLS, "messages that wait for the clock")

@@ -40,7 +40,7 @@ from locks.node.one_client import hold_up_others
 from locks.node.ports import NodePort, PendingCall
 from locks.otp import etf
 from locks.otp.budgets import MOST_CALLS, check_budget
-from locks.otp.calls import BlockingCall
+from locks.otp.calls import BlockingCalls
 from locks.otp.control import StrangeMessage, brief
 from locks.otp.processes import CAST
 from locks.otp.proxied import is_call
@@ -175,21 +175,21 @@ class RemoteAgent:
     ) -> Any:
         check_timeout(timeout)
         turn, ref = self._remotes.turn, self._ref
-        call = BlockingCall(self._remotes.processes, turn, self._abandon)
+        with BlockingCalls(self._remotes.processes, turn, self._abandon) as calls:
 
-        def begin() -> None:
-            client = self._remotes.pid_of(current_client())
-            call.begin(ref.node, ref.target, (OURS, Atom(verb), client, *arguments))
+            def begin() -> None:
+                client = self._remotes.pid_of(current_client())
+                calls.begin(verb, ref.node, ref.target, (OURS, Atom(verb), client, *arguments))
 
-        turn.run(begin)
-        outcome = call.wait(timeout)
+            turn.run(begin)
+            outcome = calls.take(timeout)
         if outcome is None:
             raise LockTimeout(
                 f"no {', '.join(map(show, ids)) or 'answer'} from {ref} within {timeout} s",
                 lock_ids=ids,
                 timeout=timeout,
             )
-        answered, answer = outcome
+        _, answered, answer = outcome
         if not answered:
             raise AgentEnded(f"agent {ref} does not answer: {answer}", agent=self.id)
         error = self._remotes.errors.unraised(answer)

@@ -20,7 +20,7 @@ from locks.model import LockId, View, show
 from locks.node.original_peers import LocalNode
 from locks.node.refusals import check_may_wait, reasons
 from locks.otp import etf
-from locks.otp.calls import BlockingCall
+from locks.otp.calls import BlockingCalls
 from locks.otp.distribution import Distribution
 from locks.otp.processes import CAST, NOCONNECTION, Local, Processes
 from locks.otp.terms import Pid
@@ -53,7 +53,7 @@ class OneView:
 
     def __init__(self) -> None:
         self.view: View | None = None
-        self.outcome: tuple[bool, Any] | None = None
+        self.outcome: tuple[str, bool, Any] | None = None
         self.waiter = Waiter()
 
     def __call__(self, view: View) -> None:
@@ -179,7 +179,7 @@ class ViewReader:
         for once, (reading, _) in list(self._once.items()):
             if reading.node == name:
                 self._forget(once)
-                once.outcome = (False, NOCONNECTION)
+                once.outcome = (name, False, NOCONNECTION)
                 once.waiter.wake()
 
     # --- A view that is read once ---------------------------------------------------------------
@@ -194,12 +194,12 @@ class ViewReader:
         check_may_wait()
         deadline = None if timeout is None else time.monotonic() + timeout
         turn = self._cluster.node.turn
-        call = BlockingCall(self._cluster.processes, turn)
-        turn.run(self._ask, name, lock_id, call)
-        outcome = call.wait(timeout)
-        if outcome is not None and outcome[0]:
-            if outcome[1] != pages.LARGE:
-                return unpack_view(outcome[1])
+        with BlockingCalls(self._cluster.processes, turn) as calls:
+            turn.run(self._ask, name, lock_id, calls)
+            outcome = calls.take(timeout)
+        if outcome is not None and outcome[1]:
+            if outcome[2] != pages.LARGE:
+                return unpack_view(outcome[2])
             once = OneView()
             try:
                 turn.run(self._read_once, name, lock_id, once)
@@ -213,12 +213,12 @@ class ViewReader:
             outcome = once.outcome
         if outcome is None:
             raise LockTimeout(f"{name} did not say within {timeout} s who has {show(lock_id)}")
-        raise NodeNotRunning(f"{name} does not answer: {outcome[1]}", nodes=[name])
+        raise NodeNotRunning(f"{name} does not answer: {outcome[2]}", nodes=[name])
 
-    def _ask(self, name: str, lock_id: LockId, call: BlockingCall) -> None:
+    def _ask(self, name: str, lock_id: LockId, calls: BlockingCalls) -> None:
         """Ask for a view; the answer is `pages.LARGE` if it does not fit into a page."""
         self.check(name)
-        call.begin(name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
+        calls.begin(name, name, LOCK_SERVER, (OURS, VIEW, list(lock_id)))
 
     def _read_once(self, name: str, lock_id: LockId, once: OneView) -> None:
         """Read a view by pages; `_forget` is to follow."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from locks.otp.etf_decode import constant
 from locks.otp.terms import Pid
 
 __all__ = ["CALL", "CAST", "parse_call", "parse_cast"]
 
-CALL = constant("$gen_call")
-CAST = constant("$gen_cast")
+CALL: Final = constant("$gen_call")
+CAST: Final = constant("$gen_cast")
 
 
 def parse_call(message: Any) -> tuple[Pid, Any, Any] | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Final
 
 from locks.errors import OperatingError
 
@@ -38,16 +39,20 @@ MOST_LOCKS = 1_000_000  # that these have, or wait for
 MOST_WATCHES = 1_000  # lock ids of this node that its processes watch
 MOST_MEMBERSHIPS = 100_000  # of its processes in process groups, in one scope
 
-SLICE = 0.00025  # seconds for the messages of one link, until others are served
-ALONE = 0.002  # seconds for those of a link while nobody else wants to be served
-PART = 1 / 4  # of the time is what a node may use, while others want to be served
-SAVED = 0.5  # seconds that it may use at once, if it has used none for a while
-FORGIVEN = SAVED / 2  # who has that much left is not made to wait by one message, whatever it costs
-LONG = 0.001  # seconds of processor time: what takes longer, and so keeps others waiting, ...
-PRICE = 30  # ... costs it that many times as much
-LONGEST_PAUSE = 3.0  # seconds
-TOGETHER = 5.0  # seconds: who has sent something within is to be protected
-KEPT = 1000  # nodes whose use of time is remembered
+SLICE: Final = 0.00025  # seconds for the messages of one link, until others are served
+ALONE: Final = 0.002  # seconds for those of a link while nobody else wants to be served
+PART: Final = 1 / 4  # of the time is what a node may use, while others want to be served
+SAVED: Final = 0.5  # seconds that it may use at once, if it has used none for a while
+FORGIVEN: Final = (
+    SAVED / 2
+)  # who has that much left is not made to wait by one message, whatever it costs
+LONG: Final = (
+    0.001  # seconds of processor time: what takes longer, and so keeps others waiting, ...
+)
+PRICE: Final = 30  # ... costs it that many times as much
+LONGEST_PAUSE: Final = 3.0  # seconds
+TOGETHER: Final = 5.0  # seconds: who has sent something within is to be protected
+KEPT: Final = 1000  # nodes whose use of time is remembered
 
 
 class OverBudget(OperatingError):
@@ -116,13 +121,17 @@ class Pace:
     to be served: time that nobody else wants costs nothing. So a flood takes a quarter of the time, in short
     slices. What can't be divided and takes long costs more: then it is a hundredth.
 
+    Args:
+        clock: Tells the time, in seconds; it is never set back.
+
     Attributes:
         elsewhere: Processor time that was charged to others than whoever has the turn, in seconds.
     """
 
-    __slots__ = ("_before", "_last", "_last_at", "_shares", "elsewhere")
+    __slots__ = ("_before", "_clock", "_last", "_last_at", "_shares", "elsewhere")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.elsewhere = 0.0
         self._shares: dict[str, Share] = {}
         # Who has sent something, when, and when somebody else did before.
@@ -133,7 +142,7 @@ class Pace:
         """The share of a node; it outlives its connections."""
         found = self._shares.get(node)
         if found is None:
-            now = time.monotonic()
+            now = self._clock()
             if len(self._shares) >= KEPT:
                 for name, each in list(self._shares.items()):
                     if self._grown(each, now) >= SAVED:
@@ -149,7 +158,7 @@ class Pace:
             took: How much.
             sent: Whether it has sent something. Then others must not keep it waiting for a while.
         """
-        now = time.monotonic()
+        now = self._clock()
         if sent:
             if self._last is not share:
                 self._last = share
@@ -176,7 +185,7 @@ class Pace:
         """For how many seconds a node has to wait now."""
         if share.left >= 0:
             return 0.0
-        now = time.monotonic()
+        now = self._clock()
         left = self._grown(share, now)
         return -left / PART if left < 0 and self._others(share, now) else 0.0
 

@@ -15,76 +15,27 @@ if TYPE_CHECKING:
     from locks.otp.processes import Processes, Target
     from locks.runtime.inline import Turn
 
-__all__ = ["BlockingCall", "BlockingCalls"]
+__all__ = ["BlockingCalls"]
 
 
-class BlockingCall:
-    """One call whose caller waits.
+class BlockingCalls:
+    """Some calls, or one, whose caller takes their outcomes as they come. Those left at the end are given up.
 
     Args:
-        processes: Makes the call.
+        processes: Makes the calls; none, if none is made.
         turn: The node's turn.
-        given_up: Called with the call's reference when the caller gives up, in the turn.
+        given_up: Called with the reference of each call that is given up, in the turn.
     """
-
-    __slots__ = ("_given_up", "_outcome", "_processes", "_reference", "_turn", "_waiter")
 
     def __init__(
         self,
-        processes: Processes,
+        processes: Processes | None,
         turn: Turn,
         given_up: Callable[[Reference], object] | None = None,
     ) -> None:
         self._processes = processes
         self._turn = turn
         self._given_up = given_up
-        self._waiter = Waiter()
-        self._outcome: tuple[bool, Any] | None = None
-        self._reference: Reference | None = None
-
-    def begin(self, node: str, target: Target, request: Any) -> None:
-        """Make the call; see `Processes.call`. In the turn."""
-        self._reference = self._processes.call(node, target, request, self._told)
-
-    def wait(self, timeout: float | None) -> tuple[bool, Any] | None:
-        """Wait for the outcome. A wait that ends without one gives the call up.
-
-        Args:
-            timeout: Seconds; `None` waits for ever.
-
-        Returns:
-            `(True, answer)`, or `(False, reason)` if there is no answer; `None` if time ran out.
-        """
-        try:
-            self._waiter.wait(timeout)
-        finally:
-            if self._outcome is None:
-                self._turn.run(self._give_up)
-        return self._outcome
-
-    def _told(self, answered: bool, answer: Any) -> None:
-        self._outcome = (answered, answer)
-        self._waiter.wake()
-
-    def _give_up(self) -> None:
-        reference = self._reference
-        if reference is not None:
-            self._processes.give_up(reference)
-            if self._given_up is not None:
-                self._given_up(reference)
-
-
-class BlockingCalls:
-    """Several calls at once, whose caller takes their outcomes as they come. Those left at the end are given up.
-
-    Args:
-        processes: Makes the calls; none, if none is made.
-        turn: The node's turn.
-    """
-
-    def __init__(self, processes: Processes | None, turn: Turn) -> None:
-        self._processes = processes
-        self._turn = turn
         self._waiter = Waiter()
         self._outcomes: deque[tuple[str, bool, Any]] = deque()
         self.open: dict[str, Reference] = {}
@@ -103,20 +54,20 @@ class BlockingCalls:
         told = partial(self._told, name)
         self.open[name] = self._processes.call(node, target, request, told)
 
-    def take(self, timeout: float) -> tuple[str, bool, Any] | None:
+    def take(self, timeout: float | None) -> tuple[str, bool, Any] | None:
         """Take the next outcome: the call's name, and `True` and the answer, or `False` and why there is none.
 
         Args:
-            timeout: Seconds to wait for it; `None` is returned then.
+            timeout: Seconds to wait for it; after that, `None` is returned. With `None` it waits for ever.
         """
-        deadline = time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while not self._outcomes:
             # First this, then the look: an outcome that comes in between wakes it.
             self._waiter = Waiter()
             if self._outcomes:
                 break
-            left = deadline - time.monotonic()
-            if left <= 0:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
                 return None
             self._waiter.wait(left)
         outcome = self._outcomes.popleft()
@@ -131,3 +82,5 @@ class BlockingCalls:
         assert self._processes is not None
         for reference in self.open.values():
             self._processes.give_up(reference)
+            if self._given_up is not None:
+                self._given_up(reference)

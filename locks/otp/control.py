@@ -29,7 +29,7 @@ Source: ERTS user's guide, "Distribution Protocol", "Protocol between Connected 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from locks.errors import OperatingError
 from locks.lock_ids import shown
@@ -63,7 +63,7 @@ __all__ = [
     "parse_slowly",
 ]
 
-BRIEF = 200  # characters of what another node has sent, where an error shows it
+BRIEF: Final = 200  # characters of what another node has sent, where an error shows it
 
 
 class BadMessage(OperatingError):
@@ -80,8 +80,8 @@ def brief(term: Any) -> str:
     return shown(tuple(term) if isinstance(term, tuple) else term)[:BRIEF]
 
 
-PASS_THROUGH = b"p"
-UNUSED = Atom("")
+PASS_THROUGH: Final = b"p"
+UNUSED: Final = Atom("")
 
 
 class Link(NamedTuple):
@@ -406,8 +406,8 @@ def check_speaker(pid: Pid, peer: str) -> None:
         raise BadMessage(f"a process of {pid.node} can't speak by way of {peer}")
 
 
-_OF_MONITORS = (MonitorP, DemonitorP)
-_WRONG = object()
+_OF_MONITORS: Final = (MonitorP, DemonitorP)
+_WRONG: Final = object()
 
 
 def _pid(value: Any) -> Any:

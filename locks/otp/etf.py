@@ -35,7 +35,7 @@ from __future__ import annotations
 from math import isfinite
 from struct import Struct
 from struct import error as StructError
-from typing import Any
+from typing import Any, Final
 
 from locks.errors import MisuseError
 from locks.lock_ids import DEEPEST, MOST_ELEMENTS, Key, keep_values, shown
@@ -58,24 +58,27 @@ class EncodeError(MisuseError, ValueError):
     """A value has no form as a term, or is too deep or too large to be sent."""
 
 
-CACHED = 4096  # entries of each cache
-CACHED_LENGTH = 64  # characters of a text that is cached
-LARGEST = 2**24 - 2**16  # bytes; a peer takes frames of 2**24, which have a head, too
-DEFAULT = Limits()
+CACHED: Final = 4096  # entries of each cache
+CACHED_LENGTH: Final = 64  # characters of a text that is cached
+LARGEST: Final = 2**24 - 2**16  # bytes; a peer takes frames of 2**24, which have a head, too
+DEFAULT: Final = Limits()
+MOST_PARTS: Final[int] = DEFAULT.elements
 
-_pack_head = Struct(">BI").pack
-_pack_int = Struct(">Bi").pack
-_pack_float = Struct(">Bd").pack
-_pack_pid = Struct(">III").pack
+_pack_head: Final = Struct(">BI").pack
+_pack_int: Final = Struct(">Bi").pack
+_pack_float: Final = Struct(">Bd").pack
+_pack_pid: Final = Struct(">III").pack
+_pack_big: Final = Struct("<BBBQ").pack
 
-_SMALL = tuple(bytes((97, number)) for number in range(256))
-_TUPLES = tuple(bytes((104, size)) for size in range(256))
-_TRUE = Atom("true").encoded
-_FALSE = Atom("false").encoded
-_UNDEFINED = Atom("undefined").encoded
+_SMALL: Final = tuple(bytes((97, number)) for number in range(256))
+_TUPLES: Final = tuple(bytes((104, size)) for size in range(256))
+_LISTS: Final = tuple(bytes((108, 0, 0, 0, size)) for size in range(256))
+_TRUE: Final = Atom("true").encoded
+_FALSE: Final = Atom("false").encoded
+_UNDEFINED: Final = Atom("undefined").encoded
 
-_texts: dict[str, bytes] = {}
-_pids: dict[Pid, bytes] = {}
+_texts: Final[dict[str, bytes]] = {}
+_pids: Final[dict[Pid, bytes]] = {}
 
 
 def encode(term: Any) -> bytes:
@@ -92,7 +95,7 @@ def encode(term: Any) -> bytes:
         elements = _write((term,), parts, DEFAULT.depth)
     except StructError:
         raise EncodeError("text or bytes of more than 4 GiB can't be sent") from None
-    if elements > DEFAULT.elements:
+    if elements > MOST_PARTS:
         raise _too_many()
     encoded = b"".join(parts)
     if len(encoded) > LARGEST:
@@ -122,38 +125,39 @@ def _write(items: Any, parts: list[bytes], depth: int) -> int:
             f"a term is nested more than {DEFAULT.depth} deep, or within itself; make it flatter"
         )
     count = len(items)
-    if count > DEFAULT.elements or len(parts) > 2 * DEFAULT.elements:
+    if count > MOST_PARTS or len(parts) > 2 * MOST_PARTS:
         raise _too_many()
-    append = parts.append
     for item in items:
         kind = type(item)
         if kind is str:
             known = _texts.get(item)
-            append(_text(item) if known is None else known)
+            parts.append(_text(item) if known is None else known)
         elif kind is int:
-            append(_SMALL[item] if 0 <= item < 256 else _integer(item))
+            number: int = item
+            parts.append(_SMALL[number] if 0 <= number < 256 else _integer(number))
         elif kind is Atom:
-            append(item.encoded)
+            parts.append(item.encoded)
         elif kind is tuple:
             size = len(item)
-            append(_TUPLES[size] if size < 256 else _pack_head(105, size))
+            parts.append(_TUPLES[size] if size < 256 else _pack_head(105, size))
             if size:
                 count += _write(item, parts, depth - 1)
         elif kind is list:
             if item:
-                append(_pack_head(108, len(item)))
+                size = len(item)
+                parts.append(_LISTS[size] if size < 256 else _pack_head(108, size))
                 count += _write(item, parts, depth - 1)
-            append(b"j")
+            parts.append(b"j")
         elif kind is bool:
-            append(_TRUE if item else _FALSE)
+            parts.append(_TRUE if item else _FALSE)
         elif kind is Pid:
             try:
                 known = _pids.get(item)
             except TypeError:
                 known = None
-            append(_pid(item) if known is None else known)
+            parts.append(_pid(item) if known is None else known)
         elif item is None:
-            append(_UNDEFINED)
+            parts.append(_UNDEFINED)
         else:
             count += _write_other(item, parts, depth)
     return count
@@ -194,7 +198,7 @@ def _write_other(item: Any, parts: list[bytes], depth: int) -> int:
 
 
 def _too_many() -> EncodeError:
-    return EncodeError(f"a term has more than {DEFAULT.elements:,} parts; send it in pieces")
+    return EncodeError(f"a term has more than {MOST_PARTS:,} parts; send it in pieces")
 
 
 def _text(text: str) -> bytes:
@@ -214,6 +218,8 @@ def _integer(number: int) -> bytes:
     if -0x80000000 <= number < 0x80000000:
         return _pack_int(98, number)
     size = (number.bit_length() + 7) >> 3
+    if size <= 8 and number > 0:
+        return _pack_big(110, size, 0, number)[: 3 + size]
     if size > DEFAULT.integer_bytes:
         raise EncodeError(
             f"an integer has {size} bytes, more than {DEFAULT.integer_bytes}; send it as bytes"
@@ -226,7 +232,7 @@ def _large(size: int, negative: bool) -> bytes:
     return _pack_head(111, size) + (b"\x01" if negative else b"\x00")
 
 
-def _pid(pid: Pid) -> bytes:
+def _pid(pid: Any) -> bytes:  # a `Pid`, but its fields may be anything
     number, node, creation = pid
     if not (_bits(number, 64) and _bits(creation, 32)):
         raise EncodeError(f"a pid has a number of 64 bits and a creation of 32, not {tuple(pid)!r}")
@@ -237,7 +243,7 @@ def _pid(pid: Pid) -> bytes:
     return encoded
 
 
-def _reference(reference: Reference) -> bytes:
+def _reference(reference: Any) -> bytes:  # likewise
     node, creation, words = reference
     numbers = (creation, *words) if type(words) is tuple else ()
     if not 2 <= len(numbers) <= 6 or not all(_bits(number, 32) for number in numbers):

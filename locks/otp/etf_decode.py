@@ -15,24 +15,24 @@ from collections.abc import Callable, Generator
 from math import isfinite
 from struct import Struct
 from struct import error as StructError
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from locks.errors import InvalidOption, OperatingError
 from locks.otp.terms import LONGEST_ATOM, Atom, ImproperList, Pid, Reference, Term
 
 __all__ = ["DecodeError", "Limits", "constant", "decode", "decode_from", "decode_slowly"]
 
-CACHED = 4096  # entries of each cache
-MOST_ALIKE = 100  # keys of a map that have the same hash
-STEP = 2048  # bytes of a large term that are decoded at once
+CACHED: Final = 4096  # entries of each cache
+MOST_ALIKE: Final = 100  # keys of a map that have the same hash
+STEP: Final = 2048  # bytes of a large term that are decoded at once
 
-_u16 = Struct(">H").unpack_from
-_u32 = Struct(">I").unpack_from
-_i32 = Struct(">i").unpack_from
-_f64 = Struct(">d").unpack_from
-_2u32 = Struct(">II").unpack_from
-_3u32 = Struct(">III").unpack_from
-_u32_u8 = Struct(">IB").unpack_from
+_u16: Final = Struct(">H").unpack_from
+_u32: Final = Struct(">I").unpack_from
+_i32: Final = Struct(">i").unpack_from
+_f64: Final = Struct(">d").unpack_from
+_2u32: Final = Struct(">II").unpack_from
+_3u32: Final = Struct(">III").unpack_from
+_u32_u8: Final = Struct(">IB").unpack_from
 
 
 class DecodeError(OperatingError, ValueError):
@@ -54,13 +54,20 @@ class Limits(NamedTuple):
     integer_bytes: int = 1024
 
 
-DEFAULT = Limits()
-_NAMED: dict[bytes, Any] = {b"true": True, b"false": False, b"undefined": None}
-_atoms: dict[bytes, Any] = dict(_NAMED)  # by their text in UTF-8
-_known_pids: dict[bytes, Pid] = {}  # by what follows the tag NEW_PID
+DEFAULT: Final = Limits()
+_NAMED: Final[dict[bytes, Any]] = {b"true": True, b"false": False, b"undefined": None}
+_atoms: Final[dict[bytes, Any]] = dict(_NAMED)  # by their text in UTF-8
+_known_pids: Final[dict[bytes, Pid]] = {}  # by what follows the tag NEW_PID
 
-_TOP, _TUPLE, _LIST, _TAIL, _MAP, _EXPORT, _FUN = range(7)  # the kinds of containers
-_FUN_HEAD = 30  # bytes of a function ahead of its first term
+# The kinds of containers.
+_TOP: Final = 0
+_TUPLE: Final = 1
+_LIST: Final = 2
+_TAIL: Final = 3
+_MAP: Final = 4
+_EXPORT: Final = 5
+_FUN: Final = 6
+_FUN_HEAD: Final = 30  # bytes of a function ahead of its first term
 
 
 def decode(data: bytes | bytearray, limits: Limits = DEFAULT) -> Any:
@@ -145,18 +152,24 @@ def _read(
     and where it ends, or opens a container and continues with what is in it. Below the branches a
     value is put into its container, and each container that is full by that into the next one.
     """
-    size, (max_depth, max_elements, max_integer) = len(data), limits
+    size = len(data)
+    max_depth, max_elements, max_integer = limits
     # The container that is being filled: its kind, its items so far, how many of them are missing,
     # and where it began. Those around it are on the stack.
-    state: Any = (_TOP, 1, at, [], [], 1) if paused is None else paused.state
-    kind, left, begin, items, stack, elements = state
-    append = items.append
+    kind, left, begin, elements = _TOP, 1, at, 1
+    items: list[Any] = []
+    stack: list[tuple[int, list[Any], int, int]] = []
+    if paused is not None:
+        kind, left, begin, items, stack, elements = paused.state
     value: Any
     while at < stop:
         tag = data[at]
         if tag == 109:  # BINARY
             start = at + 5
-            at = start + _u32(data, at + 1)[0]
+            count = data[at + 4]
+            if data[at + 1] or data[at + 2] or data[at + 3]:  # mostly not
+                count = _u32(data, at + 1)[0]
+            at = start + count
             if at > size:
                 raise IndexError
             try:
@@ -184,7 +197,9 @@ def _read(
                 count = data[at + 1]
                 at += 2
             else:
-                count = _u32(data, at + 1)[0]
+                count = data[at + 4]
+                if data[at + 1] or data[at + 2] or data[at + 3]:
+                    count = _u32(data, at + 1)[0]
                 at += 5
             if tag == 116:  # MAP
                 count *= 2
@@ -198,7 +213,6 @@ def _read(
                 begin = start
                 left = count
                 items = []
-                append = items.append
                 if tag == 108:  # LIST
                     kind = _LIST
                     if not count:
@@ -259,7 +273,6 @@ def _read(
             if elements > max_elements or left > size - at:
                 raise _too_many(elements, max_elements, left, size - at)
             items = []
-            append = items.append
             continue
         elif tag == 118 or tag == 115:  # ATOM_UTF8, SMALL_ATOM
             text, at = _atom_text(data, at)
@@ -270,7 +283,7 @@ def _read(
             value, at = _read_rare(data, at, tag)
         # A value is complete: it goes into its container. If that is complete now, it goes into the
         # container around it.
-        append(value)
+        items.append(value)
         left -= 1
         while not left:
             if kind == _TUPLE:
@@ -288,10 +301,9 @@ def _read(
                 value = _CLOSE[kind](items, data, begin, at)
             start = begin
             kind, items, left, begin = stack.pop()
-            append = items.append
             if kind == _MAP and not left & 1:
                 value = _key(value, data, start, at)
-            append(value)
+            items.append(value)
             left -= 1
     if at >= size:
         raise IndexError
@@ -344,8 +356,8 @@ def _read_rare(data: bytes, at: int, tag: int) -> tuple[Any, int]:
     )
 
 
-_PORTS = {102: 5, 89: 8, 120: 12}  # PORT, NEW_PORT, V4_PORT: bytes after the node's name
-_REFUSED = {
+_PORTS: Final = {102: 5, 89: 8, 120: 12}  # PORT, NEW_PORT, V4_PORT: bytes after the node's name
+_REFUSED: Final = {
     80: "a compressed term",
     82: "a reference into an atom cache",
     99: "a float as text",

@@ -22,8 +22,10 @@ For `Release` it is this:
         if type(term) is not tuple or len(term) != 5:
             raise wrong(term, kind)
         (_, _, agent_, lock_id_, mode_,) = term
-        return kind(unpack0(agent_, context), unpack1(lock_id_),
-                    None if mode_ is None else unpack2(mode_),)
+        return new(kind, (unpack0(agent_, context), unpack1(lock_id_),
+                    None if mode_ is None else unpack2(mode_),))
+
+`new` is `tuple.__new__`: a named tuple's own function would check how many values there are, which is known.
 
 `locks_leader` makes the messages of its elections with this module, too.
 """
@@ -162,7 +164,8 @@ class _Text:
         self._forms = forms
         self._kind = kind
         self._head = {f"head{number}": part for number, part in enumerate(head)}
-        self._names = {**self._head, "kind": kind, "wrong": _wrong, "too_long": _too_long}
+        self._names = {**self._head, "kind": kind, "new": tuple.__new__}
+        self._names |= {"wrong": _wrong, "too_long": _too_long}
         self._called: dict[Any, int] = {}
 
     def form(self) -> Form:
@@ -210,7 +213,7 @@ def unpack(term, context=None):
         raise wrong(term, kind)
     {_tuple(["_" for _ in self._head] + [*fields])} = term
     {or_wrong}
-    return {"kind" if hasattr(self._kind, "_fields") else ""}{_tuple(values)}
+    return {f"new(kind, {_tuple(values)})" if hasattr(self._kind, "_fields") else _tuple(values)}
 """
 
     def _plain(self, kind: Any) -> _Plain | None:

@@ -22,7 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from locks.otp.budgets import SLICE, Pace, Traffic
 from locks.otp.handshake import Peer
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 __all__ = ["FULL", "LOOKS", "GoOn", "Link", "Tls"]
 
-_LENGTH = struct.Struct(">I")
-_READ = 65536
-_CIPHERTEXT = 16384  # the most that one TLS record holds
-LONGEST_REASON = 300  # characters, of why a link was lost: it may show what the peer has sent
-SHORT = 1024  # bytes that are mostly one message
-FULL = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
-TICK = bytes(4)
-LOOKS = 4  # after how many calls of `tick` that find nothing sent one is sent
-MOST_AFTER = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
-BYTES = "bytes"
-LITTLE = 65536  # bytes that wait to be sent: hardly anything
+_LENGTH: Final = struct.Struct(">I")
+_READ: Final = 65536
+_CIPHERTEXT: Final = 16384  # the most that one TLS record holds
+LONGEST_REASON: Final = (
+    300  # characters, of why a link was lost: it may show what the peer has sent
+)
+SHORT: Final = 1024  # bytes that are mostly one message
+FULL: Final = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; see `Link.is_full`
+TICK: Final = bytes(4)
+LOOKS: Final = 4  # after how many calls of `tick` that find nothing sent one is sent
+MOST_AFTER: Final = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
+LITTLE: Final = 65536  # bytes that wait to be sent: hardly anything
 GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
-_BYTES = (BYTES,)
 
 
 class Tls:
@@ -163,7 +163,6 @@ class Link:
         "_raw",
         "_reader",
         "_send_limit",
-        "_sent",
         "_share",
         "_socket",
         "_taken",
@@ -238,7 +237,6 @@ class Link:
         self._clock = time.thread_time  # what measures how long the next ones take
         self._taken = 0.0  # when they were taken in, by the same clock
         self._after = 1.0  # how many times as long as the frames the whole turn takes
-        self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
         self._encrypting = False
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
@@ -285,12 +283,10 @@ class Link:
         if self.closed is None:
             try:
                 waiting = self._out if self._tls is None else self._encrypted(self._tls)
-                if self._sent:  # the last time was cut short
-                    self._cut_sent(waiting)
                 if waiting and not self._blocked:
-                    # Sent, and put down how much: one step, whatever interrupts it.
-                    self._sent.update(zip(_BYTES, map(self._socket.send, (waiting,)), strict=True))
-                    self._cut_sent(waiting)
+                    # Sent, and taken out: one step, whatever interrupts it, for functions of C call each other.
+                    sent = map(slice, map(self._socket.send, (waiting,)))
+                    deque(map(waiting.__delitem__, sent), maxlen=0)
             except BlockingIOError:
                 pass
             except OSError as error:  # ssl.SSLError is one
@@ -305,11 +301,6 @@ class Link:
             if self.drained and len(waiting) <= LITTLE:
                 self._turn.post(self._tell_drained)
         self._waits_to_flush = False
-
-    def _cut_sent(self, waiting: bytearray) -> None:
-        """Take out what was sent; one step, too: functions of C call each other."""
-        take = iter(partial(self._sent.pop, BYTES, None), None)
-        deque(map(waiting.__delitem__, map(slice, take)), maxlen=0)
 
     def _encrypted(self, tls: Tls) -> bytearray:
         if self._encrypting:  # cut short: nobody knows whether it was encrypted

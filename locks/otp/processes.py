@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from locks.errors import assert_never
 from locks.otp import control, etf
@@ -51,9 +51,9 @@ __all__ = [
     "parse_cast",
 ]
 
-NOCONNECTION = "noconnection"
-NOPROC = "noproc"
-NOBODY = Atom("$locks_nobody")
+NOCONNECTION: Final = "noconnection"
+NOPROC: Final = "noproc"
+NOBODY: Final = Atom("$locks_nobody")
 Target = Pid | str
 OnDown = Callable[[Any], object]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Final
 
 from locks.otp.control import Message, parse_slowly
 from locks.otp.etf_decode import DecodeError
@@ -16,7 +17,7 @@ from locks.otp.link import GoOn, Link
 
 __all__ = ["Reading"]
 
-LARGE = 4096  # bytes of a frame that is read in several parts
+LARGE: Final = 4096  # bytes of a frame that is read in several parts
 
 
 class Reading:

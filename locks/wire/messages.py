@@ -12,7 +12,7 @@ What arrives is data from another program: everything is checked before it is a 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from locks.core.messages import (
     AgentMessage,
@@ -33,8 +33,8 @@ from locks.ranges import Name, Number, Version
 from locks.wire.forms import (
     FORMS,
     OURS,
-    SERIAL_MASK,
     Context,
+    agent_numbered,
     mode_term,
     record_term,
     to_lock_id,
@@ -56,7 +56,7 @@ def _own_agent(number: Any, node: str) -> AgentId:
     """An agent of the node that sent the message: it speaks for its own agents only."""
     if type(number) is not int or not 0 <= number < 1 << 64:
         raise BadMessage(f"{brief(number)} should be the number of an agent")
-    return AgentId(number, node, number & SERIAL_MASK)
+    return agent_numbered(number, node)
 
 
 def _own_watcher(term: Any, node: str) -> Pid:
@@ -127,15 +127,17 @@ _SERVER_MESSAGES = _of_all(set(get_args(ServerMessage)) - {Relay}, TO_SERVERS)
 _SERVER_MESSAGES |= _of_all((Relay,), RELAYS)
 _AGENT_MESSAGES = _of_all(get_args(AgentMessage), TO_AGENTS)
 _RELAYED = _of_all(get_args(Relayed), FORMS)
-_PACK = {kind: form.pack for kind, (_, form) in (_SERVER_MESSAGES | _AGENT_MESSAGES).items()}
-_UNPACK_TO_SERVER = {tag: form.unpack for tag, form in _SERVER_MESSAGES.values()}
-_UNPACK_TO_AGENT = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}
-_UNPACK_RELAYED = {tag: form.unpack for tag, form in _RELAYED.values()}
+_PACK: Final = {kind: form.pack for kind, (_, form) in (_SERVER_MESSAGES | _AGENT_MESSAGES).items()}
+_UNPACK_TO_SERVER: Final = {tag: form.unpack for tag, form in _SERVER_MESSAGES.values()}
+_UNPACK_TO_AGENT: Final = {tag: form.unpack for tag, form in _AGENT_MESSAGES.values()}
+_UNPACK_RELAYED: Final = {tag: form.unpack for tag, form in _RELAYED.values()}
 
 # --- A request that has just been granted: the most frequent message has a form of its own -------
 
-GRANTED = constant("granted")
-_granted_form = FORMS.message(tuple[Name, Number, LockId, Mode, Place, Version], OURS, GRANTED)
+GRANTED: Final = constant("granted")
+_granted_form: Final = FORMS.message(
+    tuple[Name, Number, LockId, Mode, Place, Version], OURS, GRANTED
+)
 
 
 def _granted(at: str, record: RequestRecord, receiver: AgentId | None) -> tuple[Any, ...] | None:

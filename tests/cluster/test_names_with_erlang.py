@@ -9,7 +9,7 @@ from typing import IO
 import pytest
 
 import locks
-from locks.otp.calls import BlockingCall
+from locks.otp.calls import BlockingCalls
 from locks.otp.terms import Atom
 from tests.cluster.harness import COOKIE
 from tests.cluster.nodes import News, Nodes, link, peer
@@ -47,10 +47,10 @@ def _answers(node: locks.Node) -> bool:
     if node.nodes() != [E]:
         return False
     assert node.cluster is not None
-    call = BlockingCall(node.cluster.processes, node.turn)
     request = (Atom("is_auth"), Atom(node.name))
-    node.turn.run(call.begin, E, "net_kernel", request)
-    return call.wait(1) == (True, Atom("yes"))
+    with BlockingCalls(node.cluster.processes, node.turn) as calls:
+        node.turn.run(calls.begin, "ping", E, "net_kernel", request)
+        return calls.take(1) == ("ping", True, Atom("yes"))
 
 
 @pytest.mark.parametrize("own", [SMALLER, LARGER])

@@ -67,11 +67,9 @@ class Clock:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock() -> Clock:
     """What shares grow by."""
-    made = Clock()
-    monkeypatch.setattr(budgets, "time", made)
-    return made
+    return Clock()
 
 
 def two(pace: Pace) -> tuple[Share, Share]:
@@ -84,7 +82,7 @@ def two(pace: Pace) -> tuple[Share, Share]:
 
 def test_who_has_used_little_never_waits(clock: Clock) -> None:
     """Some work at once is for nothing, and so is a part of the time, for ever."""
-    pace = Pace()
+    pace = Pace(clock.monotonic)
     one, other = two(pace)
     for _ in range(int(0.9 * SAVED / SLICE)):
         pace.served(one, SLICE)
@@ -98,7 +96,7 @@ def test_who_has_used_little_never_waits(clock: Clock) -> None:
 
 def test_a_flood_gets_a_part_of_the_time(clock: Clock) -> None:
     """However it is used, in the long run; the other one never waits."""
-    pace = Pace()
+    pace = Pace(clock.monotonic)
     one, other = two(pace)
     begin, used = clock.now, 0.0
     while used < 10:
@@ -112,7 +110,7 @@ def test_a_flood_gets_a_part_of_the_time(clock: Clock) -> None:
 
 def test_what_can_not_be_divided_costs_more(clock: Clock) -> None:
     """Messages that take long get a hundredth of the time; who sends one waits for some seconds at most."""
-    pace = Pace()
+    pace = Pace(clock.monotonic)
     one, other = two(pace)
     begin, used = clock.now, 0.0
     while used < 10:
@@ -127,7 +125,7 @@ def test_what_can_not_be_divided_costs_more(clock: Clock) -> None:
 
 def test_what_takes_long_now_and_then_is_forgiven(clock: Clock) -> None:
     """It may be nobody's fault: once a second anything may take long, and nobody waits for that."""
-    pace = Pace()
+    pace = Pace(clock.monotonic)
     one, other = two(pace)
     for _ in range(100):
         pace.served(one, 0.05)
@@ -144,7 +142,7 @@ def test_what_takes_long_now_and_then_is_forgiven(clock: Clock) -> None:
 
 def test_who_is_alone_never_waits(clock: Clock) -> None:
     """Time that nobody else wants costs nothing, also if somebody wants some later."""
-    pace = Pace()
+    pace = Pace(clock.monotonic)
     one = pace.share("one")
     for _ in range(100):
         pace.served(one, 1.0)
@@ -163,7 +161,7 @@ def test_who_is_alone_never_waits(clock: Clock) -> None:
 
 def test_a_share_outlives_connections(clock: Clock) -> None:
     """Who connects again has to go on waiting; who has used nothing for long is forgotten."""
-    pace = Pace()
+    pace = Pace(clock.monotonic)
     one, _ = two(pace)
     pace.served(one, 1.0)
     pace.served(one, 1.0)
@@ -174,9 +172,9 @@ def test_a_share_outlives_connections(clock: Clock) -> None:
     assert len(pace._shares) < budgets.KEPT
 
 
-def test_what_is_done_for_another_one_is_told_apart() -> None:
+def test_what_is_done_for_another_one_is_told_apart(clock: Clock) -> None:
     """Whoever happens to have the turn does not pay for telling those who watch."""
-    pace = Pace()
+    pace = Pace(clock.monotonic)
     share = pace.share("watcher")
     pace.served_elsewhere(share, 0.0005)
     assert pace.elsewhere == 0.0005

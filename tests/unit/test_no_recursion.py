@@ -43,7 +43,7 @@ def test_a_subtree_is_gone_through_as_by_recursion(steps: Any, removed: list[int
         table.request(agent(number), "c", lock_id, mode)
     for number in removed:
         table.remove(agent(number))
-    for slot in (table._root, *recursive(table._root, (0, 1))):
+    for slot in (table.root, *recursive(table.root, (0, 1))):
         for ranks in ((0, 1), (0,), (1,), ()):
             assert list(slot.subtree(ranks)) == list(recursive(slot, ranks))
 
@@ -81,7 +81,7 @@ def test_locks_above_and_below_the_deepest_id(mode: Mode) -> None:
         assert waits.granted
         table.remove(agent(3))
     assert table.statistics().entries == 0
-    assert not table._root.children
+    assert not table.root.children
 
 
 def _deep(depth: int) -> Any:

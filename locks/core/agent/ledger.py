@@ -77,22 +77,8 @@ class Ledger:
     """
 
     __slots__ = (
-        "_agent",
-        "_client",
-        "_out",
-        "_releasing",
-        "_resolver",
-        "_unacknowledged",
-        "_unanswered",
-        "alive",
-        "hidden",
-        "needless",
-        "open",
-        "requests",
-        "seq",
-        "standings",
-        "used",
-        "waiting",
+        *("_agent", "_client", "_out", "_releasing", "_resolver", "_unacknowledged", "_unanswered"),
+        *("alive", "hidden", "needless", "open", "requests", "seq", "standings", "used", "waiting"),
     )
 
     def __init__(
@@ -245,10 +231,14 @@ class Ledger:
 
     # --- What lock servers answer ---------------------------------------------------------------
 
+    def _own(self, lock_id: LockId) -> LockRequest | None:
+        """The own request for a lock, the client's or a hidden one."""
+        return self.requests.get(lock_id) or self.hidden.get(lock_id)
+
     def update(self, record: RequestRecord) -> bool:
         """Take in the present state of an own request; tell whether it is of interest to the client."""
         node, lock_id, mode = record.node, record.lock_id, record.mode
-        request = self.requests.get(lock_id) or self.hidden.get(lock_id)
+        request = self._own(lock_id)
         node_request = request.node_requests.get(node) if request is not None else None
         if request is None or node_request is None:
             return False
@@ -271,7 +261,7 @@ class Ledger:
 
     def may_be_released(self, record: RequestRecord) -> bool:
         """Whether a release is under way that may be of this own request."""
-        own = self.requests.get(record.lock_id) or self.hidden.get(record.lock_id)
+        own = self._own(record.lock_id)
         return (record.node, record.lock_id) in self._releasing and not (own and own.has(record))
 
     def released(self, message: Released) -> None:
@@ -282,7 +272,7 @@ class Ledger:
             self._releasing[slot] = left
             return
         self._releasing.pop(slot, None)
-        request = self.requests.get(message.lock_id) or self.hidden.get(message.lock_id)
+        request = self._own(message.lock_id)
         if request is not None and message.node in request.node_requests:
             node_request = request.node_requests[message.node]
             for record in message.records:

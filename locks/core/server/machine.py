@@ -162,7 +162,7 @@ class ServerMachine:
 
         It is asked for what `AgentMachine.asks_for_one`: for no counted id, and by an agent that does not wait.
         """
-        return not self._notifier.closers and self.table._root.is_free(lock_id)
+        return not self._notifier.closers and self.table.root.is_free(lock_id)
 
     @property
     def version(self) -> int:

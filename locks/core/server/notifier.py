@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from locks.core.server.table import LockTable
 from locks.core.server.tree import COVERED_RIVALS, Entry, EntryOwner, rivals_around
@@ -354,10 +354,10 @@ class Notifier:
             self._notify(owner, entry, news)
 
 
-FEW = 16
-_id_of = attrgetter("id")
+FEW: Final = 16
+_id_of: Final = attrgetter("id")
 # Stands for all that goes on at other nodes.
-_ELSEWHERE = EntryOwner(AgentId(0, "elsewhere", 0), "elsewhere")
+_ELSEWHERE: Final = EntryOwner(AgentId(0, "elsewhere", 0), "elsewhere")
 
 
 def _may_be_waited_for(owner: EntryOwner) -> bool:

@@ -78,17 +78,17 @@ class LockTable:
 
     Attributes:
         counted: The slots of counted ids, by the id that each was made of: it has one at a time.
+        root: The slot of which all others are below.
     """
 
     def __init__(self, first_version: int = 0) -> None:
         self.version = first_version
         self.owners: dict[AgentId, EntryOwner] = {}
         self.counted: dict[LockId, Slot] = {}
-        self._root = Slot((), None)
+        self.root = Slot((), None)
         self._entries: dict[int, Entry] = {}
         self.last_place = 0
-        self._requests = self._grants = self._waits = 0
-        self._surrenders = self._refused = 0
+        self._requests = self._grants = self._waits = self._surrenders = self._refused = 0
 
     # --- Changes --------------------------------------------------------------------------------
 
@@ -192,14 +192,14 @@ class LockTable:
 
     def find(self, lock_id: LockId) -> Slot | None:
         """The slot of an id, or `None` when nothing is there or below."""
-        slot: Slot | None = self._root
+        slot: Slot | None = self.root
         for element in lock_id:
             slot = slot.children.get(element) if slot is not None else None
         return slot
 
     def related(self, lock_id: LockId) -> Iterator[Entry]:
         """All entries on the id, above it and below it, in no particular order."""
-        slot = self._root
+        slot = self.root
         for element in lock_id:
             child = slot.children.get(element)
             if child is None:
@@ -242,11 +242,11 @@ class LockTable:
 
     def ids(self) -> list[LockId]:
         """All lock ids that an agent has or waits for."""
-        return [slot.lock_id for slot in self._root.subtree() if slot.queues]
+        return [slot.lock_id for slot in self.root.subtree() if slot.queues]
 
     def statistics(self) -> TableStatistics:
         """Counters and present size."""
-        held_up = self._root.children.get(HELD_UP)
+        held_up = self.root.children.get(HELD_UP)
         hidden = () if held_up is None else tuple(held_up.subtree())
         return TableStatistics(
             self._requests,
@@ -264,7 +264,7 @@ class LockTable:
     # --- Place ----------------------------------------------------------------------------------
 
     def _grow(self, lock_id: LockId) -> Slot:
-        slot = self._root
+        slot = self.root
         for depth, element in enumerate(lock_id, 1):
             child = slot.children.get(element)
             if child is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 from locks.model import (
     COVERING,
@@ -46,23 +46,23 @@ __all__ = [
 
 Ranks = tuple[int, ...]
 
-WHOLE = Fraction(1)
+WHOLE: Final = Fraction(1)
 
-_RANK: dict[Mode, int] = {mode: rank for rank, mode in enumerate(MODES)}
-_ALL: Ranks = tuple(_RANK.values())
-_RIVALS: dict[Mode, Ranks] = {
+_RANK: Final[dict[Mode, int]] = {mode: rank for rank, mode in enumerate(MODES)}
+_ALL: Final[Ranks] = tuple(_RANK.values())
+_RIVALS: Final[dict[Mode, Ranks]] = {
     mode: tuple([_RANK[rival] for rival in RIVALS[mode]]) for mode in MODES
 }
-_RANKED = {mode: (_RANK[mode], _RIVALS[mode]) for mode in MODES}
+_RANKED: Final = {mode: (_RANK[mode], _RIVALS[mode]) for mode in MODES}
 # The rivals of a mode that exclude nothing that it does not exclude itself.
-COVERED_RIVALS: dict[Mode, Ranks] = {
+COVERED_RIVALS: Final[dict[Mode, Ranks]] = {
     mode: tuple([_RANK[rival] for rival in RIVALS[mode] if mode in COVERING[rival]])
     for mode in MODES
 }
-_NO_LIST: list[Any] = []  # stand for what nothing was put in yet; nothing is put into them
-_NO_ENTRIES: dict[Any, None] = {}
-_NO_LISTS = [_NO_LIST] * len(MODES)
-_ZEROS = [0] * len(MODES)
+_NO_LIST: Final[list[Any]] = []  # stand for what nothing was put in yet; nothing is put into them
+_NO_ENTRIES: Final[dict[Any, None]] = {}
+_NO_LISTS: Final = [_NO_LIST] * len(MODES)
+_ZEROS: Final = [0] * len(MODES)
 
 
 class Slot:
