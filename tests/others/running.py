@@ -57,25 +57,27 @@ def run(suite: Suite) -> dict[str, Outcome]:
         }
         kept = {name: value for name, value in machine.environment.items() if name != "LOCKS_SERVERS"}
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTEST_")}
-        process = subprocess.Popen(
-            [sys.executable, *(("-c", PATCHED) if suite.patched else ("-m", "pytest")), *_arguments(suite, folder)],
-            cwd=folder,
-            env={**kept, **own, **suite.environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        said = machine.code / "said"
+        with said.open("wb") as out:  # no pipe: it would not end before what its tests have left
+            process = subprocess.Popen(
+                [sys.executable, *(("-c", PATCHED) if suite.patched else ("-m", "pytest")), *_arguments(suite, folder)],
+                cwd=folder,
+                env={**kept, **own, **suite.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
         try:
-            said, _ = process.communicate(timeout=LIMIT)
+            process.wait(LIMIT)
         except subprocess.TimeoutExpired:
-            said = "it takes longer than the limit"
+            report.unlink(missing_ok=True)
         finally:
             with suppress(ProcessLookupError):  # what its tests have left: it is its own group
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if not report.exists():
-            raise AssertionError(f"{suite.name} has not come to its end:\n{said[-5000:]}")
+            raise AssertionError(f"{suite.name} has not come to its end:\n{said.read_text()[-5000:]}")
         found: dict[str, list[str]] = json.loads(report.read_text("utf-8"))
     return {name: Outcome(*each) for name, each in sorted(found.items())}
 

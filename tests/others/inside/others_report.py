@@ -68,8 +68,10 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         found[f"{name_of(report.nodeid)}::(import)"] = ("failed", str(report.longrepr))
 
 
-def pytest_sessionfinish() -> None:
-    """Hand it over."""
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Hand it over, unless pytest itself has failed, or found nothing."""
+    if exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        return
     Path(os.environ["LOCKS_OTHERS_REPORT"]).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -7,7 +7,7 @@ import sys
 import gevent.event
 import pytest
 
-import locks
+from locks.runtime import GeventActor, GeventFuture
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -15,7 +15,7 @@ def pytest_collection() -> None:
     """Their `conftest` is there now, and no test has asked for the runtime."""
     (runtime,) = sys.modules["tests.conftest"].RUNTIMES["threading"].values
     runtime.name = "gevent"
-    runtime.actor_class = locks.GeventActor
-    runtime.future_class = locks.GeventFuture
+    runtime.actor_class = GeventActor
+    runtime.future_class = GeventFuture
     runtime.event_class = gevent.event.Event
     runtime.sleep_func = gevent.sleep
