@@ -167,7 +167,7 @@ class BlocksEventLoop(MisuseError):
     """
 
 
-class NotHeld(MisuseError):
+class NotHeld(MisuseError, RuntimeError):
     """The lock (or the place in its queue) that the call is about is not there.
 
     Attributes:

@@ -7,7 +7,7 @@ as in `locks.transaction`: the youngest client gets `DeadlockAborted` from its `
 that it held by `Lock`s is released.
 
 Unlike a `threading.Lock`, a lock can only be released by the client that acquired it, and acquiring
-it twice raises an error instead of waiting for ever.
+it twice raises an error instead of waiting for ever; an `acquire` with a limit returns `False` when its time is over.
 """
 
 from __future__ import annotations
@@ -109,10 +109,10 @@ class Lock(Block, metaclass=Shown):
                 was made with.
 
         Returns:
-            Whether it was acquired.
+            Whether it was acquired. If the caller has it already, it is not: not when there is a limit to the wait.
 
         Raises:
-            MisuseError: The caller has acquired it already.
+            MisuseError: The caller has acquired it already, and would wait for ever.
             DeadlockAborted: The caller was in a deadlock and had to yield; it holds nothing now. (If it was
                 a transaction of its own that was aborted, it still has its other `Lock`s.)
         """
@@ -147,6 +147,10 @@ class Lock(Block, metaclass=Shown):
                 if agent.asks_for(self.lock_id):
                     if not blocking:
                         return False
+                    if quiet and timeout is not None:
+                        agent.sit_out(timeout)
+                        timeout, blocking = 0, False
+                        continue
                     raise MisuseError(
                         f"{show(self.lock_id)} is held by the caller already; a lock is not "
                         "re-entrant",

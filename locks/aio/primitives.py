@@ -154,6 +154,8 @@ class Semaphore(Lock):
 class Barrier:
     """Where so many parties wait for each other, used like an `asyncio.Barrier`; see `locks.Barrier`.
 
+    `async with barrier as number:` waits before its block.
+
     Args:
         lock_id: A non-empty tuple or list of key elements.
         parties: How many have to come.
@@ -193,6 +195,12 @@ class Barrier:
     async def wait(self, timeout: float | None = None) -> int:
         """Wait until all parties have come; returns the number of arrival; see `locks.Barrier.wait`."""
         return await call(self._blocking.wait, timeout)
+
+    async def __aenter__(self) -> int:
+        return await self.wait()
+
+    async def __aexit__(self, *_: object) -> None:
+        """Nothing is to be left: all have passed."""
 
     async def waiting(self) -> tuple[Contender, ...]:
         """Who waits there now; see `locks.Barrier.waiting`."""

@@ -132,6 +132,12 @@ class Waiting(Door):
             self._tries = None
             call.waiter.wake()
 
+    def sit_out(self, timeout: float) -> None:
+        """The client waits for what it has itself: nobody tells it anything, so the time runs out."""
+        if is_in_event_loop():
+            raise blocks_event_loop()
+        self.node.new_call().waiter.wait(timeout)
+
     # --- Waits that block nobody ----------------------------------------------------------------
 
     def lock_later(self, objects: Sequence[Object], answer: Callable[[Any], None]) -> None:

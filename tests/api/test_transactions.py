@@ -10,6 +10,8 @@ import gevent
 import pytest
 
 import locks
+from locks.node.ports import PendingCall
+from locks.runtime import Waiter
 from locks.wire import SERIAL_BITS
 from tests.api.clients import Client, Run
 from tests.helpers import eventually
@@ -669,22 +671,58 @@ def test_lock_blocking_and_timeout(run: Run) -> None:
 
 
 def test_lock_is_not_reentrant(run: Run) -> None:
-    """Acquiring a lock twice is an error instead of a wait for ever, and changes nothing."""
+    """Acquiring a lock twice is an error instead of a wait for ever; with a limit it is a wait in vain. Nothing changes."""
     lock = locks.Lock(A)
+    limited = locks.Lock(A, timeout=0.01)
 
     def work() -> None:
         with lock:
             with pytest.raises(locks.MisuseError, match="not re-entrant"):
                 lock.acquire()
             with pytest.raises(locks.MisuseError, match="a is held by the caller"):
-                lock.acquire(timeout=1)
+                lock.acquire(timeout=None)
+            with pytest.raises(locks.MisuseError, match="not re-entrant"), limited:
+                raise AssertionError("a block is not entered again, with a limit either")
             with pytest.raises(locks.MisuseError, match="not re-entrant"):
                 locks.Lock(A, "read").acquire()
+            assert lock.acquire(timeout=0.01) is False
+            assert lock.acquire(timeout=0) is False
+            assert limited.acquire() is False
             assert lock.acquire(blocking=False) is False
             assert lock.owned()
         assert not lock.locked()
 
     run.client().call(work)
+
+
+def test_owner_has_let_go_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has the lock of its owner; another one lets go of it: it is acquired at the end of the limit."""
+    owner = locks.Owner("shared")
+    lock = locks.Lock(A, owner=owner)
+    node = locks.start()
+    waits: list[float | None] = []
+
+    class Meanwhile(Waiter):
+        def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
+            waits.append(timeout)
+            gevent.get_hub().threadpool.spawn(lock.release).get()
+            return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node, "new_call", lambda: PendingCall(None if waits else Meanwhile()))
+        assert lock.acquire() is True
+        waits.clear()
+        assert lock.acquire(timeout=20) is True
+    assert waits == [20]
+    assert lock.acquire(timeout=0.01) is False
+    owner.end()
+
+
+def test_release_of_what_is_not_held_is_a_runtime_error(run: Run) -> None:
+    """As that of a `threading.Lock` is: programs that catch that one go on."""
+    with pytest.raises(RuntimeError, match="not held") as caught:
+        run.client().call(locks.Lock(A).release)
+    assert type(caught.value) is locks.NotHeld
 
 
 def test_lock_is_released_by_its_owner_only(run: Run) -> None:
