@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from locks.cli import (
     web,
     why,
 )
+from locks.cli.parser import Parser
 from locks.cli.printing import run_printing
 
 __all__ = ["main"]
@@ -46,9 +46,7 @@ def main(
     """
     if arguments is None and sys.argv[1:2] in SIMULATED:
         form.run_interpreted()
-    parser = argparse.ArgumentParser(
-        prog=prog, description="Deadlock-resolving, hierarchical read/write locks."
-    )
+    parser = Parser(prog=prog, description="Deadlock-resolving, hierarchical read/write locks.")
     parser.add_argument("--version", action="version", version=f"locks {form.shown(__version__)}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     breaking.add_command(commands)

@@ -14,7 +14,7 @@ node is told has them, too (`locks.wire.refusals`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from locks.words import AgentId, Contender, Deadlock, LockId
@@ -51,6 +51,7 @@ __all__ = [
     "WaitsForItself",
     "anew",
     "assert_never",
+    "nearest",
 ]
 
 
@@ -319,3 +320,11 @@ class DeadlockAborted(LocksError):
 
     def __init__(self, message: str, *, deadlock: Deadlock) -> None:
         super().__init__(message, deadlock=deadlock)
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """Which word is meant, probably, by one that is none of those that there are: the end of an error's text, or ""."""
+    from difflib import get_close_matches  # not for every program
+
+    found = get_close_matches(word, list(words), n=1)
+    return f"; did you mean {found[0]}?" if found else ""

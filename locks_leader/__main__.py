@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 
+from locks.cli.parser import Parser
 from locks_leader import demo, elect
 
 __all__ = ["main"]
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The arguments; those of the process by default.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m locks_leader", description="Leader election with state hand-over."
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -7,13 +7,16 @@ import io
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
+from types import TracebackType
 
-__all__ = ["run_printing"]
+__all__ = ["Progress", "run_printing"]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 UNWRITTEN = 3
 PIPE = 13  # SIGPIPE, which is not everywhere
+OFTEN = 0.2  # seconds between two looks at how far it has come
 
 
 def run_printing(name: str, run: Callable[[], int]) -> int:
@@ -44,3 +47,46 @@ def run_printing(name: str, run: Callable[[], int]) -> int:
             return 128 + PIPE
         print(f"{name}: the output can't be written: {error.strerror}", file=sys.stderr)
         return UNWRITTEN
+
+
+class Progress:
+    """How far a long command has come: one line on standard error, if that is a terminal; gone when the block is left."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._counts: dict[str, int] = {}
+        self._begun = time.monotonic()
+        self._next = self._begun + OFTEN
+
+    def add(self, **counts: int) -> None:
+        """So many more of each are done, such as `worlds=1`."""
+        for name, count in counts.items():
+            self._counts[name] = self._counts.get(name, 0) + count
+        self.show()
+
+    def show(self, **more: int) -> None:
+        """So many more of each are done by now, of what is under way."""
+        now = time.monotonic()
+        if self._shown and now >= self._next:
+            self._next = now + OFTEN
+            counts = {name: self._counts.get(name, 0) for name in {**self._counts, **more}}
+            done = ", ".join(
+                f"{count + more.get(name, 0):,} {name}" for name, count in counts.items()
+            )
+            self._write(f"\r{done} in {now - self._begun:.0f} s\x1b[K")
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._shown:
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()

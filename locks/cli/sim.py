@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from locks.core.messages import Surrender
 from locks.core.steps import steps_of
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, nearest
 from locks.model import REQUIREMENTS, Edge
 from locks.sim.arguments import at_least
 from locks.sim.original.variants import ORIGINAL, VARIANTS
@@ -93,7 +93,7 @@ def _add(
         name,
         help=about,
         description=about[0].upper() + about[1:] + ".",
-        epilog=epilog,
+        epilog=epilog + _rules(name),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=lambda options: _guarded(run, options))
@@ -101,8 +101,7 @@ def _add(
         "--rule",
         choices=None if name in OF_THE_ORIGINAL else list(RULES),
         metavar="RULE",
-        help=f"which rules: {', '.join(RULES)} (default ours)"
-        + (f"; of the original: {', '.join(VARIANTS)}" if name in OF_THE_ORIGINAL else ""),
+        help="which rules; they are listed below (default ours)",
     )
     if name in OF_THE_ORIGINAL:
         both = ("both",) if name == "story" else ()
@@ -115,6 +114,17 @@ def _add(
     return parser
 
 
+def _rules(name: str) -> str:
+    """What the rules are that a command can go by."""
+    known = {"Rules": {rule.name: rule.about for rule in RULES.values()}}
+    if name in OF_THE_ORIGINAL:
+        known["Rules of the original"] = {rule.name: rule.about for rule in VARIANTS.values()}
+    return "".join(
+        f"\n{title}:\n" + "".join(f"  {rule:<11}{about}\n" for rule, about in rules.items())
+        for title, rules in known.items()
+    )
+
+
 def _guarded(run: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
     model = getattr(options, "model", "ours")
     try:
@@ -124,7 +134,8 @@ def _guarded(run: Callable[[argparse.Namespace], int], options: argparse.Namespa
             raise InvalidOption("--rule: both models go by their own rules", rule=options.rule)
         elif model == "ours" and options.rule not in RULES:
             raise InvalidOption(
-                f"rule {options.rule!r}: there is {', '.join(RULES)}", rule=options.rule
+                f"rule {options.rule!r}: there is {', '.join(RULES)}{nearest(options.rule, RULES)}",
+                rule=options.rule,
             )
         return run(options)
     except InvalidOption as error:

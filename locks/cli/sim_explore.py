@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
+from locks.cli.printing import Progress
 from locks.model import REQUIREMENTS
 from locks.sim.arguments import at_least
 from locks.sim.rules import RULES
@@ -113,15 +114,17 @@ def searches(
         yield Search(plan, kind.held, limit, full)
 
 
-def search(wanted: Search) -> tuple[Search, SearchResult]:
-    """Explore one world."""
+def search(
+    wanted: Search, see: Callable[[int], object] | None = None
+) -> tuple[Search, SearchResult]:
+    """Explore one world; tell now and then how many states were found."""
     from locks.sim.explore import TooManyStates, explore
     from locks.sim.host import Violation
     from locks.sim.small_worlds import start
 
     world = start(wanted.plan, wanted.held)
     try:
-        return wanted, SearchResult(explore(world, wanted.limit, reduce=not wanted.full))
+        return wanted, SearchResult(explore(world, wanted.limit, reduce=not wanted.full, see=see))
     except TooManyStates as error:
         return wanted, SearchResult(None, str(error))
     except Violation as violation:
@@ -132,6 +135,7 @@ def explore_all(
     wanted: Iterable[Search],
     jobs: int = 1,
     see: Callable[[Search, SearchResult], None] = lambda search, found: None,
+    see_states: Callable[[int], object] | None = None,
 ) -> tuple[Total, tuple[Search, SearchResult] | None]:
     """Explore worlds, until something is wrong.
 
@@ -139,6 +143,7 @@ def explore_all(
         wanted: The worlds.
         jobs: How many of them at the same time, each in a process of its own.
         see: Is shown each of them.
+        see_states: Is told now and then how many states of the present one were found, if `jobs` is 1.
 
     Returns:
         What was found in all, and what is wrong, if anything is.
@@ -147,7 +152,8 @@ def explore_all(
 
     total = Total()
     if jobs == 1:
-        return total, _first_wrong(map(search, wanted), total, see)
+        found = (search(each, see_states) for each in wanted)
+        return total, _first_wrong(found, total, see)
     with multiprocessing.get_context("spawn").Pool(jobs, maxtasksperchild=50) as pool:
         return total, _first_wrong(pool.imap(search, wanted), total, see)
 
@@ -232,11 +238,19 @@ def run_command(
 
     began = time.perf_counter()
 
-    def see(wanted: Search, found: SearchResult) -> None:
-        if options.verbose:
-            print(f"{found.outcome or found.wrong}  {wanted}", flush=True)
+    with Progress() as progress:
 
-    total, wrong = explore_all(_wanted(options), options.jobs, see)
+        def see(wanted: Search, found: SearchResult) -> None:
+            if options.verbose:
+                print(f"{found.outcome or found.wrong}  {wanted}", flush=True)
+            elif found.outcome is not None:
+                progress.add(worlds=1, states=found.outcome.states)
+
+        def see_states(states: int) -> None:
+            if not options.verbose:
+                progress.show(states=states)
+
+        total, wrong = explore_all(_wanted(options), options.jobs, see, see_states)
     print(total)
     print(f"time        {time.perf_counter() - began:.1f} s")
     if wrong is None:

@@ -73,6 +73,7 @@ def explore(
     at_end: Callable[[World], Any] | None = None,
     rename: bool = True,
     reduce: bool = True,
+    see: Callable[[int], object] | None = None,
 ) -> Explored:
     """Explore a world depth first.
 
@@ -83,6 +84,7 @@ def explore(
         at_end: Looks at each terminal state: at its parties, not at counters of the world.
         rename: Rename counters, so that more states are the same.
         reduce: Leave out orders of independent events.
+        see: Is told now and then how many states there are by then.
 
     Raises:
         Violation: With the schedule that leads there, as choices of the world, in `schedule`; or
@@ -92,6 +94,7 @@ def explore(
     begun = time.perf_counter()
     space = Space(world, rename, reduce)
     search = _Search(space, limit, most, at_end)
+    search.see = see
     least, largest, superfluous, outdated = search.run()
     if not search.terminal:
         raise Violation("this comes to no end")

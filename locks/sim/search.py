@@ -13,7 +13,7 @@ what a subclass takes together in `take_in` and returns in `leave`. Breadth firs
 from __future__ import annotations
 
 import gc
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,6 +21,8 @@ from locks.errors import LocksError
 from locks.sim.host import Violation
 
 __all__ = ["DepthFirst", "Model", "TooManyStates", "Visit", "collector_off", "too_many"]
+
+NOW_AND_THEN = 10_000  # states
 
 S = TypeVar("S", bound=Hashable)
 M = TypeVar("M")
@@ -100,7 +102,10 @@ class DepthFirst(Generic[S, M, V]):
         known: Of each state its value; None while it is on the path.
         path: The states on the way to where the search is.
         transitions: Moves that led from one state to another.
+        see: Is told now and then how many states are known.
     """
+
+    see: Callable[[int], object] | None = None
 
     def __init__(self, model: Model[S, M], limit: int) -> None:
         self.model = model
@@ -144,6 +149,8 @@ class DepthFirst(Generic[S, M, V]):
                         raise too_many(self.limit)
                     known[new] = None
                     path.append(self.enter(new))
+                    if self.see is not None and not len(known) % NOW_AND_THEN:
+                        self.see(len(known))
                     continue
                 value = known[new]
                 if value is None:

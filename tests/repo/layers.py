@@ -245,6 +245,7 @@ PURE_OUTSIDE = {
     "copy",
     "dataclasses",
     "enum",
+    "difflib",
     "fractions",
     "functools",
     "heapq",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from locks.errors import InvalidOption
+from locks.errors import InvalidOption, nearest
 
 __all__ = ["ORIGINAL", "VARIANTS", "Variant", "variant_of"]
 
@@ -94,7 +94,7 @@ def variant_of(text: str) -> Variant:
         if name not in VARIANTS:
             raise InvalidOption(
                 f"rule {name!r}: of the original there is {', '.join(VARIANTS)}, or several of them, "
-                "such as mended+swap",
+                f"such as mended+swap{nearest(name, VARIANTS)}",
                 rule=text,
             )
         changes = VARIANTS[name]._asdict()
