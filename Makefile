@@ -58,6 +58,7 @@ wheel: .venv/installed-dev
 
 # Checks what would be published, and installs the wheel of interpreted modules as a user does: nothing else is there.
 FRESH := .venv/fresh
+package: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
 package: wheel
 	$(PY) -m twine check --strict dist/*.*
 	$(PY) -m check_wheel_contents dist/*.whl
