@@ -58,6 +58,7 @@ wheel: .venv/installed-dev
 
 # Checks what would be published, and installs the wheel of interpreted modules as a user does: nothing else is there.
 FRESH := .venv/fresh
+package: export PIP_CONSTRAINT = $(CURDIR)/constraints.txt
 package: wheel
 	$(PY) -m twine check --strict dist/*.*
 	$(PY) -m check_wheel_contents dist/*.whl
@@ -67,7 +68,7 @@ package: wheel
 	LOCKS_INSTALLED=$(FRESH)/bin/python $(PY) -m pytest $(INSTALLED)
 
 # Installs the compiled wheel into an environment of its own, and runs tests on it that have no other package to
-# import. What simulates is run on the interpreted modules that the wheel has as well.
+# import. (Its modules share one that lies beside the packages.) What simulates is run on the interpreted modules that the wheel has as well.
 CLEAN := .venv/with-the-wheel
 INSTALLED := tests/repo/test_installed.py
 TESTED := $(addprefix tests/,unit runtime api cluster leader torture/test_systematic.py) $(INSTALLED)
@@ -77,6 +78,7 @@ compiled: wheel
 	@[ -d dist/compiled ] || exit 0; set -e; \
 	rm -rf $(CLEAN); \
 	$(PY) -m twine check --strict dist/compiled/*; \
+	$(PY) -m check_wheel_contents --no-config --ignore W004,W009 dist/compiled/*; \
 	$(PY) -m venv $(CLEAN); \
 	$(CLEAN)/bin/python -m pip install --disable-pip-version-check -q "$$(ls dist/compiled/*.whl)[test]"; \
 	mkdir $(CLEAN)/checkout; \

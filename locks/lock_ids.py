@@ -22,6 +22,7 @@ operation of a lock table takes time in it.
 from __future__ import annotations
 
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from math import nan
@@ -427,7 +428,10 @@ def _plain_number(number: Any) -> int | float | None:
             near = float(number)
         else:
             near = float(number.real) if number.imag == 0 else nan
-        exact = int(number) if near.is_integer() and hasattr(kind, "__int__") else near
+        # A `Fraction` of Python 3.10 is made an integer by the second of these.
+        old = sys.version_info < (3, 11) and hasattr(kind, "__trunc__")
+        whole = near.is_integer() and (hasattr(kind, "__int__") or old)
+        exact = int(number) if whole else near
     except (TypeError, ValueError, OverflowError):
         return None
     return next((plain for plain in (exact, near) if _are_equal(plain, number)), None)

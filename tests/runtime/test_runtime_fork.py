@@ -179,9 +179,10 @@ locks.stop()
 def test_ctrl_c_in_a_child_of_another_thread(run_script: Callable[..., str]) -> None:
     """The main thread was in a turn when another one forked: in the child, that depth is nobody's."""
     script = """
-        import os, signal, threading
+        import os, signal, threading, warnings
         from locks.runtime import interrupts
 
+        warnings.simplefilter("ignore")  # of a fork beside threads
         results = []
 
         def fork():
