@@ -82,7 +82,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
-    with World() as world, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, World() as world:
         found = kill_one_by_one(Crew(world), Path(folder), options.kills, options.seed)
     print(json.dumps({"seed": options.seed, **found}))
     return 1 if found["problems"] else 0
