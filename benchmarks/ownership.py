@@ -17,8 +17,10 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import blake2b
 from itertools import repeat
+from queue import SimpleQueue
 from statistics import median
 from typing import NamedTuple
 
@@ -169,7 +171,77 @@ def owned(report: Report) -> None:
                 yardstick_label="no coordination", target=target if name == "owned" else None,
                 note=f"{ratio:.2f}x the processor time",
             )  # fmt: skip
+    trickle(report)
     locks.stop()
+
+
+# --- A trickle of tasks ---------------------------------------------------------------------------
+
+
+class Trickle:
+    """Workers that wait for tasks, which come one at a time.
+
+    Args:
+        workers: How many.
+        groups: How many groups they share out.
+    """
+
+    def __init__(self, workers: int, groups: int) -> None:
+        self._tasks: Backlog[int] = Backlog(groups=groups, more=True)
+        self._done: SimpleQueue[int] = SimpleQueue()
+        self._next = 0
+        owners = [Ownership(f"{workers} of {groups}", groups) for _ in range(workers)]
+        work = [partial(each.run, self._tasks, self._handle) for each in owners]
+        self._threads = [threading.Thread(target=each) for each in work]
+        for thread in self._threads:
+            thread.start()
+        while any(
+            not groups // workers <= len(owner.owned()) <= -(-groups // workers) for owner in owners
+        ):
+            time.sleep(0.01)
+
+    def _handle(self, task: int, token: int) -> None:
+        self._done.put(task)
+
+    def sample(self) -> float:
+        """The processor time for a task: of who adds it, of who is woken, and of whoever else is."""
+        number = 200
+        begun = time.process_time()
+        for _ in range(number):
+            self._next += 1
+            self._tasks.add(self._next)
+            self._done.get(timeout=30)
+        return (time.process_time() - begun) / number
+
+    def end(self) -> None:
+        """All is done."""
+        self._tasks.close()
+        for thread in self._threads:
+            thread.join()
+
+
+def trickle(report: Report) -> None:
+    """Fill the rows of tasks that come one at a time."""
+    sizes = [(8, 64), (8, 10_000), (200, 256), (200, 10_000)][: 2 if report.quick else 4]
+    before = threading.stack_size(1 << 18)
+    try:
+        crews = {
+            f"{workers} workers, {groups:,} groups": Trickle(workers, groups)
+            for workers, groups in sizes
+        }
+    finally:
+        threading.stack_size(before)
+    runs = interleave(
+        {name: crew.sample for name, crew in crews.items()}, 2 if report.quick else 21
+    )
+    first, *others = crews
+    for name in others:
+        report.compare(
+            runs, name, first, label=f"a task of a trickle, {name}",
+            yardstick_label=first, target=report.limit(1.5) if name == [*crews][-1] else None, note="processor time",
+        )  # fmt: skip
+    for crew in crews.values():
+        crew.end()
 
 
 # --- Workers that come and go ---------------------------------------------------------------------

@@ -6,6 +6,7 @@ a worker that waits looks at nothing, and one that is woken looks at one group.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -153,45 +154,60 @@ class BacklogRun(Block, Generic[T]):
         """Do some tasks of a group. If there are more, it stands last again."""
         tasks, part = self._tasks, self._part
         until = tasks.waits_until(group)
+        if group not in part.member.owned or not tasks.has(group):
+            return
         if until is not None and until > self._clock():
             self._turns.put_off(group, until)
-            return
-        if not tasks.has(group):
             return
         epoch = part.member.epoch
         with part.task(group, tasks) as token:
             if token is None:  # if it is its own again, its part says so
                 return
-            line = tasks.line(group, token)
-            try:
-                if until is not None:
-                    self._again(group, line, token)
-                else:
-                    self._some(line, token, epoch)
-            except _Failed as failed:
-                part.failed += 1
-                set_aside = tasks.failed(group, token, failed.error, self._clock())
-                if set_aside is None:
-                    raise failed.error from None
-                part.set_aside += set_aside
-            except StaleToken:
-                raise
-            except Exception:
-                part.failed += 1
-                raise
+            failure = self._first(group, token, epoch)
+            if failure is not None:  # not raised where it was caught: its causes stay what they are
+                raise failure
         if tasks.has(group):
             self._turns.add(group)
+
+    def _first(self, group: int, token: int, epoch: object) -> Exception | None:
+        """Do the first tasks of a group.
+
+        Returns:
+            The failure that ends the run, if it came from a handler that is guarded.
+        """
+        tasks, part = self._tasks, self._part
+        line = tasks.line(group, token)
+        try:
+            if tasks.waits_until(group) is None:
+                self._some(line, token, epoch)
+            elif line:
+                self._again(group, line, token)
+        except _Failed as failed:
+            part.failed += 1
+            error = failed.error
+        except StaleToken:
+            raise
+        except Exception:
+            part.failed += 1
+            raise
+        else:
+            return None
+        set_aside = tasks.failed(group, token, error, self._clock())
+        if set_aside is None:
+            return error
+        part.set_aside += set_aside
+        return None
 
     def _some(self, line: deque[T], token: int, epoch: object) -> None:
         """Do the first tasks of a line, until the slice is over, or tasks may not be begun any more."""
         part, take_out, clock = self._part, line.popleft, self._clock
         handler = self._guarded if self._guards else self._handler
         member = part.member
-        done, look = 0, 1
+        done, look, size = 0, 1, len(line)
         last = clock()
         until = last + SLICE
         try:
-            for done in range(len(line)):
+            for done in range(size):
                 if member.epoch is not epoch:
                     return
                 if done == look:
@@ -203,7 +219,7 @@ class BacklogRun(Block, Generic[T]):
                 handler(line[0], token)
                 take_out()
             else:
-                done += 1
+                done = size
         finally:
             part.done += done
 
@@ -238,3 +254,6 @@ def check_not_within(worker: Doer, among: Among) -> None:
                 "get a part of its groups, and wait for ever for the tasks in the others. Let a thread of its own run it, add its "
                 "tasks to the backlog that is run already, or give it another name"
             )
+
+
+os.register_at_fork(after_in_child=_under_way.clear)  # what the parent runs

@@ -290,3 +290,41 @@ def test_a_task_that_was_set_aside_says_where() -> None:
     assert isinstance(backlog.set_aside[0], SetAside)
     assert backlog.state((0, "poison")) == Waiting(0, 0, None)
     assert len(backlog) == 1
+
+
+def test_a_failure_comes_out_as_it_was_raised() -> None:
+    """With its cause, and with what was being handled when it came."""
+    first_, cause = KeyError("first"), OSError("cause")
+
+    def handle(task: Any, token: int) -> None:
+        try:
+            raise first_
+        except KeyError:
+            raise Poison from cause
+
+    for retries in (0, 1):
+        backlog = backlog_of([(0, "a")], retries=retries)
+        with pytest.raises(Poison) as caught:
+            Played(2, group_for=group_for).run(backlog, handle)
+        assert caught.value.__cause__ is cause
+        assert caught.value.__context__ is first_
+
+
+@pytest.mark.parametrize("options", [{}, {"retries": 1}])
+def test_a_line_that_is_empty_when_it_is_taken(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was left behind has done its last task in this very moment: nothing is done, and nothing counted."""
+    backlog = backlog_of([(0, "poison")], **options)
+    handler, mine, line = Handler(), Played(2, group_for=group_for), backlog.line
+
+    def empty(group: int, token: int) -> Any:
+        found = line(group, token)
+        if handler.begun or not options:
+            found.clear()
+        return found
+
+    monkeypatch.setattr(backlog, "line", empty)
+    assert mine.run(backlog, handler) == 0
+    assert mine.statistics().failed == len(options)
+    assert backlog.finished

@@ -124,7 +124,9 @@ class Owner(Candidate):
     def leads(self) -> bool:
         """Whether one of the workers leads."""
         participants: list[Any] = [
-            h.worker._participant for h in _hired.values() if h.worker.joined
+            h.worker._participant
+            for h in _hired.values()
+            if h.worker.joined and h.worker._participant
         ]
         return any(locks_leader.info(participant).role == "leader" for participant in participants)
 

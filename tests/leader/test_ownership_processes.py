@@ -24,6 +24,7 @@ from tests.leader.crew import (
     written,
 )
 from tests.leader.harness import Member, everybody
+from tests.leader.kills import kill_one_by_one
 
 SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
 STEPS = 300 if os.environ.get("LOCKS_EXPLORE") == "1" else 8
@@ -223,3 +224,12 @@ def test_random_faults(crew: Crew, tmp_path: Path) -> None:
     everybody(members, "end_all")
     assert set(counted(done)) <= {"written", "refused", "not owner"}, counted(done)
     assert check_files(tmp_path) > 0
+
+
+@pytest.mark.explore
+def test_one_after_the_other_is_killed(crew: Crew, tmp_path: Path) -> None:
+    """In the middle of tasks, and before all has settled: no two at a group at once, and no write is lost or refused."""
+    print("seed", SEED)
+    found = kill_one_by_one(crew, tmp_path, 100 if STEPS > 100 else 15, SEED)
+    assert not found["problems"], found
+    assert found["writes"] > 100
