@@ -101,6 +101,7 @@ class Storage:
             except BaseException as error:
                 self._db.close()
                 if "locked" in str(error.__cause__):
+                    refuse_second(path, failed=True)
                     raise StoreFailed(
                         f"can't open {path!r}: another process has it open; a store is one process's"
                     ) from error
@@ -398,11 +399,11 @@ def identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def refuse_second(path: str) -> None:
-    """Raise if this process has the file open already."""
+def refuse_second(path: str, *, failed: bool = False) -> None:
+    """Raise if this process has the file open already; or in a store that has failed, too."""
     file = identity(path)
     other = None if file is None else _open_files.get(file)
-    if other is not None and other._process == os.getpid():
+    if other is not None and other._process == os.getpid() and (failed or other._failed is None):
         raise StoreFailed(
             f"{path!r} is open in another Store of this process already; use that one, also from other "
             "threads, or close it first"
