@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from locks.errors import LocksError
 
@@ -17,6 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m examples.kv_store",
         description="A transactional key-value store by hand. It reads commands; `help` lists them.",
+        formatter_class=partial(argparse.HelpFormatter, width=79),
     )
     parser.add_argument(
         "file",
