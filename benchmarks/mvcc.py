@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import gevent
 from gevent.event import Event
 
 from benchmarks.harness import Figure, Report, Runs, clock, interleave, repeat
+from examples.kv_store import Store
 from locks import GeventActor
-from locks.mvcc import Aborted, Committed, LockTable, Request, Span, Txn
+from locks.mvcc import (
+    Aborted,
+    Committed,
+    LockNotAvailable,
+    LockTable,
+    LockTimeout,
+    Request,
+    Span,
+    Txn,
+)
 
 __all__ = ["FIGURES"]
 
@@ -218,6 +229,89 @@ def rings(report: Report) -> None:
         report.add(f"a deadlock of {n} found", runs.median(f"ring of {n}") * 1e6, "µs")
 
 
+def hot_key(waiters: int, keys: str = "k") -> Callable[[], float]:
+    """One more writer at hot keys where many wait, all of which hold contended locks.
+
+    Returns:
+        What measures the request that begins to wait, with the search for deadlocks in its turn.
+    """
+    table = LockTable()
+    for key in keys:
+        table.acquire_lock(key, Txn(0, 0))
+    for n in range(1, waiters + 1):
+        table.acquire_lock(f"m{n}", Txn(n, n))
+        table.scan_and_enqueue(Request(writes=[f"m{n}"]), Txn(1_000_000 + n, n))
+        for key in keys:
+            table.scan_and_enqueue(Request(writes=[key]), Txn(n, n))
+    numbers = itertools.count(2_000_000, 2)
+    request = Request(writes=[keys[0]])
+
+    def sample() -> float:
+        took = []
+        for number in itertools.islice(numbers, 20):
+            txn, other = Txn(number, 5), Txn(number + 1, 5)
+            table.acquire_lock("mine", txn)
+            _, second = table.scan_and_enqueue(Request(writes=["mine"]), other)
+            begun = now()
+            _, first = table.scan_and_enqueue(request, txn)
+            took.append(now() - begun)
+            while table.statistics().searches:
+                with suppress(LockTimeout):
+                    table.wait_for(first, 0.05)  # goes on with the search
+            for guard in (first, second):
+                table.dequeue(guard)
+            table.update_locks("mine", Aborted(txn))
+        return sorted(took)[len(took) // 2]
+
+    return sample
+
+
+def hot_keys(report: Report) -> None:
+    """The turn of one more waiter at a hot key."""
+    few, many, rounds = (10, 100, 2) if report.quick else (100, 10_000, 9)
+    for keys, label in (("k", "with contended locks"), ("kx", "at another hot key, too")):
+        runs = interleave(
+            {f"{size:,} writers": hot_key(size, keys) for size in (few, many)},
+            rounds,
+        )
+        report.compare(
+            runs, f"{many:,} writers", f"{few:,} writers",
+            label=f"one more writer at a key where {many:,} wait {label}", target=report.limit(3),
+        )  # fmt: skip
+
+
+def without_a_wait(report: Report) -> None:
+    """A request that does not wait is refused, or leaves the key out."""
+    table = LockTable()
+    table.acquire_lock("k", Txn(0, 0))
+    numbers = itertools.count(1)
+
+    def refused() -> None:
+        with suppress(LockNotAvailable):
+            table.scan_and_enqueue(Request(writes=["k"], wait="error"), Txn(next(numbers), 1))
+
+    def skipped() -> None:
+        request = Request(writes=["k"], wait="skip locked")
+        table.dequeue(table.scan_and_enqueue(request, Txn(next(numbers), 1))[1])
+
+    seconds, rounds = (0.001, 2) if report.quick else (0.05, 9)
+    runs = interleave(
+        {
+            "one key": repeat(one_key(LockTable()), seconds, now),
+            "refused": repeat(refused, seconds, now),
+            "skipped": repeat(skipped, seconds, now),
+        },
+        rounds,
+    )
+    for case, label in (
+        ("refused", 'a locked key, asked for with wait="error"'),
+        ("skipped", 'a locked key, left out with wait="skip locked"'),
+    ):
+        report.compare(
+            runs, case, "one key", label=label, yardstick_label="a key that is free, to its commit"
+        )
+
+
 def lock_table(report: Report) -> None:
     """All of them."""
     without_conflict(report)
@@ -225,8 +319,40 @@ def lock_table(report: Report) -> None:
     queues(report)
     waits(report)
     rings(report)
+    hot_keys(report)
+    without_a_wait(report)
+
+
+def small_puts(large: int, length: int) -> Callable[[], float]:
+    """Small values are put, each in a transaction, where there are some large ones; without the disk's time."""
+    store = Store(sync=False)
+    for n in range(large):
+        value = "x" * length
+        store.run(lambda tx: tx.put(f"m{n}", value))  # noqa: B023
+    keys = itertools.cycle([f"m{n}-" for n in range(max(large, 1))])
+
+    def put() -> None:
+        key = next(keys)
+        store.run(lambda tx: tx.put(key, "small"))
+
+    return put
+
+
+def large_values(report: Report) -> None:
+    """What large values cost those that are near them."""
+    length, seconds, rounds = (10_000, 0.001, 2) if report.quick else (1_000_000, 0.1, 9)
+    runs = interleave(
+        {f"{large} large": repeat(small_puts(large, length), seconds, now) for large in (0, 100)},
+        rounds,
+    )
+    report.compare(
+        runs, "100 large", "0 large",
+        label=f"a small put beside 100 values of {length:,} characters",
+        yardstick_label="with small values only", target=report.limit(1.5),
+    )  # fmt: skip
 
 
 FIGURES = [
     Figure("mvcc", "the lock table of a multi-version store", {"hub": lock_table}),
+    Figure("store", "the example store on it", {"hub": large_values}),
 ]

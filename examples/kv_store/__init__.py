@@ -45,19 +45,26 @@ The path of a *commit*: write the record of the transaction to the disk. That is
 which it becomes committed. Then make versions of its intents, and tell the lock table
 (`update_locks`), which lets waiting transactions go on. An *abort* removes the intents instead.
 
-The files, from below: `storage` (SQLite), `latches`, `timestamps` (oracle and read cache), `store`
+**Time limits.** A request that has waited too long gives its place up (`LockTimeout`). A transaction that
+has taken too long is aborted with its next request (`TransactionTimeout`). If its client makes none, it is
+aborted by the first request that it is in the way of: whoever has waited for a while in the lock table
+looks whether the other one's time is over (a *push*).
+
+The files, from below: `keys`, `storage` (SQLite), `latches`, `timestamps` (oracle and read cache), `store`
 (transactions); for the REPL `sessions` and `repl`; and `bench`.
 """
 
-from locks.mvcc import DeadlockAborted
+from locks.mvcc import DeadlockAborted, LockTimeout
 
+from .keys import END
 from .storage import Storage, StoreFailed
-from .store import END, Restart, Store, Transaction, TransactionOver
+from .store import Restart, Store, Transaction, TransactionOver, TransactionTimeout
 from .timestamps import Oracle, ReadCache
 
 __all__ = [
     "END",
     "DeadlockAborted",
+    "LockTimeout",
     "Oracle",
     "ReadCache",
     "Restart",
@@ -66,4 +73,5 @@ __all__ = [
     "StoreFailed",
     "Transaction",
     "TransactionOver",
+    "TransactionTimeout",
 ]

@@ -7,8 +7,9 @@ from typing import Any, TextIO
 
 from locks.errors import LocksError
 
+from .keys import END
 from .sessions import Session, settle
-from .store import END, Store, Transaction
+from .store import Store, Transaction
 
 __all__ = ["Repl"]
 

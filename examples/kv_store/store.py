@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TypeVar
 
+from gevent import getcurrent
+
 from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
+from locks.model import check_timeout
 from locks.mvcc import (
     Aborted,
     Committed,
     DeadlockAborted,
     LockTable,
+    LockTimeout,
     Moved,
     Request,
     Span,
@@ -24,16 +29,19 @@ from locks.mvcc import (
 )
 from locks.runtime import Waiter
 
+from .keys import END, LONGEST, checked, show, text
 from .latches import Latches
 from .storage import Storage, StoreFailed
 from .timestamps import Oracle, ReadCache
 
-__all__ = ["END", "Restart", "Store", "Transaction", "TransactionOver"]
+__all__ = ["END", "Restart", "Store", "Transaction", "TransactionOver", "TransactionTimeout"]
 
 T = TypeVar("T")
 
-END = "\U0010ffff"  # all keys are smaller
-LONGEST = 100_000_000  # characters in a value; SQLite takes 1,000,000,000 bytes in a row
+INFINITY = float("inf")
+PUSH_AFTER = (
+    0.1  # seconds of waiting, until it is seen whether the time of who is in the way is over
+)
 
 
 class Restart(OperatingError):
@@ -42,6 +50,10 @@ class Restart(OperatingError):
 
 class TransactionOver(MisuseError):
     """The transaction was used after its end."""
+
+
+class TransactionTimeout(OperatingError, TimeoutError):
+    """The transaction was aborted: it took longer than it may."""
 
 
 class Transaction:
@@ -57,6 +69,8 @@ class Transaction:
         read_only: Whether it is a snapshot: its timestamp doesn't rise.
         state: "open", "committed" or "aborted".
         lost: The error by which it was aborted, or `None`.
+        lock_timeout: How many seconds a request may wait for locks; `None`: without limit. It may
+            be changed.
     """
 
     def __init__(self, store: Store, number: int, at: int | None, priority: int | None) -> None:
@@ -69,8 +83,10 @@ class Transaction:
         # Dictionaries as sets that keep the order: what it has read, and the keys of its intents.
         self.reads: dict[Span, None] = {}
         self.writes: dict[str, None] = {}
+        self.lock_timeout = store.lock_timeout
         self._store = store
         self._priority = priority
+        self._deadline = None if store.timeout is None else time.monotonic() + store.timeout
         self._settled = False
         # `Store.close` may abort it from another thread: not while it writes or commits.
         self._mutex = threading.Lock()
@@ -87,6 +103,8 @@ class Transaction:
 
         Raises:
             Restart, DeadlockAborted: The transaction was aborted; run it again.
+            TransactionTimeout: It was aborted, for it took too long.
+            LockTimeout: The request has waited too long. The transaction is open as before.
             TransactionOver: It has ended before, or another thread has aborted it meanwhile.
             InvalidOption: The key is not a string, or not a valid one.
         """
@@ -114,7 +132,7 @@ class Transaction:
             As `get`; InvalidOption too if the value is not a string or too long, or the transaction
             is a snapshot.
         """
-        self._write(checked(key), text("value", value))
+        self._write(checked(key), text("value", value, LONGEST))
 
     def delete(self, key: str) -> None:
         """Take a key's value away, if it has one.
@@ -129,6 +147,7 @@ class Transaction:
 
         Raises:
             TransactionOver: It has ended before.
+            TransactionTimeout: It was aborted, for it took too long.
             StoreFailed: Whether it is committed shows when the store is opened anew.
         """
         with self._request():
@@ -152,6 +171,15 @@ class Transaction:
                 self.state, self.lost = "aborted", self.lost or why
             self._settle()
 
+    def expire(self) -> None:
+        """Abort it if its time is over."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            self.give_up(
+                TransactionTimeout(
+                    f"transaction {self.id} was aborted: it has taken longer than {self._store.timeout} s"
+                )
+            )
+
     def __enter__(self) -> Transaction:
         return self
 
@@ -174,6 +202,7 @@ class Transaction:
     def _read(self, span: Span, evaluate: Callable[[], T]) -> T:
         def attempt() -> T:
             found = evaluate()
+            self._check_open()  # or it might not have seen what it had written itself
             self._store.read_cache.record([span], self.timestamp, self.id)
             if not self.read_only:
                 self.reads[span] = None
@@ -203,7 +232,7 @@ class Transaction:
             self._move_up()
 
     def _check_open(self) -> None:
-        if isinstance(self.lost, StoreFailed):
+        if isinstance(self.lost, (StoreFailed, TransactionTimeout)):
             raise self.lost
         if self.state != "open":
             raise TransactionOver(
@@ -213,6 +242,7 @@ class Transaction:
     @contextmanager
     def _request(self) -> Iterator[None]:
         """Make requests, and end the transaction if they say that it has to be run again."""
+        self.expire()
         self._check_open()
         try:
             yield
@@ -235,6 +265,10 @@ class Transaction:
                 deadlock=error.deadlock,
             )
             raise self.lost from error
+        except LockTimeout:
+            self.expire()
+            self._check_open()
+            raise
         finally:
             if self.lost is not None:
                 self.abort()
@@ -243,18 +277,39 @@ class Transaction:
         """Do something on the keys of a request as soon as no lock is in the way."""
         table = self._store.table
         exclusive = not request.is_read_only
-        guard = None
+        guard, deadline = None, None
         try:
             while True:
                 with self._store.latches.hold(request.reads + request.writes, exclusive=exclusive):
                     must_wait, guard = table.scan_and_enqueue(request, self.txn, guard)
                     if not must_wait:
                         return attempt()
+                if deadline is None:
+                    deadline = self._wait_until()
                 # Without the latches: those that are waited for must get through.
-                table.wait_for(guard)
+                left = max(0.0, deadline - time.monotonic())
+                table.wait_for(guard, None if left == INFINITY else left)
+        except LockTimeout as error:
+            raise LockTimeout(
+                f"transaction {self.id} has waited {self.lock_timeout} s for {error.key!r}, which "
+                f"transaction {error.holder.id} has. Try again, or abort it",
+                key=error.key,
+                holder=error.holder,
+                timeout=self.lock_timeout,
+            ) from None
         finally:
             if guard is not None:
                 table.dequeue(guard)
+
+    def _wait_until(self) -> float:
+        """When a wait that begins now has to end."""
+        limits = [INFINITY]
+        if self.lock_timeout is not None:
+            check_timeout(self.lock_timeout)
+            limits.append(time.monotonic() + self.lock_timeout)
+        if self._deadline is not None:
+            limits.append(self._deadline)
+        return min(limits)
 
     def _move_up(self) -> None:
         """Take what was read along to the new timestamp, if it is still the same there.
@@ -307,15 +362,30 @@ class Store:
     Args:
         path: The file, made if it is not there; ":memory:" for none.
         sync: Whether each commit waits for the disk; see `Storage`.
+        lock_timeout: How many seconds a request may wait for locks; `None`: without limit.
+        timeout: How many seconds a transaction may take. One that has taken longer is aborted with its
+            next request, or as soon as it is in the way of another one.
 
     Raises:
-        InvalidOption: The file is not a store's.
-        StoreFailed: Another process has it open, or it can't be opened.
+        InvalidOption: The file is not a store's, or a limit is no time.
+        StoreFailed: It is open already, here or in another process; or it is damaged, or can't be
+            opened.
     """
 
-    def __init__(self, path: str = ":memory:", *, sync: bool = True) -> None:
+    def __init__(
+        self,
+        path: str = ":memory:",
+        *,
+        sync: bool = True,
+        lock_timeout: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        for limit in (lock_timeout, timeout):
+            check_timeout(limit)
+        self.lock_timeout = lock_timeout
+        self.timeout = timeout
         self.storage = Storage(path, sync=sync)
-        self.table = LockTable()
+        self.table = LockTable(deadlocks="both", push_after=PUSH_AFTER, push=self._push)
         self.latches = Latches()
         self.oracle = Oracle(self.storage)
         self.read_cache = ReadCache()
@@ -323,6 +393,13 @@ class Store:
         self.counted: Counter[str] = Counter()
         self._begin = threading.Lock()
         self._counting = threading.Lock()
+        self._running: set[object] = set()  # the threads and greenlets that are in `run`
+
+    def _push(self, pusher: Txn, holder: Txn, key: str) -> None:
+        """A request waits for a transaction: perhaps that one's time is over."""
+        other = self.active.get(int(str(holder.id)))
+        if other is not None:
+            other.expire()
 
     def begin(self, *, at: int | None = None, priority: int | None = None) -> Transaction:
         """Begin a transaction.
@@ -361,9 +438,24 @@ class Store:
 
         Raises:
             Restart, DeadlockAborted: It was aborted once more than `retries` times.
+            TransactionTimeout, LockTimeout: It took too long; it is not run again.
+            MisuseError: This thread or greenlet is in `run` already.
         """
         if not isinstance(retries, int) or retries < 0:
             raise InvalidOption(f"retries={retries!r} is not a number >= 0")
+        me = getcurrent()
+        if me in self._running:
+            raise MisuseError(
+                "run was called in a function that run has called: its transaction might wait for the "
+                "outer one for ever. Hand the outer transaction on, or use begin"
+            )
+        self._running.add(me)
+        try:
+            return self._run(function, retries)
+        finally:
+            self._running.discard(me)
+
+    def _run(self, function: Callable[[Transaction], T], retries: int) -> T:
         for failed in range(retries + 1):
             try:
                 with self.begin(priority=failed) as tx:
@@ -415,26 +507,3 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def text(what: str, value: str) -> str:
-    """Return a string that SQLite can hold."""
-    try:
-        value.encode()
-    except (AttributeError, UnicodeEncodeError) as error:
-        raise InvalidOption(f"{what} {value!r} is not a string of Unicode characters") from error
-    if len(value) > LONGEST:
-        raise InvalidOption(f"a {what} of {len(value)} characters is too long: at most {LONGEST}")
-    return value
-
-
-def show(span: Span) -> str:
-    """Return a span as readable text."""
-    return repr(span.start) if span.end is None else f"{span.start!r} up to {span.end!r}"
-
-
-def checked(key: str, *, or_end: bool = False) -> str:
-    """Return a valid key, or raise `InvalidOption`."""
-    if text("key", key) >= END and not (or_end and key == END):
-        raise InvalidOption(f"key {key!r} is not below {END!r}, the end of all keys; name another")
-    return key

@@ -199,9 +199,10 @@ class Lines:
 
     def _free(self, lock: KeyLock) -> None:
         """The lock is neither held nor reserved: all readers go, and one writer is the next."""
-        readers, lock.readers = lock.readers, []
-        for guard in readers:
-            self._let_go(guard)
+        if lock.readers:
+            for guard in lock.readers:
+                self._let_go(guard)
+            lock.readers.clear()
         if not lock.queue:
             self.locks.remove(lock.key)
             return

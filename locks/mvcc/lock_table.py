@@ -69,13 +69,20 @@ class _Journal:
 
     news = ()
 
-    def __init__(self, finish: Callable[[], object], stop: Callable[[object], object]) -> None:
+    def __init__(
+        self,
+        states: LockStates,
+        finish: Callable[[], object],
+        stop: Callable[[object], object],
+    ) -> None:
+        self._states = states
         self._finish = finish
         self._stop = stop
         self.torn = False
 
     def conclude(self, work: Work | None = None) -> None:
-        self._finish()
+        if self._states.changed or self._states.searches:
+            self._finish()
         if work is not None:
             work.done = True
         self.torn = False
@@ -172,11 +179,11 @@ class LockTable(InlineActor, metaclass=Shown):
         for name, limit in (("max_locks", max_locks), ("max_waiters", max_waiters)):
             if type(limit) is not int or limit < 1:
                 raise InvalidOption(f"{name}={limit!r} is no integer >= 1", value=repr(limit))
-        self._journal = _Journal(self._finish, self.stop_inline)
-        super().__init__(Turn(self._journal, self._journal.leave_it))
         self._states = LockStates(
             detect=deadlocks != "push", max_locks=max_locks, max_waiters=max_waiters
         )
+        self._journal = _Journal(self._states, self._finish, self.stop_inline)
+        super().__init__(Turn(self._journal, self._journal.leave_it))
         self._push_after = None if deadlocks == "graph" else float(push_after)
         self._push = push
         self._waiters: dict[Guard, Waiter] = {}
@@ -497,17 +504,16 @@ class LockTable(InlineActor, metaclass=Shown):
             answers.append(error)  # raised when the turn is over: a refusal is an answer
 
     def _finish(self) -> None:
-        """At the end of each turn: wake whose guards wait no more."""
+        """At the end of a turn in which a wait has begun or ended: wake whose guards wait no more."""
         states = self._states
-        if states.changed:
-            states.stamp(time.monotonic())
-            woken = states.woken
-            if woken:
-                for guard in woken:
-                    waiter = self._waiters.pop(guard, None)
-                    if waiter is not None:
-                        waiter.wake()
-                woken.clear()
+        states.stamp(time.monotonic())
+        woken = states.woken
+        if woken:
+            for guard in woken:
+                waiter = self._waiters.pop(guard, None)
+                if waiter is not None:
+                    waiter.wake()
+            woken.clear()
         if states.searches and self._searcher is None and self._waiters:
             # Perhaps nobody comes who would go on with it: a caller that sleeps does.
             self._searcher, waiter = self._waiters.popitem()

@@ -15,6 +15,7 @@ import pytest
 
 from examples.kv_store import Storage, Store, StoreFailed
 from tests.examples.kv_child import ACCOUNTS, MONEY, THREADS
+from tests.helpers import run_script
 
 ROOT = Path(__file__).parents[2]
 EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
@@ -142,13 +143,31 @@ def test_killed_before_each_statement(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ahead == set(range(2 * number))
 
 
-def test_second_process_is_refused(tmp_path: Path) -> None:
-    """A file that is open in a store can't be opened by another one; nothing is changed by that."""
+def test_second_store_is_told_the_truth(tmp_path: Path) -> None:
+    """Whether this process has the file open already, or another one; nothing is changed by that."""
     path = str(tmp_path / "store.db")
+    opens = f"from examples.kv_store import Store, StoreFailed\ntry:\n    Store({path!r})"
+    opens += "\nexcept StoreFailed as error:\n    print(error)"
     with Store(path) as store:
         store.run(lambda tx: tx.put("a", "1"))
-        with pytest.raises(StoreFailed, match="locked"):
-            Store(path)
+        for name in (path, str(tmp_path / "." / "store.db")):
+            with pytest.raises(StoreFailed, match="open in another Store of this process already"):
+                Store(name)
+        assert "another process has it open" in run_script(opens)
         assert store.run(lambda tx: tx.get("a")) == "1"
+    with Store(path) as store:
+        assert store.run(lambda tx: tx.get("a")) == "1"
+
+
+def test_store_that_has_failed_is_named_too(tmp_path: Path) -> None:
+    """It has the file still, and nobody else does."""
+    path = str(tmp_path / "store.db")
+    store = Store(path)
+    store.run(lambda tx: tx.put("a", "1"))
+    with pytest.raises(StoreFailed):
+        store.storage._run("SELECT nonsense")
+    with pytest.raises(StoreFailed, match="another Store of this process"):
+        Store(path)
+    store.close()
     with Store(path) as store:
         assert store.run(lambda tx: tx.get("a")) == "1"

@@ -254,7 +254,7 @@ def test_interrupted_commit(
 
 def state(store: Store) -> object:
     """All that bad input must not change."""
-    tables = ("versions", "intents", "commits", "numbers")
+    tables = ("versions", "intents", "large", "commits", "numbers")
     data = [store.storage._run(f"SELECT * FROM {table}") for table in tables]
     txs = [
         (tx.timestamp, tx.state, dict(tx.reads), dict(tx.writes)) for tx in store.active.values()

@@ -15,7 +15,7 @@ FIGURES = [
     *("transaction", "nth", "shared", "rings", "table", "memory", "handover", "bank"),
     *("remote", "quorum", "crowd"),
     *("candidates", "leader", "takeover"),
-    *("owned", "owners", "mvcc", "scale", "spokes", "clients"),
+    *("owned", "owners", "mvcc", "store", "scale", "spokes", "clients"),
     *("machine", "neighbours"),
     *("task", "tasks", "loop", "facts", "page", "beam"),
 ]

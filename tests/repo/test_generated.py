@@ -27,6 +27,7 @@ import pytest
 
 from benchmarks.ownership import main as ownership_counts
 from examples.cautionary_tale.__main__ import main as cautionary_tale
+from examples.kv_store.__main__ import main as kv_store
 from examples.lock_table_picture import main as lock_table_picture
 from locks.__main__ import main
 from locks.metrics.names import describe as describe_metrics
@@ -46,6 +47,14 @@ def print_example(path: str) -> int:
     return 0
 
 
+def print_help(arguments: list[str]) -> int:
+    """Print a program's help, after which it ends."""
+    try:
+        return kv_store(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+
+
 LISTS = {
     "loggers": describe_loggers,
     "events": describe_events,
@@ -63,6 +72,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m locks ": main,
     "python -m locks_leader.sim.cli_diagrams ": cli_diagrams.main,
     "python -m examples.cautionary_tale ": cautionary_tale,
+    "python -m examples.kv_store ": print_help,
     "python -m examples.lock_table_picture": lambda _: lock_table_picture(),
     "python -m benchmarks.ownership": ownership_counts,
     "python -m tests.repo.layers": layers,

@@ -1,0 +1,365 @@
+"""The example store: large values, damaged files, time limits, and runs within runs."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import gevent
+import pytest
+
+from examples.kv_store import (
+    DeadlockAborted,
+    LockTimeout,
+    Restart,
+    Store,
+    StoreFailed,
+    Transaction,
+    TransactionOver,
+    TransactionTimeout,
+)
+from examples.kv_store.keys import LONGEST_KEY
+from examples.kv_store.storage import SMALL, Storage, checksum
+from locks.errors import InvalidOption, LocksError, MisuseError
+from tests.examples.kv_oracle import LIMIT, content, put, waits
+from tests.helpers import eventually
+
+EXPLORE = os.environ.get("LOCKS_EXPLORE") == "1"
+SEED = int(os.environ.get("LOCKS_SEED", random.randrange(10**6)))
+
+# --- Large values ---------------------------------------------------------------------------------
+
+
+def count(store: Store, table: str) -> int:
+    """How many rows a table has."""
+    ((rows,),) = store.storage._run(f"SELECT count(*) FROM {table}")
+    return int(rows)
+
+
+def test_large_values_are_beside_the_keys(store: Store) -> None:
+    """No row that is looked through for a key has a large value in it, before and after the commit."""
+    large = "x" * 5_000_000
+    with store.begin() as tx:
+        tx.put("a", large)
+        tx.put("b", "y" * SMALL)
+        for table, expected in (("intents", SMALL), ("versions", None)):
+            longest = store.storage._run(f"SELECT max(length(value)) FROM {table}")
+            assert longest == [(expected,)]
+        assert tx.get("a") == large
+    assert store.storage._run("SELECT max(length(value)) FROM versions") == [(SMALL,)]
+    assert content(store) == {"a": large, "b": "y" * SMALL}
+
+
+def test_large_values_go_with_what_names_them(store: Store) -> None:
+    """With an intent that is written again, an abort, a vacuum; an open intent keeps its own."""
+    large = "x" * (SMALL + 1)
+    with store.begin() as tx:
+        tx.put("a", large + "1")
+        tx.put("a", large + "2")
+        assert count(store, "large") == 1
+        tx.put("a", "small")
+        assert count(store, "large") == 0
+        tx.put("a", large + "3")
+    lost = store.begin()
+    lost.put("b", large)
+    lost.abort()
+    assert count(store, "large") == 1
+    put(store, a="small again")
+    late = store.begin()
+    late.put("c", large + "4")
+    assert store.vacuum(late.timestamp - 1) == 1
+    assert count(store, "large") == 1
+    late.commit()
+    store.run(lambda tx: tx.delete("a"))
+    assert content(store) == {"c": large + "4"}
+
+
+def test_large_values_survive_the_process(tmp_path: Path) -> None:
+    """Those that are committed; those that are not are gone with their intents."""
+    path = str(tmp_path / "store.db")
+    large = "é" * (SMALL + 1)
+    with Store(path) as store:
+        put(store, a=large)
+        store.begin().put("b", large)
+    with Store(path) as store:
+        assert content(store) == {"a": large}
+        assert count(store, "large") == 1
+
+
+def test_keys_are_not_too_long(store: Store) -> None:
+    """A key is compared with many others; its limit is its own."""
+    with store.begin() as tx:
+        tx.put("k" * LONGEST_KEY, "1")
+        with pytest.raises(InvalidOption, match=f"a key of {LONGEST_KEY + 1} characters is too"):
+            tx.put("k" * (LONGEST_KEY + 1), "1")
+    assert list(content(store)) == ["k" * LONGEST_KEY]
+
+
+# --- Damaged files --------------------------------------------------------------------------------
+
+
+def filled(path: Path, rng: random.Random) -> dict[str, str]:
+    """Make a store with keys, some versions of each, and some large values."""
+    with Store(str(path), sync=False) as store:
+        for n in range(60):
+            value = "".join(rng.choices("abcdefgh", k=rng.choice([3, 40, 400, 3000])))
+            with store.begin() as tx:
+                tx.put(f"key/{n % 40}", value)
+        return content(store)
+
+
+def test_flipped_byte_is_an_error_and_never_a_value(tmp_path: Path) -> None:
+    """Wherever it is: all that is there is read as it was, or the store says that it is damaged."""
+    print("LOCKS_SEED =", SEED)
+    rng = random.Random(SEED)
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    expected = filled(path, rng)
+    whole = path.read_bytes()
+    outcomes = {"refused": 0, "as before": 0}
+    for _ in range(1500 if EXPLORE else 60):
+        damaged = bytearray(whole)
+        place = rng.randrange(len(whole)) if rng.random() < 0.8 else rng.randrange(200)
+        damaged[place] ^= rng.randrange(1, 256)
+        copy.write_bytes(damaged)
+        for suffix in ("-wal", "-shm", "-journal"):
+            Path(f"{copy}{suffix}").unlink(missing_ok=True)
+        try:
+            with Store(str(copy)) as store:
+                found = content(store)
+        except (StoreFailed, InvalidOption):
+            outcomes["refused"] += 1
+        else:
+            assert found == expected, f"byte {place}"
+            outcomes["as before"] += 1
+    print(outcomes)
+    assert outcomes["refused"] > outcomes["as before"] / 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE versions SET value = 'wrong' WHERE key = 'a'",
+        "UPDATE versions SET value = NULL WHERE key = 'a'",
+        "UPDATE versions SET key = 'b' WHERE key = 'a'",
+        "UPDATE versions SET timestamp = timestamp - 1 WHERE key = 'a'",
+        "UPDATE versions SET checksum = checksum + 1 WHERE key = 'a'",
+        "UPDATE versions SET large = NULL WHERE key = 'large'",
+        "UPDATE versions SET key = x'6100' WHERE key = 'a'",
+        "UPDATE large SET value = value || 'x'",
+        "UPDATE numbers SET value = value + 1 WHERE name = 'ceiling'",
+        "UPDATE numbers SET name = 'ceilinh' WHERE name = 'ceiling'",
+        "DROP INDEX intents_of",
+        "CREATE TABLE other (key)",
+    ],
+)
+def test_each_part_of_a_row_is_checked(tmp_path: Path, statement: str) -> None:
+    """When the file is opened, though all of it is a good SQLite database."""
+    path = str(tmp_path / "store.db")
+    with Store(path) as store:
+        put(store, a="1", large="x" * 1000)
+        store.storage._run(statement)
+    with pytest.raises(StoreFailed, match="damaged"):
+        Store(path)
+
+
+@pytest.mark.parametrize("read", [lambda tx: tx.get("a"), lambda tx: tx.scan()])
+def test_values_are_checked_when_they_are_read(tmp_path: Path, read: object) -> None:
+    """Also after the file was opened; then nothing more is done with it."""
+    assert callable(read)
+    store = Store(str(tmp_path / "store.db"))
+    put(store, a="1")
+    store.storage._run("UPDATE versions SET value = '2'")
+    with pytest.raises(StoreFailed, match=r"'a' at .* is not as it was written"):
+        store.run(read)
+    with pytest.raises(StoreFailed, match="damaged"):
+        put(store, b="1")
+    store.close()
+
+
+def test_files_of_another_format_are_refused(tmp_path: Path) -> None:
+    """The first one had no checksums."""
+    path = str(tmp_path / "store.db")
+    with Store(path) as store:
+        store.storage._run("PRAGMA user_version = 0")
+    with pytest.raises(InvalidOption, match="format 0 and not 2"):
+        Store(path)
+
+
+def test_checksums_tell_rows_apart() -> None:
+    """No value is not the empty one; key and value are not run together."""
+    sums = [
+        checksum("a", None, 1),
+        checksum("a", "", 1),
+        checksum("", "a", 1),
+        checksum("a", "", 2),
+    ]
+    assert len(set(sums)) == 4
+    assert checksum("a", "b", 5) == checksum("a", "b", 2) + 3
+
+
+# --- Time limits ----------------------------------------------------------------------------------
+
+
+def test_wait_has_a_limit(tmp_path: Path) -> None:
+    """The request gives its place up; its transaction goes on, and may try again."""
+    with Store(lock_timeout=0.01) as store:
+        holder, other = store.begin(), store.begin()
+        holder.put("a", "1")
+        with pytest.raises(LockTimeout, match=r"transaction 2 has waited 0.01 s for 'a'") as caught:
+            other.put("a", "2")
+        assert (caught.value.key, caught.value.holder.id, caught.value.timeout) == ("a", 1, 0.01)
+        with pytest.raises(LockTimeout):
+            other.scan()
+        assert not waits(store, other)
+        assert other.get("b") is None
+        holder.commit()
+        other.lock_timeout = None
+        other.put("a", "2")
+        other.commit()
+        assert content(store) == {"a": "2"}
+
+
+def test_run_does_not_repeat_what_has_waited_too_long(store: Store) -> None:
+    """It would only wait again."""
+    store.lock_timeout = 0.0
+    holder = store.begin()
+    holder.put("a", "1")
+    with pytest.raises(LockTimeout):
+        store.run(lambda tx: tx.put("a", "2"))
+    assert list(store.active.values()) == [holder]
+    holder.commit()
+
+
+def test_transaction_has_a_limit() -> None:
+    """After that each request is refused, the commit too, and nothing of it is left."""
+    with Store(timeout=0.01) as store:
+        tx = store.begin()
+        tx.put("a", "1")
+        eventually(lambda: time.monotonic() >= (tx._deadline or 0))
+        for job in (tx.commit, lambda: tx.get("a"), lambda: tx.put("b", "")):
+            with pytest.raises(TransactionTimeout, match=r"longer than 0.01 s"):
+                job()
+        assert tx.state == "aborted"
+        store.timeout = None
+        assert content(store) == {}
+        assert not store.table.states()
+
+
+def test_forgotten_transaction_is_aborted_by_who_waits_for_it(pool: ThreadPoolExecutor) -> None:
+    """Its client does nothing more, so whoever it is in the way of looks at its time."""
+    with Store(timeout=0.05) as store:
+        forgotten = store.begin()
+        forgotten.put("a", "1")
+        store.timeout = None
+        other = store.begin()
+        pool.submit(other.put, "a", "2").result(LIMIT)
+        assert forgotten.state == "aborted"
+        with pytest.raises(TransactionTimeout):
+            forgotten.get("b")
+        other.commit()
+        assert content(store) == {"a": "2"}
+
+
+def test_wait_ends_with_the_transaction(store: Store, pool: ThreadPoolExecutor) -> None:
+    """The time of the waiting one is over: it is told so, and not that a lock took too long."""
+    holder = store.begin()
+    holder.put("a", "1")
+    store.timeout = 0.05
+    tx = store.begin()
+    with pytest.raises(TransactionTimeout):
+        tx.put("a", "2")
+    with pytest.raises(TransactionTimeout):
+        tx.commit()
+    holder.commit()
+
+
+@pytest.mark.parametrize("limit", ["lock_timeout", "timeout"])
+@pytest.mark.parametrize("value", [-1, "1", float("nan")])
+def test_limits_are_times(limit: str, value: object) -> None:
+    """Anything else is refused before a file is touched."""
+    with pytest.raises(InvalidOption, match="not a number of seconds"):
+        Store("/no/such/folder/store.db", **{limit: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seed", range(10 if EXPLORE else 1))
+def test_money_stays_where_times_run_out(seed: int) -> None:
+    """Transfers under limits so short that some fail: none is done by half."""
+    accounts = [f"account/{n}" for n in range(4)]
+    failed = []
+    with Store(lock_timeout=0.002, timeout=0.01) as store:
+        put(store, **dict.fromkeys(accounts, "100"))
+
+        def client(number: int) -> None:
+            rng = random.Random(1000 * seed + number)
+            for _ in range(60 if EXPLORE else 20):
+                source, target = rng.sample(accounts, 2)
+
+                def transfer(tx: Transaction) -> None:
+                    there, here = int(tx.get(source) or 0), int(tx.get(target) or 0)  # noqa: B023
+                    tx.put(source, str(there - 1))  # noqa: B023
+                    if rng.random() < 0.2:
+                        eventually(lambda: time.monotonic() >= (tx._deadline or 0))
+                    tx.put(target, str(here + 1))  # noqa: B023
+
+                try:
+                    store.run(transfer)
+                except (TransactionTimeout, LockTimeout, TransactionOver) as error:
+                    failed.append(error)
+                except (Restart, DeadlockAborted):
+                    pass
+
+        threads = [threading.Thread(target=client, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        store.timeout = store.lock_timeout = None
+        assert sum(map(int, content(store).values())) == 400
+        assert not store.active
+        assert not store.table.states()
+    assert failed
+
+
+# --- Runs within runs -----------------------------------------------------------------------------
+
+
+def test_run_within_run_is_refused(store: Store) -> None:
+    """It would wait for the outer one for ever; afterwards all is as before."""
+
+    def outer(tx: Transaction) -> None:
+        tx.put("a", "1")
+        store.run(lambda inner: inner.put("a", "2"))
+
+    with pytest.raises(MisuseError, match="Hand the outer transaction on"):
+        store.run(outer)
+    assert content(store) == {}
+    store.run(lambda tx: tx.put("a", "3"))
+    assert content(store) == {"a": "3"}
+
+
+def test_other_threads_greenlets_and_stores_may_run_meanwhile(
+    store: Store, pool: ThreadPoolExecutor
+) -> None:
+    """What is refused is only what waits for itself."""
+
+    def outer(tx: Transaction) -> None:
+        pool.submit(store.run, lambda other: other.put("b", "1")).result(LIMIT)
+        gevent.spawn(store.run, lambda other: other.put("c", "1")).get(timeout=LIMIT)
+        with Store() as second:
+            second.run(lambda other: other.put("d", "1"))
+        tx.put("a", "1")
+
+    store.run(outer)
+    assert content(store) == {"a": "1", "b": "1", "c": "1"}
+
+
+def test_storage_errors_are_ours() -> None:
+    """One root for all of them."""
+    for error in (StoreFailed, TransactionTimeout, LockTimeout, InvalidOption):
+        assert issubclass(error, LocksError)
+    assert issubclass(TransactionTimeout, TimeoutError)
+    Storage(":memory:").close()
