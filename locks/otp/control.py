@@ -460,10 +460,10 @@ def _dropped(value: Any) -> Any:
 
 def _spawn_request(*fields: Any) -> SpawnRequest:
     request = SpawnRequest(*fields)
-    if type(request.arguments) is not list or len(request.arguments) != request.mfa[2]:
+    arguments = fields[-1]  # may be anything
+    if type(arguments) is not list or len(arguments) != request.mfa[2]:
         raise DecodeError(
-            f"a function of {request.mfa[2]} arguments is to be called with "
-            f"{brief(request.arguments)}"
+            f"a function of {request.mfa[2]} arguments is to be called with {brief(arguments)}"
         )
     return request
 
