@@ -33,7 +33,7 @@ from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
 
-__all__ = ["default_node", "is_at_hand", "stand_in", "start", "stop"]
+__all__ = ["default_node", "is_at_hand", "preset", "stand_in", "start", "stop"]
 
 logger = logging.getLogger("locks.program")
 
@@ -52,6 +52,7 @@ _started_in = 0  # the process that has started a node
 _forked_from = 0  # the process that this one was forked from, if that has imported this module
 _newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
+_preset: dict[str, Any] = {}
 _next_plan: _Plan | None = None  # that of the parent's node, or of one whose servers are others now
 _starting = native_lock()
 ENDED_WITHIN = (
@@ -153,6 +154,8 @@ def start(
     with _starting:
         node = _default if _runs_already(given) else None
         elsewhere = {} if node is not None else arguments(read_settings())
+        if servers is None:
+            elsewhere |= _preset
     if node is None:
         wanted = dict(given)
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
@@ -164,6 +167,29 @@ def start(
             node = _default if _runs_already(given) else _begin(plan)
     assert node is not None
     return _ready(node)
+
+
+def preset(**options: Any) -> None:
+    """Say what `start` takes, before what is said outside of the program: what runs the program knows its servers.
+
+    That goes for a node that is started later and is not given other servers.
+
+    Args:
+        **options: Arguments of `start`, the cookie as a `Cookie`; none: from now on there is nothing of that kind.
+
+    Raises:
+        MisuseError: The program's node runs already, with other servers.
+    """
+    global _preset
+    with _starting:
+        node = _default
+        if node is not None and node.running and _are_others(node, options.get("servers")):
+            raise MisuseError(
+                f"node {node.name} of this program runs already, and was started with other servers than "
+                f"{options['servers'].describe()}: stop it first, locks.stop()",
+                node=node.name,
+            )
+        _preset = options
 
 
 def _runs_already(given: Mapping[str, Any]) -> bool:
