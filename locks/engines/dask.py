@@ -157,9 +157,8 @@ def _preset(
 
     asked = Asked(known["engine"], known["names"], ask_and_wait, _places(known["found"]))
     tls = _tls(security, role) if known["tls"] else None
-    program.preset(
-        servers=asked, cookie=Cookie(known["cookie"]), tls=tls, allow_plaintext=tls is None
-    )
+    options = {"servers": asked, "cookie": Cookie(known["cookie"]), "tls": tls}
+    program.preset(lambda: {**options, "allow_plaintext": tls is None}, asked)
 
 
 def _places(found: Mapping[str, Any]) -> Places:
@@ -438,7 +437,7 @@ class _Joined(WorkerPlugin):
         if self._beside is not None:
             await self._beside.end()
         if not _programs:
-            program.preset()
+            program.preset(None)
             await asyncio.to_thread(program.stop)
 
     def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:

@@ -68,7 +68,7 @@ class Asked:
     Args:
         engine: What it is, in a few words.
         names: The servers.
-        ask: Asks the engine where they are; blocks. Raises `OSError` if that can't be found out.
+        ask: Asks the engine where they are, as far as it knows; blocks. Raises `OSError` if that can't be found out.
         found: Where they are now, as far as that is known.
     """
 
@@ -103,7 +103,7 @@ class Asked:
     def find(self) -> Mapping[str, HostAndPort]:
         """Where they are now; in a forked child, which has no connection to the engine, where they were."""
         if os.getpid() == self._process:
-            self._found = dict(self._ask())
+            self._found |= self._ask()
         return self._found
 
     def describe(self) -> str:

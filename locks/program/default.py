@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ _started_in = 0  # the process that has started a node
 _forked_from = 0  # the process that this one was forked from, if that has imported this module
 _newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
-_preset: dict[str, Any] = {}
+_preset: Callable[[], Mapping[str, Any]] | None = None
 _next_plan: _Plan | None = None  # that of the parent's node, or of one whose servers are others now
 _starting = native_lock()
 ENDED_WITHIN = (
@@ -154,9 +154,10 @@ def start(
     with _starting:
         node = _default if _runs_already(given) else None
         elsewhere = {} if node is not None else arguments(read_settings())
-        if servers is None:
-            elsewhere |= _preset
     if node is None:
+        if servers is None and _preset is not None:
+            check_may_wait()
+            elsewhere |= _preset()
         wanted = dict(given)
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
         # Not with the lock, if it takes a while: another greenlet of this thread may want it.
@@ -169,13 +170,15 @@ def start(
     return _ready(node)
 
 
-def preset(**options: Any) -> None:
+def preset(say: Callable[[], Mapping[str, Any]] | None, servers: Discovery | None = None) -> None:
     """Say what `start` takes, before what is said outside of the program: what runs the program knows its servers.
 
     That goes for a node that is started later and is not given other servers.
 
     Args:
-        **options: Arguments of `start`, the cookie as a `Cookie`; none: from now on there is nothing of that kind.
+        say: Returns arguments of `start`, the cookie as a `Cookie`; it is called for each node, and may wait. `None`:
+            from now on there is nothing of that kind.
+        servers: What it will say of the servers, if that is known.
 
     Raises:
         MisuseError: The program's node runs already, with other servers.
@@ -183,13 +186,13 @@ def preset(**options: Any) -> None:
     global _preset
     with _starting:
         node = _default
-        if node is not None and node.running and _are_others(node, options.get("servers")):
+        if node is not None and node.running and servers is not None and _are_others(node, servers):
             raise MisuseError(
                 f"node {node.name} of this program runs already, and was started with other servers than "
-                f"{options['servers'].describe()}: stop it first, locks.stop()",
+                f"{servers.describe()}: stop it first, locks.stop()",
                 node=node.name,
             )
-        _preset = options
+        _preset = say
 
 
 def _runs_already(given: Mapping[str, Any]) -> bool:
