@@ -20,7 +20,7 @@ from tests.engines import tasks
 from tests.engines.tasks import LOCK, noted
 from tests.helpers import LIMIT, ROOT, eventually
 
-pytest.importorskip("distributed", reason="Dask is not installed: pip install 'locks[dask]'")
+pytest.importorskip("distributed", reason="Dask is not installed: pip install 'pykka-locks[dask]'")
 
 from distributed import Client, Future, LocalCluster, Reschedule, Security
 

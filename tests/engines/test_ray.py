@@ -17,7 +17,7 @@ from tests.engines.tasks import noted
 from tests.helpers import LIMIT, ROOT, eventually
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")  # otherwise it writes a token into the home
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'locks[ray]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'pykka-locks[ray]'")
 
 import ray
 from ray.cluster_utils import Cluster
