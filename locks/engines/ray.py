@@ -142,7 +142,8 @@ class _Server:
     """
 
     def __init__(self, name: str, names: Sequence[str], cookie: str) -> None:
-        self._said = {"names": names, "cookie": cookie}
+        self._names = names
+        self._cookie = cookie
         self._address = take_port(ray.util.get_node_ip_address())
         self._started = threading.Event()
         self._problem = ""
@@ -157,7 +158,7 @@ class _Server:
             try:
                 program.start(
                     name,
-                    cookie=self._said["cookie"],
+                    cookie=self._cookie,
                     listen=self._address,
                     servers=found,
                     tls=(tls := _tls()),
@@ -174,7 +175,7 @@ class _Server:
 
     def said(self) -> Mapping[str, Any]:
         """What programs of the cluster are to know."""
-        return self._said
+        return {"names": self._names, "cookie": self._cookie}
 
     def address(self) -> HostAndPort:
         """Where it listens."""

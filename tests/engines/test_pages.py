@@ -16,7 +16,9 @@ from tests.repo.test_docs import blocks
 @pytest.mark.parametrize("engine", ["distributed", "ray"])
 def test_the_program_of_an_engine_runs(engine: str, tmp_path: Path) -> None:
     """It ends well, as a program of its own."""
-    pytest.importorskip(engine, reason=f"{engine} is not installed: pip install 'pykka-locks[dask,ray]'")
+    pytest.importorskip(
+        engine, reason=f"{engine} is not installed: pip install 'pykka-locks[dask,ray]'"
+    )
     page = (ROOT / "docs" / "engines.md").read_text("utf-8")
     shown = [block.body for block in blocks(page) if block.language == "python"]
     (body,) = (each for each in shown if f"import {engine}" in each or f"from {engine}" in each)
