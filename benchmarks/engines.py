@@ -25,7 +25,7 @@ __all__ = ["FIGURES"]
 WORKERS = 3
 ID = ("bench", 1)
 KILLS = 5
-NATIVE_LIMIT = 40.0  # seconds after which what does not come does not come
+LIMIT = 40.0  # seconds after which what does not come does not come
 SETTLED = 0.5  # seconds from its word until the second task waits
 
 
@@ -120,9 +120,11 @@ class Engine:
 
     Attributes:
         native: Its own lock, by name.
+        limit: Seconds after which its own lock does not come any more.
     """
 
     native: tuple[str, Callable[[], Pair]]
+    limit = LIMIT
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Any:
         """Start a task."""
@@ -178,6 +180,7 @@ class Ray(Engine):
     """A local cluster."""
 
     native = ("asyncio lock actor", of_ray)
+    limit = 10.0  # nobody releases it
 
     def __init__(self) -> None:
         os.environ.setdefault("RAY_AUTH_MODE", "disabled")
@@ -279,10 +282,10 @@ def killing(report: Report, make: Callable[[], Engine], package: str) -> None:
     engine = make()
     try:
         name, native = engine.native
-        tried = [killed(engine, ours, NATIVE_LIMIT) for _ in range(kills)]
+        tried = [killed(engine, ours, LIMIT) for _ in range(kills)]
         had = [each for each in tried if each is not None]
-        natively = None if report.quick else killed(engine, native, NATIVE_LIMIT)
-        never = "" if report.quick or natively else f"; {name}: not within {NATIVE_LIMIT:g} s"
+        natively = None if report.quick else killed(engine, native, engine.limit)
+        never = "" if report.quick or natively else f"; {name}: not within {engine.limit:g} s"
         report.add(
             "the holder is killed: until the next one has it",
             statistics.median(had) * 1000,
