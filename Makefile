@@ -1,5 +1,5 @@
 # Needs python3 (3.10 or newer), make and git; everything else goes into .venv.
-#   make run | test | explore | bench | docs | screenshots | check | wheel | package | compiled | clean
+#   make run | test | explore | engines | bench | docs | screenshots | check | wheel | package | compiled | clean
 # What else there is to run:                                      make run ARGS=--help
 # ARGS="..." is passed on to the demo, pytest or the benchmarks:  make test ARGS="-k deadlock"
 # PYTHON=... chooses the interpreter:                             make test PYTHON=python3.12
@@ -13,7 +13,7 @@ PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
 SOURCES := $(wildcard locks locks_leader examples)
 
-.PHONY: run test explore bench docs screenshots check wheel package compiled clean
+.PHONY: run test explore engines bench docs screenshots check wheel package compiled clean
 
 run: .venv/installed-base
 	$(PY) -m locks demo $(ARGS)
@@ -30,6 +30,11 @@ test: .venv/installed-test
 
 explore: .venv/installed-test
 	$(PYTEST) -m explore $(ARGS)
+
+# Locks for Dask and Ray, with the engines that are installed for it: make engines ENGINES=dask,ray
+ENGINES ?= dask
+engines: .venv/installed-test .venv/installed-$(ENGINES)
+	$(PY) -m pytest tests/engines $(ARGS)
 
 bench: .venv/installed-bench
 	$(PY) -m benchmarks $(ARGS)

@@ -30,6 +30,7 @@ from benchmarks import (
     cluster,
     contention,
     deadlocks,
+    engines,
     facts,
     leader,
     machine,
@@ -49,6 +50,7 @@ from benchmarks.harness import Figure, Report, Row, table
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
     *(ownership, mvcc, scale, spokes, machine, tasks, facts, page, beam),
+    engines,
 ]
 FIGURES: dict[str, Figure] = {
     figure.name: figure for module in MODULES for figure in module.FIGURES

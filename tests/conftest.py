@@ -52,7 +52,16 @@ TESTS = Path(__file__).parent
 
 # Fixtures that keep processes, or what these have printed, for many tests: such tests run one after the
 # other, in one worker.
-SHARED = {"processes", "all_processes", "outputs", "mapper", "erlang", "control"}
+SHARED = {
+    "processes",
+    "all_processes",
+    "outputs",
+    "mapper",
+    "erlang",
+    "control",
+    "dask_cluster",
+    "ray_cluster",
+}
 
 
 def pytest_report_header() -> str:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 from gevent import getcurrent
 
 from locks.errors import MisuseError
-from locks.node.clients import LONGEST_LABEL
+from locks.node.clients import plain_label
 from locks.node.owner import Owner
 from locks.runtime import acting
 from locks.runtime.bridge import Bridge
@@ -216,8 +216,7 @@ def current_owner() -> Owner:
 
 
 def _owner_of(task: asyncio.Task[Any]) -> Owner:
-    name = "".join(each if each.isprintable() else "?" for each in task.get_name())
-    owner = Owner(f"task {name}"[:LONGEST_LABEL], tied_to=task)
+    owner = Owner(plain_label(f"task {task.get_name()}"), tied_to=task)
     setattr(task, _OWNER, owner)
     _ends_with(task, owner, "its task was dropped")
     _ends_of(task.get_loop()).owners.add(owner)

@@ -35,6 +35,7 @@ __all__ = [
     "labelled",
     "name_of",
     "parts_of",
+    "plain_label",
     "this_program",
 ]
 
@@ -71,8 +72,13 @@ def checked_label(label: Any) -> str:
 
 def label_of(client: Client) -> str:
     """The name of a client as a label, which has no characters that can't be shown in a line."""
-    name = "".join(each if each.isprintable() else "?" for each in name_of(client))
-    return name[:LONGEST_LABEL] or "?"
+    return plain_label(name_of(client))
+
+
+def plain_label(text: str) -> str:
+    """A text as a label: cut, and without what can't be shown in a line."""
+    shown_text = "".join(each if each.isprintable() else "?" for each in text[:LONGEST_LABEL])
+    return shown_text or "?"
 
 
 def labelled(client: Client, label: str | None, program: str, is_caller: bool) -> str:

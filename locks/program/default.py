@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from typing import Any, NamedTuple
@@ -33,7 +33,7 @@ from locks.program.local import LocalServer
 from locks.program.settings import arguments, read_settings
 from locks.runtime.native import native_lock
 
-__all__ = ["default_node", "is_at_hand", "stand_in", "start", "stop"]
+__all__ = ["default_node", "is_at_hand", "preset", "stand_in", "start", "stop"]
 
 logger = logging.getLogger("locks.program")
 
@@ -52,6 +52,7 @@ _started_in = 0  # the process that has started a node
 _forked_from = 0  # the process that this one was forked from, if that has imported this module
 _newborn: Node | None = None  # a node whose servers are waited for
 _plan: _Plan | None = None  # that of the node that was started last
+_preset: Callable[[], Mapping[str, Any]] | None = None
 _next_plan: _Plan | None = None  # that of the parent's node, or of one whose servers are others now
 _starting = native_lock()
 ENDED_WITHIN = (
@@ -154,6 +155,9 @@ def start(
         node = _default if _runs_already(given) else None
         elsewhere = {} if node is not None else arguments(read_settings())
     if node is None:
+        if servers is None and _preset is not None:
+            check_may_wait()
+            elsewhere |= _preset()
         wanted = dict(given)
         wanted |= {what: value for what, value in elsewhere.items() if given[what] is None}
         # Not with the lock, if it takes a while: another greenlet of this thread may want it.
@@ -164,6 +168,31 @@ def start(
             node = _default if _runs_already(given) else _begin(plan)
     assert node is not None
     return _ready(node)
+
+
+def preset(say: Callable[[], Mapping[str, Any]] | None, servers: Discovery | None = None) -> None:
+    """Say what `start` takes, before what is said outside of the program: what runs the program knows its servers.
+
+    That goes for a node that is started later and is not given other servers.
+
+    Args:
+        say: Returns arguments of `start`, the cookie as a `Cookie`; it is called for each node, and may wait. `None`:
+            from now on there is nothing of that kind.
+        servers: What it will say of the servers, if that is known.
+
+    Raises:
+        MisuseError: The program's node runs already, with other servers.
+    """
+    global _preset
+    with _starting:
+        node = _default
+        if node is not None and node.running and servers is not None and _are_others(node, servers):
+            raise MisuseError(
+                f"node {node.name} of this program runs already, and was started with other servers than "
+                f"{servers.describe()}: stop it first, locks.stop()",
+                node=node.name,
+            )
+        _preset = say
 
 
 def _runs_already(given: Mapping[str, Any]) -> bool:

@@ -131,6 +131,12 @@ LIBRARY = [
         "ownership/: who owns what",
     ),
     Layer(
+        "engines",
+        ("locks.engines*",),
+        (*GROUND, "runtime", "otp bytes", "otp", "node", "program", "face", "package"),
+        "engines/: for Dask and Ray",
+    ),
+    Layer(
         "cli",
         ("locks.cli*", "locks.__main__"),
         (

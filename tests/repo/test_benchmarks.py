@@ -18,6 +18,7 @@ FIGURES = [
     *("owned", "owners", "mvcc", "store", "scale", "spokes", "clients"),
     *("machine", "neighbours"),
     *("task", "tasks", "loop", "facts", "page", "beam"),
+    *("dask", "ray"),
 ]
 
 

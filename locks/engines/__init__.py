@@ -1,0 +1,1 @@
+"""Locks for what runs a program on many machines: it knows which processes there are, and has a secret to share."""

@@ -1,0 +1,479 @@
+"""Locks for Dask (`dask.distributed`): `install(client)`, and tasks use `locks.transaction` and `locks.aio` as they are.
+
+    from dask.distributed import Client
+    from locks.engines import dask as locks_dask
+
+    client = Client()
+    locks_dask.install(client)
+
+    def book(account):
+        with locks.transaction(timeout=30) as tx:
+            tx.write_lock(("accounts", account))
+            ...
+
+Two plugins of Dask do it. That of the scheduler sees that the lock servers run, beside the scheduler or beside some of its
+workers, and knows where. That of the workers, which later ones get, too, tells each worker's program the secret and how to ask for
+the addresses, and makes each task the owner of what it locks. All of it goes over the connections of Dask, encrypted where these are.
+
+The owner is the task, for the threads that run tasks are used again: what a task has not released is free when it has ended. When
+Dask does not want it any more (it was cancelled, its worker is closed), what it has is free at once, and its waits end. Its code can't be
+stopped, so it goes on until it asks: `ensure_held` and all other calls raise `AgentEnded`. If Dask wants it again after all, it is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import secrets
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from distributed import Client, Scheduler, SchedulerPlugin, Worker, WorkerPlugin
+from distributed.comm.addressing import get_address_host
+from distributed.worker_state_machine import ExecuteFailureEvent, RescheduleEvent
+
+from locks import program
+from locks.engines.beside import Beside
+from locks.engines.places import Asked, names_of
+from locks.errors import InvalidOption, LocksError, MisuseError, OperatingError
+from locks.lock_ids import shown
+from locks.node.clients import plain_label
+from locks.node.owner import Owner
+from locks.otp.discovery import HostAndPort
+from locks.otp.options import MOST_SERVERS, TLS
+from locks.otp.secret import Cookie
+
+__all__ = ["install", "join"]
+
+logger = logging.getLogger("locks.engines")
+
+NAME = "locks"  # of both plugins
+PATIENCE = 60.0  # seconds that `install` waits for the lock servers
+ANSWER = 5.0  # seconds that the scheduler has to say where they are
+AGAIN = 0.2  # seconds until a lock server that has ended is started anew
+CANCELLED = "Dask does not want the task any more"
+
+Places = dict[str, HostAndPort]
+
+
+def install(client: Client, *, workers: int = 0, port: int = 0) -> Any:
+    """Give a cluster lock servers, and all of its tasks, on this and later workers, the use of them.
+
+    Again, it does nothing. This program itself takes part by `join`.
+
+    Args:
+        client: The cluster's client.
+        workers: Beside how many workers there is a lock server each; a lock needs a majority of these. 3 go on when one is
+            lost; it is replaced beside another worker. 0: there is one, beside the scheduler, that goes on when workers don't.
+        port: Where the lock servers listen; 0: at a free port each.
+
+    Returns:
+        Nothing; of an asynchronous client, what is to be awaited.
+
+    Raises:
+        InvalidOption: There are not as many workers, or the number is wrong.
+        MisuseError: Lock servers are installed, and are others; or a worker uses locks already, of other servers.
+        OperatingError: The lock servers don't start.
+    """
+    if type(workers) is not int or not 0 <= workers <= MOST_SERVERS:
+        raise InvalidOption(
+            f"workers={shown(workers)} is not a number of workers from 0 to {MOST_SERVERS}",
+            workers=shown(workers),
+        )
+    if type(port) is not int or not 0 <= port < 65536:
+        raise InvalidOption(f"port={shown(port)} is not a port", port=shown(port))
+    return client.sync(_install, client, workers, port)
+
+
+def join(client: Client) -> Any:
+    """Let this program use the locks of a cluster: it is another client of its lock servers, which it must be able to reach.
+
+    Args:
+        client: The cluster's client, as long as this program uses locks.
+
+    Returns:
+        Nothing; of an asynchronous client, what is to be awaited.
+
+    Raises:
+        MisuseError: The cluster has no lock servers, or this program uses others.
+    """
+    return client.sync(_join, client)
+
+
+async def _install(client: Client, workers: int, port: int) -> None:
+    await client.register_plugin(_Servers(workers, port), name=NAME)
+    known = await client.run_on_scheduler(_said)
+    if len(known["names"]) != max(workers, 1) or known["on_workers"] != bool(workers):
+        raise MisuseError(
+            f"this cluster has lock servers already, {_told(known)}; all of its programs share these"
+        )
+    await client.register_plugin(_Joined(), name=NAME)
+    problem = await client.run_on_scheduler(_await_servers)
+    if problem:
+        raise OperatingError(f"the lock servers of {_told(known)} don't start: {problem}")
+
+
+def _told(known: Mapping[str, Any]) -> str:
+    beside = f"{len(known['names'])} workers" if known["on_workers"] else "the scheduler"
+    return f"beside {beside}"
+
+
+async def _join(client: Client) -> None:
+    known = await client.run_on_scheduler(_said)
+    if known is None:
+        raise MisuseError("this cluster has no lock servers; locks.engines.dask.install(client)")
+
+    async def ask() -> Any:
+        return (await client.run_on_scheduler(_said))["found"]
+
+    _preset(known, client.security, "client", ask, client.loop.asyncio_loop)
+
+
+def _said(dask_scheduler: Scheduler) -> dict[str, Any] | None:
+    """What the scheduler says of the lock servers."""
+    plugin = dask_scheduler.plugins.get(NAME)
+    return plugin.said() if isinstance(plugin, _Servers) else None
+
+
+async def _await_servers(dask_scheduler: Scheduler) -> str:
+    plugin = dask_scheduler.plugins[NAME]
+    assert isinstance(plugin, _Servers)
+    return await plugin.complete()
+
+
+def _preset(
+    known: Mapping[str, Any], security: Any, role: str, ask: Any, loop: asyncio.AbstractEventLoop
+) -> None:
+    """Tell this program its servers."""
+
+    def ask_and_wait() -> Places:
+        try:
+            answer = asyncio.run_coroutine_threadsafe(ask(), loop).result(ANSWER)
+        except (concurrent.futures.TimeoutError, RuntimeError, OSError) as error:
+            raise OSError(f"{known['engine']} does not say: {error!r}") from error
+        return _places(answer)
+
+    asked = Asked(known["engine"], known["names"], ask_and_wait, _places(known["found"]))
+    tls = _tls(security, role) if known["tls"] else None
+    options = {"servers": asked, "cookie": Cookie(known["cookie"]), "tls": tls}
+    program.preset(lambda: {**options, "allow_plaintext": tls is None}, asked)
+
+
+def _places(found: Mapping[str, Any]) -> Places:
+    return {name: (host, port) for name, (host, port) in found.items()}
+
+
+_folders: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def _tls(security: Any, role: str) -> TLS:
+    """The certificates of Dask, which may be in memory, as those of a node.
+
+    Like Dask, it does not look whether a certificate is for that host: who has one of this CA belongs to the cluster.
+    """
+    config = security.get_tls_config_for_role(role)
+    paths = []
+    for what in ("cert", "key", "ca_file"):
+        value = config[what] or config["cert"]
+        if "\n" in value:
+            folder = tempfile.TemporaryDirectory(prefix="locks-")
+            _folders.append(folder)  # it is taken away when the program ends
+            value, pem = f"{folder.name}/{what}.pem", value
+            with open(value, "w", encoding="ascii") as file:
+                file.write(pem)
+        paths.append(value)
+    certificate, key, ca = paths
+    return TLS(certificate, key, ca, check_hostname=False)
+
+
+def _host(address: str) -> str:
+    """The host of a server of Dask; those that are in one process meet on loopback."""
+    return "127.0.0.1" if address.startswith("inproc://") else get_address_host(address)
+
+
+def _setup(server: Any, role: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """How a lock server is set up beside a scheduler or worker."""
+    tls = _tls(server.security, role) if given["tls"] else None
+    return {**given, "host": _host(server.address), "tls": tls and [*map(str, tls[:3]), False]}
+
+
+class _Place:
+    """Where a lock server can be: beside the scheduler.
+
+    Attributes:
+        machine: On which machine that is.
+        gone: Whether it has ended, or can't be any more.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._beside: Beside | None = None
+        self.machine = _host(scheduler.address)
+        self.gone = asyncio.Event()
+        self._watching: asyncio.Task[None] | None = None
+
+    async def serve(self, given: Mapping[str, Any]) -> HostAndPort:
+        """Start it; return where it will listen."""
+        self.gone.clear()
+        beside = self._beside = await Beside.begin(_setup(self._scheduler, "scheduler", given))
+        self._watching = asyncio.create_task(self._watch(beside))
+        return beside.address
+
+    async def tell(self, found: Places) -> None:
+        """Tell it where all of them are; wait until it serves."""
+        assert self._beside is not None
+        await self._beside.tell(found)
+
+    async def end(self) -> None:
+        """Let it end."""
+        if self._beside is not None:
+            await self._beside.end()
+
+    async def _watch(self, beside: Beside) -> None:
+        await beside.ended()
+        self.gone.set()
+
+
+class _OnWorker:
+    """Where a lock server can be: beside a worker. As `_Place`.
+
+    Attributes:
+        machine: On which machine that is.
+        gone: Whether it has ended, or can't be any more.
+    """
+
+    def __init__(self, scheduler: Scheduler, worker: str) -> None:
+        self._worker = scheduler.rpc(worker)
+        self.machine = _host(worker)
+        self.gone = asyncio.Event()
+
+    async def serve(self, given: Mapping[str, Any]) -> HostAndPort:
+        """Start it; return where it will listen."""
+        self.gone.clear()
+        host, port = await self._worker.locks_serve(given=given)
+        return host, port
+
+    async def tell(self, found: Places) -> None:
+        """Tell it where all of them are; wait until it serves."""
+        await self._worker.locks_tell(found=found)
+
+    async def end(self) -> None:
+        """It ends with its worker."""
+
+
+class _Servers(SchedulerPlugin):
+    """Sees that the lock servers run, and says where they are.
+
+    Args:
+        workers: Beside how many workers; 0: one beside the scheduler.
+        port: Where they listen.
+    """
+
+    idempotent = True
+
+    def __init__(self, workers: int, port: int) -> None:
+        self._workers = workers
+        self._port = port
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """The plugin is registered."""
+        if len(scheduler.workers) < self._workers:
+            raise InvalidOption(
+                f"workers={self._workers}, and the cluster has {len(scheduler.workers)}: await them first, "
+                "client.wait_for_workers(...)",
+                workers=self._workers,
+            )
+        self._scheduler = scheduler
+        self._cookie = secrets.token_hex()
+        self._names = names_of(self._workers or 1, "dask")
+        self._found: Places = {}
+        self._hosts: dict[str, _OnWorker | _Place] = {}
+        self._placed: dict[str, _OnWorker | _Place] = {}
+        self._listening: dict[str, _OnWorker | _Place] = {}  # of those placed
+        self._changed = asyncio.Event()  # there is a place more
+        self._complete = asyncio.Event()
+        self._problem = "it takes too long"
+        scheduler.handlers["locks_join"] = self._worker_joins
+        scheduler.handlers["locks_said"] = self.said
+        scheduler.handlers["locks_ended"] = self._server_ended
+        if not self._workers:
+            self._hosts["scheduler"] = _Place(scheduler)
+        self._keepers = [asyncio.create_task(self._keep(name)) for name in self._names]
+
+    def said(self) -> dict[str, Any]:
+        """What programs of the cluster are to know."""
+        return {
+            "engine": f"the Dask scheduler {self._scheduler.address} ({self._scheduler.id})",
+            "names": self._names,
+            "cookie": self._cookie,
+            "tls": self._has_tls,
+            "found": self._found,
+            "on_workers": bool(self._workers),
+        }
+
+    async def complete(self) -> str:
+        """Wait until all serve; return what is wrong if they don't."""
+        try:
+            await asyncio.wait_for(self._complete.wait(), PATIENCE)
+        except (TimeoutError, asyncio.TimeoutError):
+            return self._problem
+        return ""
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
+        """A worker has left."""
+        place = self._hosts.pop(worker, None)
+        if place is not None:
+            place.gone.set()
+
+    async def close(self) -> None:
+        """The scheduler ends."""
+        for keeper in self._keepers:
+            keeper.cancel()
+        for place in self._placed.values():
+            await place.end()
+
+    @property
+    def _has_tls(self) -> bool:
+        return bool(self._scheduler.address.startswith("tls://"))
+
+    async def _worker_joins(self, worker: str) -> dict[str, Any]:
+        if self._workers:
+            self._hosts[worker] = _OnWorker(self._scheduler, worker)
+            self._changed.set()
+        return self.said()
+
+    async def _server_ended(self, worker: str) -> None:
+        place = self._hosts.get(worker)
+        if place is not None:
+            place.gone.set()
+
+    async def _keep(self, name: str) -> None:
+        """See that there is a lock server of this name, as long as the scheduler runs."""
+        while True:
+            place = self._placed[name] = await self._choose()
+            try:
+                self._found[name] = await place.serve(self._given(name))
+                self._listening[name] = place
+                await self._tell()
+                await place.gone.wait()
+                logger.warning("the lock server %s is lost; it is started anew", name)
+            except (OSError, LocksError) as error:
+                self._problem = str(error)
+                logger.warning("the lock server %s does not start: %s", name, error)
+            except Exception as error:  # of the other side, whatever it is
+                self._problem = repr(error)
+                logger.exception("the lock server %s does not start", name)
+            del self._placed[name]
+            self._listening.pop(name, None)
+            await asyncio.sleep(AGAIN)
+
+    def _given(self, name: str) -> dict[str, Any]:
+        return {
+            "name": name,
+            "cookie": self._cookie,
+            "port": self._port,
+            "size": len(self._names),
+            "tls": self._has_tls,
+        }
+
+    async def _choose(self) -> _OnWorker | _Place:
+        """A place that has no lock server; if there is a choice, on a machine that has few."""
+        while True:
+            taken = list(self._placed.values())
+            free = [each for each in self._hosts.values() if each not in taken]
+            if free:
+                machines = [each.machine for each in taken]
+                return min(free, key=lambda each: machines.count(each.machine))
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _tell(self) -> None:
+        """Tell all where all are, once that is known."""
+        if len(self._found) < len(self._names):
+            return
+        places = [each for each in self._listening.values() if not each.gone.is_set()]
+        said = await asyncio.gather(
+            *(each.tell(self._found) for each in places), return_exceptions=True
+        )
+        problems = [each for each in said if isinstance(each, BaseException)]
+        for each in problems:
+            self._problem = str(each)
+            logger.info("a lock server could not be told where the others are: %s", each)
+        if not problems and len(places) == len(self._names):
+            self._complete.set()
+
+
+class _Joined(WorkerPlugin):
+    """Lets the tasks of a worker use locks, each as an owner, and starts lock servers beside it."""
+
+    idempotent = True
+
+    async def setup(self, worker: Worker) -> None:
+        """The worker starts, or the plugin is registered."""
+        self._worker = worker
+        self._tasks: dict[Any, Owner] = {}
+        self._beside: Beside | None = None
+        self._watching: asyncio.Task[None] | None = None
+        worker.handlers["locks_serve"] = self._serve
+        worker.handlers["locks_tell"] = self._tell
+        known = await worker.scheduler.locks_join(worker=worker.address)
+        _preset(known, worker.security, "worker", self._ask, worker.loop.asyncio_loop)
+        _programs.append(self)
+        self._execute = worker.execute
+        worker.execute = self._run
+
+    async def teardown(self, worker: Worker) -> None:
+        """The worker is closed."""
+        if self not in _programs:
+            return  # it was never set up
+        _programs.remove(self)
+        worker.execute = self._execute
+        for owner in list(self._tasks.values()):
+            owner.end("its worker is closed")
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._beside is not None:
+            await self._beside.end()
+        if not _programs:
+            program.preset(None)
+            await asyncio.to_thread(program.stop)
+
+    def transition(self, key: Any, start: str, finish: str, **_: Any) -> None:
+        """A task has another state; one that runs is released if nobody wants it any more."""
+        if finish == "released" and key in self._tasks:
+            self._tasks[key].end(CANCELLED)
+
+    async def _run(self, key: Any, *, stimulus_id: str) -> Any:
+        """Run a task, as an owner of locks: what it calls acts for it, in the thread or coroutine that it is."""
+        with Owner(plain_label(f"task {key}")) as owner:
+            self._tasks[key] = owner
+            try:
+                event = await self._execute(key, stimulus_id=stimulus_id)
+            finally:
+                del self._tasks[key]
+            was_cancelled = owner.ended
+        if was_cancelled and isinstance(event, ExecuteFailureEvent):
+            # If the task is wanted again, it failed as it had lost its locks: it is run again. Otherwise nobody asks.
+            return RescheduleEvent(key=key, stimulus_id=f"locks-cancelled-{event.stimulus_id}")
+        return event
+
+    async def _ask(self) -> Any:
+        return (await self._worker.scheduler.locks_said())["found"]
+
+    async def _serve(self, given: Mapping[str, Any]) -> HostAndPort:
+        beside = self._beside = await Beside.begin(_setup(self._worker, "worker", given))
+        self._watching = asyncio.create_task(self._watch(beside))
+        return beside.address
+
+    async def _tell(self, found: Mapping[str, Any]) -> None:
+        assert self._beside is not None
+        await self._beside.tell(_places(found))
+
+    async def _watch(self, beside: Beside) -> None:
+        await beside.ended()
+        await self._worker.scheduler.locks_ended(worker=self._worker.address)
+
+
+_programs: list[_Joined] = []  # of this process
