@@ -369,11 +369,11 @@ class LocalDriver(LocksDriver):
 
 
 def _bytes(text: bytes | str) -> bytes:
-    return utils.to_binary(text, encoding="utf-8")
+    return text if isinstance(text, bytes) else text.encode()
 
 
 def _dumped(capabilities: Any) -> bytes:
-    said = utils.dumps(capabilities)
+    said: bytes = utils.dumps(capabilities)
     if len(said) > LARGEST:
         raise tooz.ToozError(
             f"these capabilities have {len(said)} bytes, and {LARGEST} at most can be kept"
