@@ -14,7 +14,12 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
-from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_SUBMITTED
+from apscheduler.events import (
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_SUBMITTED,
+    EVENT_SCHEDULER_SHUTDOWN,
+)
+from apscheduler.schedulers import SchedulerNotRunningError
 from apscheduler.schedulers.base import BaseScheduler
 
 import locks
@@ -50,19 +55,22 @@ class OneClock:
     def start(self) -> None:
         """Start the scheduler, and take part; call it after a fork, in each worker."""
         self.scheduler.add_listener(self._has_run, EVENT_JOB_SUBMITTED | EVENT_JOB_MAX_INSTANCES)
+        self.scheduler.add_listener(self._has_ended, EVENT_SCHEDULER_SHUTDOWN)
         self.scheduler.start(paused=True)
         self._thread.start()
 
     def stop(self, wait: bool = True) -> None:
-        """Shut the scheduler down; another process leads.
+        """Shut the scheduler down, which may be done without this as well; another process leads.
 
         Args:
             wait: Whether to wait for jobs that are running.
         """
-        self._stopping.set()
         self.scheduler.shutdown(wait=wait)
-        self._leading.give_up()
         self._thread.join()
+
+    def _has_ended(self, _: Any) -> None:
+        self._stopping.set()
+        self._leading.give_up()
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -72,6 +80,9 @@ class OneClock:
             except locks.LocksError as error:
                 if not self._stopping.wait(PAUSE):
                     logger.error("this process can't run the jobs: %s", error)
+            except SchedulerNotRunningError:  # it was shut down just now
+                self._leading.give_up()
+                return
 
     def _lead(self) -> None:
         logger.info("this process runs the jobs")
@@ -98,7 +109,7 @@ class OneClock:
                     job.modify(next_run_time=following)
         recent = int((now.timestamp() - REMEMBERED) * 1e6)
         known = {job.id for job in self.scheduler.get_jobs()}
-        marks = self._leading.marks.items()
+        marks = dict(self._leading.marks).items()  # more may come meanwhile
         # Also of jobs that have run for the last time here: a process that begins later has them anew.
         self._leading.mark({name: at for name, at in marks if name in known or at > recent})
 

@@ -74,8 +74,8 @@ class LeaderMixin:
     def _begin(self) -> None:
         """Go on where the leader before has stopped. What is new since then is as if this beat had begun to wait for it."""
         begun = datetime.now(timezone.utc)
-        self._is_set_up = True
         super().setup_schedule()  # type: ignore[misc]
+        self._is_set_up = True
         marks = self._leading.marks
         for name, entry in self.schedule.items():
             last = entry.last_run_at

@@ -45,7 +45,8 @@ class LocksConfig(AppConfig):
             )
         for name, value in said.items():
             text = ",".join(value) if isinstance(value, (list, tuple)) else str(value)
-            os.environ.setdefault(f"LOCKS_{name.upper()}", text)
+            if value is not None:
+                os.environ.setdefault(f"LOCKS_{name.upper()}", text)
 
 
 class LockedCommand(BaseCommand):

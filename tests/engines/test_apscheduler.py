@@ -52,6 +52,7 @@ def machine() -> Iterator[Machine]:
         yield made
 
 
+@pytest.mark.explore
 def test_of_three_workers_one_runs_the_jobs_and_the_next_one_when_it_is_killed(
     machine: Machine, tmp_path: Path
 ) -> None:

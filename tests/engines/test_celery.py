@@ -52,6 +52,7 @@ def test_the_next_beat_goes_on_when_the_leader_is_killed(machine: Machine, tmp_p
     assert sum(sent.values()) <= len(sent) + 1
 
 
+@pytest.mark.explore
 def test_a_beat_that_is_stopped_hands_over_and_one_that_is_started_again_waits_for_nobody(
     machine: Machine, tmp_path: Path
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_beat_that_is_stopped_hands_over_and_one_that_is_started_again_waits_f
     assert max(sent.values()) == 1
 
 
+@pytest.mark.explore
 def test_a_leader_whose_lock_is_lost_sends_nothing_until_it_has_it_again(
     machine: Machine, tmp_path: Path
 ) -> None:

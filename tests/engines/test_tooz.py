@@ -281,6 +281,8 @@ def test_what_can_not_be_done_is_said_in_words_of_tooz(machine: Machine) -> None
     assert one.do("coordinator.stop()") is None
     assert "ToozError" in one.do("lock('b').acquire()")
     assert one.do("lock('a').release()") is False
+    assert one.do("coordinator.start()") is None
+    assert one.do("lock('a').acquire(blocking=False), lock('b').acquire()") == (True, True)
 
 
 # --- What lock servers tell ---------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -62,6 +62,7 @@ class LocksDriver(
         text = self._member_id.decode("utf-8", "backslashreplace")
         self._label = (text if text.isprintable() and text.strip() else ascii(text))[:LONGEST_NAME]
         self._owner = locks.Owner(self._label)
+        self._owner.end()  # until it is started
         self._kept: dict[bytes, locks.Agent] = {}
         self._joined: dict[bytes, locks.Agent] = {}
         self._leads: dict[bytes, locks.Agent] = {}
@@ -106,7 +107,7 @@ class LocksDriver(
     def get_lock(self, name: bytes | str) -> Lock:
         """A lock; see `Lock`."""
         lock_id = (*self._base, "locks", _bytes(name))
-        return Lock(name, lock_id, self._owner, self._label, self._timeout)  # type: ignore[arg-type, unused-ignore]
+        return Lock(name, lock_id, lambda: self._owner, self._label, self._timeout)  # type: ignore[arg-type, unused-ignore]
 
     # --- Groups ---------------------------------------------------------------------------------
 
@@ -142,12 +143,13 @@ class LocksDriver(
         return agent
 
     def _end(self, agent: AgentId, own: locks.Agent | None, why: str) -> None:
-        """End a transaction, that of another coordinator, too."""
+        """End a transaction, that of another coordinator, too; `_await` sees to it that it is gone."""
         if own is not None and own.id == agent:
-            own.end()
+            own.let_go()
         else:
-            reason = f"{self._label} {why}"
-            locks.break_transaction(agent, reason=reason, timeout=self._timeout)
+            with suppress(locks.NodeNotRunning):  # it may have ended by itself
+                reason = f"{self._label} {why}"
+                locks.break_transaction(agent, reason=reason, timeout=self._timeout)
 
     def _await(self, group: bytes, is_so: Callable[[Group], bool]) -> None:
         """Wait until all that was released is gone: a question that comes in together with a release is answered before it."""

@@ -53,13 +53,18 @@ class Lock(locking.Lock):
     Args:
         name: Its name.
         lock_id: The lock id that stands for it.
-        coordinator: With whose end it is released.
+        coordinator: Says with whose end it is released.
         member: Who that is, for others to see.
         timeout: How long lock servers may take to answer.
     """
 
     def __init__(
-        self, name: bytes, lock_id: LockId, coordinator: locks.Owner, member: str, timeout: float
+        self,
+        name: bytes,
+        lock_id: LockId,
+        coordinator: Callable[[], locks.Owner],
+        member: str,
+        timeout: float,
     ) -> None:
         super().__init__(name)
         self._lock_id = lock_id
@@ -85,7 +90,7 @@ class Lock(locking.Lock):
         wanted = (self._lock_id, "read" if shared else "write")
         with in_words_of_tooz():
             # A client of its own: two acquires exclude each other, whoever calls.
-            owner = locks.Owner(self._member, tied_to=self._coordinator)
+            owner = locks.Owner(self._member, tied_to=self._coordinator())
             try:
                 agent, _ = locks.begin_transaction(
                     [wanted], client=owner, timeout=timeout if blocking else 0
@@ -115,13 +120,21 @@ class Lock(locking.Lock):
     def break_(self) -> bool:
         """Take it from whoever has it; return whether somebody had it."""
         broken = False
+        reason = f"{self._member} breaks this lock of tooz"
         with in_words_of_tooz():
-            told = ask_servers(lambda: requests(self._lock_id, timeout=self._timeout))
-            for agent in dict.fromkeys(fact.request.agent for fact in told.facts if fact.granted):
-                reason = f"{self._member} breaks this lock of tooz"
-                locks.break_transaction(agent, reason=reason, timeout=self._timeout)
-                broken = True
+            for agent in self._holders():
+                try:
+                    locks.break_transaction(agent, reason=reason, timeout=self._timeout)
+                    broken = True
+                except locks.NodeNotRunning:
+                    if agent in self._holders():  # otherwise it has ended by itself
+                        raise
         return broken
+
+    def _holders(self) -> set[locks.AgentId]:
+        told = ask_servers(lambda: requests(self._lock_id, timeout=self._timeout))
+        same = (each for each in told.facts if each.request.lock_id == self._lock_id)
+        return {each.request.agent for each in same if each.granted}
 
 
 def _is_held(agent: locks.Agent) -> bool:
