@@ -143,6 +143,7 @@ def test_a_group_is_deleted_though_another_one_has_created_it(machine: Machine) 
     assert one.do("coordinator.create_group(b'g').get()") is None
 
 
+@pytest.mark.explore
 def test_of_many_that_create_and_join_at_the_same_moment_one_creates(machine: Machine) -> None:
     """`join_group_create` by many at once ends with one group that has all of them, and no two have one id."""
     crowd = on(machine, *map(str, range(5)), "4")
@@ -253,6 +254,7 @@ def test_a_program_without_lock_servers_is_refused(machine: Machine) -> None:
     assert "name lock servers" in said
 
 
+@pytest.mark.explore
 def test_the_servers_of_the_program_are_those_of_its_environment(machine: Machine) -> None:
     """`locks://` takes the program's own; namespaces and domains are apart from each other."""
     own, same, space, domain = (
