@@ -1,1 +1,4 @@
-"""Locks for what runs a program on many machines: it knows which processes there are, and has a secret to share."""
+"""Locks for the engines and frameworks that programs are built on: each in a module of its own, with an extra of the same name.
+
+A module here imports its engine; nothing else of `locks` imports a module of these.
+"""

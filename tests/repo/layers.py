@@ -119,6 +119,12 @@ LIBRARY = [
         "import locks: all of it, and the decorator",
     ),
     Layer(
+        "engines",
+        ("locks.engines*",),
+        (*GROUND, "core", "runtime", "node", "program", "face", "aio", "package"),
+        "engines/: for engines and frameworks",
+    ),
+    Layer(
         "web",
         ("locks.web*",),
         (*GROUND, "core", "face"),

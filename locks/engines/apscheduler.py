@@ -1,0 +1,122 @@
+"""APScheduler: of several processes that have the same jobs, one runs them.
+
+scheduler = BackgroundScheduler()
+scheduler.add_job(report, "cron", hour=4, id="report")
+clock = locks.engines.apscheduler.OneClock(scheduler)
+clock.start()                       # in each worker
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from apscheduler.events import (
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_SUBMITTED,
+    EVENT_SCHEDULER_SHUTDOWN,
+)
+from apscheduler.schedulers import SchedulerNotRunningError
+from apscheduler.schedulers.base import BaseScheduler
+
+import locks
+from locks.engines.leading import Leading
+
+__all__ = ["OneClock"]
+
+logger = logging.getLogger("locks.engines.apscheduler")
+
+PAUSE = 1.0  # seconds until servers that are missing are asked again
+REMEMBERED = 86400.0  # seconds for which a job's last run is remembered that is not there any more
+LOOKS = 5.0  # seconds after which it is looked whether it is to end
+
+
+class OneClock:
+    """Runs a scheduler in one of the processes that have it, and in the next one when that one has ended.
+
+    The scheduler is paused where it does not lead. Each run of a job leaves a mark, so who leads next neither repeats nor leaves out
+    a run, but for one that was begun at the very moment of the death: that one is run once more. What was due while
+    nobody led is run late, if the job's `misfire_grace_time` allows it; APScheduler's default is one second. Jobs need ids.
+
+    Args:
+        scheduler: A scheduler of APScheduler 3 with a thread of its own, that was not started.
+        lock_id: What its leader locks; others are other clocks.
+    """
+
+    def __init__(self, scheduler: BaseScheduler, lock_id: Sequence[Any] = ("apscheduler",)) -> None:
+        self.scheduler = scheduler
+        self._leading = Leading(lock_id, "apscheduler")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="one clock", daemon=True)
+
+    def start(self) -> None:
+        """Start the scheduler, and take part; call it after a fork, in each worker."""
+        self.scheduler.add_listener(self._has_run, EVENT_JOB_SUBMITTED | EVENT_JOB_MAX_INSTANCES)
+        self.scheduler.add_listener(self._has_ended, EVENT_SCHEDULER_SHUTDOWN)
+        self.scheduler.start(paused=True)
+        self._thread.start()
+
+    def stop(self, wait: bool = True) -> None:
+        """Shut the scheduler down, which may be done without this as well; another process leads.
+
+        Args:
+            wait: Whether to wait for jobs that are running.
+        """
+        self.scheduler.shutdown(wait=wait)
+        self._thread.join()
+
+    def _has_ended(self, _: Any) -> None:
+        self._stopping.set()
+        self._leading.give_up()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._leading.lead(LOOKS):
+                    self._lead()
+            except locks.LocksError as error:
+                if not self._stopping.wait(PAUSE):
+                    logger.error("this process can't run the jobs: %s", error)
+            except SchedulerNotRunningError:  # it was shut down just now
+                self._leading.give_up()
+                return
+
+    def _lead(self) -> None:
+        logger.info("this process runs the jobs")
+        self._catch_up()
+        self.scheduler.resume()
+        while not self._leading.await_loss(LOOKS):
+            pass
+        if not self._stopping.is_set():
+            self.scheduler.pause()
+            logger.error("this process does not run the jobs any more: it has lost its lock")
+        self._leading.give_up()
+
+    def _catch_up(self) -> None:
+        """Go on after the last run of each job, whoever has run it."""
+        now = datetime.now(timezone.utc)
+        for job in self.scheduler.get_jobs():
+            marked = self._leading.marks.get(job.id)
+            if marked is not None and job.next_run_time is not None:
+                last = datetime.fromtimestamp(marked / 1e6, timezone.utc)
+                following = job.trigger.get_next_fire_time(last, now)
+                if following is None:
+                    job.remove()
+                else:
+                    job.modify(next_run_time=following)
+        recent = int((now.timestamp() - REMEMBERED) * 1e6)
+        known = {job.id for job in self.scheduler.get_jobs()}
+        marks = dict(self._leading.marks).items()  # more may come meanwhile
+        # Also of jobs that have run for the last time here: a process that begins later has them anew.
+        self._leading.mark({name: at for name, at in marks if name in known or at > recent})
+
+    def _has_run(self, event: Any) -> None:
+        """A run was begun, or left out for another one is running; in the scheduler's thread."""
+        try:
+            until = max(event.scheduled_run_times).timestamp()
+            self._leading.mark({event.job_id: int(until * 1e6)})
+        except locks.LocksError as error:
+            logger.error("it could not be marked that job %r was run: %s", event.job_id, error)

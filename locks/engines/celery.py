@@ -1,0 +1,160 @@
+"""Celery: one beat of several that run, and tasks that run one at a time.
+
+celery -A tasks beat -S locks            # on as many machines as you like: one of them sends
+
+@app.task
+@locks.engines.celery.single(("report",))
+def report(): ...
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+
+from celery.beat import PersistentScheduler
+
+import locks
+from locks.engines.leading import Leading
+from locks.model import check_lock_id, check_timeout, show
+
+__all__ = ["LeaderMixin", "Scheduler", "single"]
+
+R = TypeVar("R")
+logger = logging.getLogger("locks.engines.celery")
+
+PAUSE = 1.0  # seconds until servers that are missing are asked again
+
+
+class LeaderMixin:
+    """Makes a scheduler of Celery's one that sends only while it leads: `class Scheduler(LeaderMixin, DatabaseScheduler)`.
+
+    All beats of an app wait for its lock, and one has it. It leaves a mark of when it has sent each entry last, after it has sent it; whoever
+    leads next goes on from there. So a task that was due is sent once, and once more if the leader dies, or is
+    cut off, between sending it and saying so. What became due while nobody led is sent late.
+
+    The lock is `("celery beat", app.main)`; the setting `locks_beat` names another one.
+    """
+
+    app: Any
+    schedule: Any
+    max_interval: float
+    _heap: Any
+
+    def __init__(self, app: Any, *args: Any, **options: Any) -> None:
+        lock_id = app.conf.get("locks_beat") or ("celery beat", app.main or "celery")
+        self._leading = Leading(lock_id, "celery beat")
+        self._since = datetime.now(timezone.utc)
+        self._is_set_up = False
+        super().__init__(app, *args, **options)  # type: ignore[call-arg]
+
+    def setup_schedule(self) -> None:
+        """Nothing yet: the schedule is set up by who leads. Two that have one file of it would spoil it."""
+
+    def tick(self, *args: Any, **options: Any) -> float:
+        """Wait until this beat leads; then send what is due, as any scheduler does."""
+        try:
+            if self._leading.lost:
+                logger.error("this beat does not lead any more: it has lost its lock")
+                self._step_down()
+            if not self._is_set_up:
+                if not self._leading.lead(self.max_interval):
+                    return 0.0
+                self._begin()
+            return float(super().tick(*args, **options))  # type: ignore[misc]
+        except locks.LocksError as error:
+            # What the lock servers do is no reason for a beat to end: it waits for them.
+            logger.error("this beat can't lead: %s", error)
+            self._step_down()
+            return PAUSE
+
+    def _begin(self) -> None:
+        """Go on where the leader before has stopped. What is new since then is as if this beat had begun to wait for it."""
+        begun = datetime.now(timezone.utc)
+        super().setup_schedule()  # type: ignore[misc]
+        self._is_set_up = True
+        marks = self._leading.marks
+        for name, entry in self.schedule.items():
+            last = entry.last_run_at
+            if last is None or last >= begun:  # it is new in this beat's schedule
+                last = self._since
+                if name in marks:
+                    last = datetime.fromtimestamp(marks[name] / 1e6, timezone.utc)
+            elif name in marks:
+                last = max(last, datetime.fromtimestamp(marks[name] / 1e6, timezone.utc))
+            entry.last_run_at = last
+        self._leading.mark({each.name: _mark(each) for each in self.schedule.values()})
+        self._heap = None
+        logger.info("this beat leads")
+
+    def apply_entry(self, entry: Any, producer: Any = None) -> None:
+        """Send a task that is due, and leave a mark."""
+        super().apply_entry(entry, producer=producer)  # type: ignore[misc]
+        self._leading.mark({entry.name: _mark(self.schedule[entry.name])})
+
+    def _step_down(self) -> None:
+        """Lead no longer. The schedule first: the next one may read it."""
+        if self._is_set_up:
+            self._is_set_up = False
+            super().close()  # type: ignore[misc]
+        self._leading.give_up()
+
+    def close(self) -> None:
+        """The beat ends; another one leads at once. Celery calls it twice, the first time in a signal handler."""
+        self._step_down()
+
+
+def _mark(entry: Any) -> int:
+    """Until when an entry was sent, in microseconds."""
+    return int(entry.last_run_at.timestamp() * 1e6)
+
+
+class Scheduler(LeaderMixin, PersistentScheduler):
+    """Celery's own scheduler, as one of several: `celery -A tasks beat -S locks`."""
+
+
+def single(
+    lock_id: Sequence[Any] | Callable[..., Sequence[Any]], *, timeout: float = 0
+) -> Callable[[Callable[..., R]], Callable[..., R | None]]:
+    """Run a task one at a time, over all workers: another one at the same time does nothing, and returns `None`.
+
+    That goes for a task that was sent twice, that took longer than its period, or that a broker delivers again while it is
+    still running. If its worker is killed, the next one may run at once.
+
+    Args:
+        lock_id: The lock id; or a function of the task's arguments that returns it, for one that depends on them.
+        timeout: Seconds to wait for the other one.
+
+    Returns:
+        The decorator; it stands below `@app.task`.
+
+    Raises:
+        InvalidOption: The timeout is none.
+        InvalidLockId: The lock id is none.
+    """
+    check_timeout(timeout)
+    fixed = None if callable(lock_id) else check_lock_id(lock_id)
+
+    def decorate(function: Callable[..., R]) -> Callable[..., R | None]:
+        @functools.wraps(function)
+        def run(*args: Any, **options: Any) -> R | None:
+            wanted = lock_id(*args, **options) if callable(lock_id) else fixed
+            assert wanted is not None
+            with locks.transaction() as tx:
+                try:
+                    tx.write_lock(wanted, timeout=timeout)
+                except locks.LockTimeout as error:
+                    holders = ", ".join(each.client for each in error.holders) or "somebody"
+                    logger.info(
+                        "%s is not run: %s has %s",
+                        function.__qualname__, holders, show(check_lock_id(wanted)),
+                    )  # fmt: skip
+                    return None
+                return function(*args, **options)
+
+        return run
+
+    return decorate

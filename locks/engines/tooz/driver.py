@@ -1,0 +1,383 @@
+"""The coordinator: a driver of tooz."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, TypeVar
+
+import tooz
+from tooz import coordination, utils
+from tooz.coordination import Characteristics, CoordinatorResult
+
+import locks
+from locks.engines.tooz.groups import Group, GroupIds, Member, groups_of
+from locks.engines.tooz.lock import Lock, ask_servers, in_words_of_tooz
+from locks.facts.gather import lock_server_names, lock_servers, requests
+from locks.model import AgentId, LockId
+
+__all__ = ["LocalDriver", "LocksDriver"]
+
+T = TypeVar("T")
+
+TIMEOUT = 10.0
+LARGEST = 60_000  # bytes of capabilities: they are in a lock id
+LONGEST_NAME = 200
+NONE = Group(frozenset(), {}, None)
+
+
+class LocksDriver(
+    coordination.CoordinationDriverCachedRunWatchers, coordination.CoordinationDriverWithExecutor
+):
+    """A coordinator whose locks, groups and leaders are locks on lock servers.
+
+    The URL is `locks://[SERVER[,SERVER...]][/NAMESPACE][?timeout=SECONDS]`, with each server as `name@host:port`. Without
+    servers they are those of the program, as `locks.start`, the environment or `locks.toml` says. The cookie and the
+    certificates are said there, too: a URL is no place for secrets. Namespaces see nothing of each other; `timeout` says how
+    long an operation on a group may take.
+
+    A coordinator that dies is noticed by its connection: its locks are free, and it is out of its groups, at once. When the lock
+    servers are lost and come back, members are members again by themselves; locks and leaders are not. A group lasts
+    as long as one coordinator runs that has created it, or was in it.
+    """
+
+    CHARACTERISTICS: tuple[Characteristics, ...] = (
+        Characteristics.NON_TIMEOUT_BASED,
+        Characteristics.DISTRIBUTED_ACROSS_THREADS,
+        Characteristics.DISTRIBUTED_ACROSS_PROCESSES,
+        Characteristics.DISTRIBUTED_ACROSS_HOSTS,
+    )
+
+    def __init__(self, member_id: bytes | str, parsed_url: Any, options: dict[str, Any]) -> None:
+        super().__init__(_bytes(member_id), parsed_url, options)
+        namespace = parsed_url.path.strip("/") or "default"
+        self._base: LockId = ("tooz", namespace)
+        self._servers = self._servers_of(parsed_url.netloc)
+        try:
+            self._timeout = float(self._options.get("timeout", TIMEOUT))
+        except ValueError as error:
+            raise tooz.ToozError(f"timeout is no number of seconds: {error}") from error
+        text = self._member_id.decode("utf-8", "backslashreplace")
+        self._label = (text if text.isprintable() and text.strip() else ascii(text))[:LONGEST_NAME]
+        self._owner = locks.Owner(self._label)
+        self._owner.end()  # until it is started
+        self._kept: dict[bytes, locks.Agent] = {}
+        self._joined: dict[bytes, locks.Agent] = {}
+        self._leads: dict[bytes, locks.Agent] = {}
+
+    @staticmethod
+    def _servers_of(netloc: str) -> str | list[str] | None:
+        """What `locks.start` is to be given."""
+        return [each for each in netloc.split(",") if each] or None
+
+    def _start(self) -> None:
+        super()._start()
+        try:
+            node = locks.start(servers=self._servers)
+            if not node.is_clustered and lock_server_names() == (node.name,):
+                raise coordination.ToozConnectionError(
+                    "this program has a lock table of its own, which no other one sees: name lock servers, by "
+                    "locks://name@host:port,... or LOCKS_SERVERS, or use locks+local://"
+                )
+            self._owner = locks.Owner(self._label)
+            self.heartbeat()
+        except locks.LocksError as error:
+            raise coordination.ToozConnectionError(str(error)) from error
+
+    def _stop(self) -> None:
+        self._owner.end()
+        for begun in (self._kept, self._joined, self._leads):
+            begun.clear()
+        super()._stop()
+
+    def heartbeat(self) -> float:
+        """Ask the lock servers whether they are there. Nothing is lost without it: it only tells early.
+
+        Raises:
+            ToozConnectionError: Too few of them answer.
+        """
+        with in_words_of_tooz():
+            ask_servers(lambda: lock_servers(timeout=self._timeout))
+        return self._timeout
+
+    # --- Locks ----------------------------------------------------------------------------------
+
+    def get_lock(self, name: bytes | str) -> Lock:
+        """A lock; see `Lock`."""
+        lock_id = (*self._base, "locks", _bytes(name))
+        return Lock(name, lock_id, lambda: self._owner, self._label, self._timeout)  # type: ignore[arg-type, unused-ignore]
+
+    # --- Groups ---------------------------------------------------------------------------------
+
+    def _ids(self, group: bytes) -> GroupIds:
+        return GroupIds((*self._base, "groups", group))
+
+    def _look(self, group: bytes) -> Group:
+        """The group as it is now; empty if there is none."""
+        return self._look_at((*self._base, "groups", group)).get(group, NONE)
+
+    def _look_at(self, prefix: LockId) -> dict[bytes, Group]:
+        told = ask_servers(lambda: requests(prefix, timeout=self._timeout))
+        return groups_of(told.facts, len(self._base) + 1)
+
+    def _existing(self, group: bytes) -> Group:
+        found = self._look(group)
+        if not found.keepers:
+            raise coordination.GroupNotCreated(group)
+        return found
+
+    @contextmanager
+    def _changing(self, group: bytes) -> Iterator[Group]:
+        """Nobody else changes the group within this block; it is given as it is."""
+        with locks.transaction(timeout=self._timeout, owner=self._owner) as alone:
+            alone.lock_all(write=[self._ids(group).change])
+            yield self._look(group)
+
+    def _begin(self, *wanted: tuple[LockId, locks.Mode]) -> locks.Agent:
+        """Lock something for as long as the coordinator runs; anew when the lock servers were lost and are back."""
+        agent, _ = locks.begin_transaction(
+            wanted, client=self._owner, timeout=self._timeout, await_nodes=True
+        )
+        return agent
+
+    def _end(self, agent: AgentId, own: locks.Agent | None, why: str) -> None:
+        """End a transaction, that of another coordinator, too; `_await` sees to it that it is gone."""
+        if own is not None and own.id == agent:
+            own.let_go()
+        else:
+            with suppress(locks.NodeNotRunning):  # it may have ended by itself
+                reason = f"{self._label} {why}"
+                locks.break_transaction(agent, reason=reason, timeout=self._timeout)
+
+    def _await(self, group: bytes, is_so: Callable[[Group], bool]) -> None:
+        """Wait until all that was released is gone: a question that comes in together with a release is answered before it."""
+        deadline = time.monotonic() + self._timeout
+        while not is_so(self._look(group)):
+            if time.monotonic() > deadline:
+                raise coordination.OperationTimedOut(
+                    f"group {group!r} has not changed on all lock servers within {self._timeout:g} s"
+                )
+
+    def _keep(self, group: bytes) -> None:
+        kept = self._kept.get(group)
+        if kept is None or kept.is_over:
+            self._kept[group] = self._begin((self._ids(group).kept, "read"))
+
+    def _soon(self, do: Callable[..., T], *args: Any) -> CoordinatorResult[T]:
+        """Do it in the background."""
+        return CoordinatorResult(self._executor.submit(do, *args), in_words_of_tooz)
+
+    def create_group(self, group_id: bytes | str) -> CoordinatorResult[None]:
+        """Create a group."""
+
+        def create(group: bytes) -> None:
+            with self._changing(group) as found:
+                if found.keepers:
+                    raise coordination.GroupAlreadyExist(group)
+                self._keep(group)
+
+        return self._soon(create, _bytes(group_id))
+
+    def delete_group(self, group_id: bytes | str) -> CoordinatorResult[None]:
+        """Delete a group in which nobody is."""
+
+        def delete(group: bytes) -> None:
+            with self._changing(group) as found:
+                if not found.keepers:
+                    raise coordination.GroupNotCreated(group)
+                if found.members:
+                    raise coordination.GroupNotEmpty(group)
+                for agent in found.keepers:
+                    self._end(agent, self._kept.get(group), "deletes this group")
+                self._kept.pop(group, None)
+                self._await(group, lambda now: not now.keepers)
+
+        return self._soon(delete, _bytes(group_id))
+
+    def get_groups(self) -> CoordinatorResult[list[bytes]]:
+        """The ids of all groups."""
+
+        def find() -> list[bytes]:
+            found = self._look_at((*self._base, "groups"))
+            return sorted(group for group, each in found.items() if each.keepers)
+
+        return self._soon(find)
+
+    def join_group(
+        self, group_id: bytes | str, capabilities: dict[str, Any] | None = None
+    ) -> CoordinatorResult[None]:
+        """Join a group."""
+
+        def join(group: bytes) -> None:
+            said = _dumped(capabilities)
+            with self._changing(group) as found:
+                if not found.keepers:
+                    raise coordination.GroupNotCreated(group)
+                if self._member_id in found.members:
+                    raise coordination.MemberAlreadyExist(group, self._member_id)
+                self._keep(group)
+                ids = self._ids(group)
+                self._joined[group] = self._begin(
+                    (ids.member(self._member_id), "write"),
+                    (ids.capabilities(self._member_id, 0, said), "write"),
+                )
+                self._joined_groups.add(group_id)  # type: ignore[arg-type, unused-ignore]
+
+        return self._soon(join, _bytes(group_id))
+
+    def leave_group(self, group_id: bytes | str) -> CoordinatorResult[None]:
+        """Leave a group; another coordinator of the same id is out of it, too."""
+
+        def leave(group: bytes) -> None:
+            with self._changing(group) as found:
+                member = self._member(found, group, self._member_id)
+                self._end(member.agent, self._joined.get(group), "leaves this group")
+                self._joined.pop(group, None)
+                self._joined_groups.discard(group_id)  # type: ignore[arg-type, unused-ignore]
+                self._await(group, lambda now: self._member_id not in now.members)
+
+        return self._soon(leave, _bytes(group_id))
+
+    def _member(self, found: Group, group: bytes, member: bytes) -> Member:
+        if not found.keepers:
+            raise coordination.GroupNotCreated(group)
+        if member not in found.members:
+            raise coordination.MemberNotJoined(group, member)
+        return found.members[member]
+
+    def update_capabilities(
+        self, group_id: bytes | str, capabilities: dict[str, Any] | None
+    ) -> CoordinatorResult[None]:
+        """Say something else of this member."""
+
+        def update(group: bytes) -> None:
+            said = _dumped(capabilities)
+            with self._changing(group) as found:
+                known = self._member(found, group, self._member_id)
+                own = self._joined.get(group)
+                if own is None or own.id != known.agent:  # another coordinator of the same id
+                    raise coordination.MemberNotJoined(group, self._member_id)
+                ids = partial(self._ids(group).capabilities, self._member_id)
+                # The new one first: it is a member all the time.
+                new = ids(known.number + 1, said)
+                locks.lock(own, new, timeout=self._timeout)
+                locks.unlock(own, ids(known.number, known.capabilities))
+
+        return self._soon(update, _bytes(group_id))
+
+    def get_members(self, group_id: bytes | str) -> CoordinatorResult[set[bytes]]:
+        """The ids of a group's members."""
+        return self._soon(lambda group: set(self._existing(group).members), _bytes(group_id))
+
+    def get_members_with_capabilities(
+        self, group_id: bytes | str
+    ) -> CoordinatorResult[dict[bytes, Any]]:
+        """The ids of a group's members, each with what it says of itself."""
+
+        def find(group: bytes) -> dict[bytes, Any]:
+            found = self._existing(group).members
+            return {name: utils.loads(each.capabilities) for name, each in found.items()}
+
+        return self._soon(find, _bytes(group_id))
+
+    def get_member_capabilities(
+        self, group_id: bytes | str, member_id: bytes | str
+    ) -> CoordinatorResult[Any]:
+        """What a member says of itself."""
+
+        def find(group: bytes, member: bytes) -> Any:
+            return utils.loads(self._member(self._look(group), group, member).capabilities)
+
+        return self._soon(find, _bytes(group_id), _bytes(member_id))
+
+    def get_member_info(
+        self, group_id: bytes | str, member_id: bytes | str
+    ) -> CoordinatorResult[dict[str, Any]]:
+        """What a member says of itself, when it joined, and when it said so."""
+
+        def find(group: bytes, member: bytes) -> dict[str, Any]:
+            found = self._member(self._look(group), group, member)
+            return {
+                "capabilities": utils.loads(found.capabilities),
+                "created_at": utils.millis_to_datetime(found.joined / 1000),
+                "updated_at": utils.millis_to_datetime(found.updated / 1000),
+            }
+
+        return self._soon(find, _bytes(group_id), _bytes(member_id))
+
+    # --- Leaders --------------------------------------------------------------------------------
+
+    def run_watchers(self, timeout: float | None = None) -> list[Any]:
+        """Call what watches groups, and what waits to be elected."""
+        results: list[Any] = super().run_watchers(timeout)
+        self.run_elect_coordinator()
+        return results
+
+    def run_elect_coordinator(self) -> None:
+        """Lead each group whose leader this coordinator wants to be, if nobody leads it."""
+        for group_id in list(self._hooks_elected_leader):
+            group = _bytes(group_id)
+            if self._is_leader(group):
+                continue
+            ids = self._ids(group)
+            with in_words_of_tooz():
+                try:
+                    self._leads[group], _ = locks.begin_transaction(
+                        [(ids.leader, "write"), (ids.leader_is(self._member_id), "read")],
+                        client=self._owner,
+                        timeout=0,
+                    )
+                except locks.LockTimeout:
+                    continue
+            event = coordination.LeaderElected(group, self._member_id)
+            self._hooks_elected_leader[group_id].run(event)
+
+    def _is_leader(self, group: bytes) -> bool:
+        agent = self._leads.get(group)
+        try:
+            if agent is not None:
+                agent.ensure_held()
+        except locks.LocksError:
+            agent = None  # it was lost, or broken
+        return agent is not None
+
+    def stand_down_group_leader(self, group_id: bytes | str) -> bool:
+        """Lead a group no longer; return whether this coordinator did."""
+        group = _bytes(group_id)
+        leads = self._is_leader(group)
+        agent = self._leads.pop(group, None)
+        if agent is not None:
+            agent.let_go()
+        return leads
+
+    def get_leader(self, group_id: bytes | str) -> CoordinatorResult[Any]:
+        """Who leads a group; `None` if nobody does."""
+        return self._soon(lambda group: self._look(group).leader, _bytes(group_id))
+
+
+class LocalDriver(LocksDriver):
+    """The same for the programs of one user on one machine: `locks+local://[DOMAIN][/NAMESPACE]`.
+
+    The first of them starts the lock server.
+    """
+
+    CHARACTERISTICS = LocksDriver.CHARACTERISTICS[:-1]
+
+    @staticmethod
+    def _servers_of(netloc: str) -> str:
+        return f"local:{netloc}" if netloc else "local"
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
+
+
+def _dumped(capabilities: Any) -> bytes:
+    said: bytes = utils.dumps(capabilities)
+    if len(said) > LARGEST:
+        raise tooz.ToozError(
+            f"these capabilities have {len(said)} bytes, and {LARGEST} at most can be kept"
+        )
+    return said

@@ -1,0 +1,145 @@
+"""A lock of tooz, and what becomes of the errors of `locks` in tooz."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import tooz
+from tooz import coordination, locking, utils
+
+import locks
+from locks.facts.gather import Gathered, quorum, requests
+from locks.model import LockId
+
+__all__ = ["Lock", "ask_servers", "in_words_of_tooz"]
+
+
+@contextmanager
+def in_words_of_tooz() -> Iterator[None]:
+    """What `locks` raises in this block is raised as an error of tooz."""
+    try:
+        yield
+    except locks.LockTimeout as error:
+        raise coordination.OperationTimedOut(str(error)) from error
+    except locks.NodeNotRunning as error:
+        raise coordination.ToozConnectionError(str(error)) from error
+    except locks.LocksError as error:
+        raise tooz.ToozError(str(error)) from error
+
+
+def ask_servers(ask: Callable[[], Gathered]) -> Gathered:
+    """Ask the lock servers.
+
+    Raises:
+        ToozConnectionError: Too few have answered: what is locked on a majority of them may not be in it.
+    """
+    told = ask()
+    known, needed = quorum()
+    if known - len(told.silent) < needed:
+        silent = ", ".join(f"{name}: {why}" for name, why in told.silent)
+        raise coordination.ToozConnectionError(
+            f"of {known} lock servers {needed} have to answer: {silent}"
+        )
+    return told
+
+
+class Lock(locking.Lock):
+    """A lock, exclusive or shared, of whoever has this object: it may be released by another thread than has acquired it.
+
+    What it has is lost when its lock servers are, or somebody breaks it: `is_still_owner` says so. No circle of such
+    locks is found, for nobody knows which thread goes on with which; `locks.transaction` finds them.
+
+    Args:
+        name: Its name.
+        lock_id: The lock id that stands for it.
+        coordinator: Says with whose end it is released.
+        member: Who that is, for others to see.
+        timeout: How long lock servers may take to answer.
+    """
+
+    def __init__(
+        self,
+        name: bytes,
+        lock_id: LockId,
+        coordinator: Callable[[], locks.Owner],
+        member: str,
+        timeout: float,
+    ) -> None:
+        super().__init__(name)
+        self._lock_id = lock_id
+        self._coordinator = coordinator
+        self._member = member
+        self._timeout = timeout
+        self._held: list[tuple[locks.Agent, locks.Owner]] = []  # more than one if it is shared
+
+    @property
+    def acquired(self) -> bool:
+        """Whether it was acquired, and not released since."""
+        return bool(self._held)
+
+    def acquire(
+        self, blocking: bool = True, shared: bool = False, timeout: float | None = None
+    ) -> bool:
+        """Acquire it; see tooz.
+
+        Raises:
+            ToozConnectionError: Too few lock servers can be asked.
+        """
+        blocking, timeout = utils.convert_blocking(blocking, timeout)
+        wanted = (self._lock_id, "read" if shared else "write")
+        with in_words_of_tooz():
+            # A client of its own: two acquires exclude each other, whoever calls.
+            owner = locks.Owner(self._member, tied_to=self._coordinator())
+            try:
+                agent, _ = locks.begin_transaction(
+                    [wanted], client=owner, timeout=timeout if blocking else 0
+                )
+                self._held.append((agent, owner))
+                return True
+            except BaseException as error:
+                owner.end()
+                if isinstance(error, locks.LockTimeout):
+                    return False
+                raise
+
+    def release(self) -> bool:
+        """Release it; return whether it was held until now."""
+        try:
+            agent, owner = self._held.pop()
+        except IndexError:
+            return False
+        held = _is_held(agent)
+        owner.end()
+        return held
+
+    def is_still_owner(self) -> bool:
+        """Whether it was acquired, and was neither released nor lost nor broken since."""
+        return any(_is_held(agent) for agent, _ in list(self._held))
+
+    def break_(self) -> bool:
+        """Take it from whoever has it; return whether somebody had it."""
+        broken = False
+        reason = f"{self._member} breaks this lock of tooz"
+        with in_words_of_tooz():
+            for agent in self._holders():
+                try:
+                    locks.break_transaction(agent, reason=reason, timeout=self._timeout)
+                    broken = True
+                except locks.NodeNotRunning:
+                    if agent in self._holders():  # otherwise it has ended by itself
+                        raise
+        return broken
+
+    def _holders(self) -> set[locks.AgentId]:
+        told = ask_servers(lambda: requests(self._lock_id, timeout=self._timeout))
+        same = (each for each in told.facts if each.request.lock_id == self._lock_id)
+        return {each.request.agent for each in same if each.granted}
+
+
+def _is_held(agent: locks.Agent) -> bool:
+    try:
+        agent.ensure_held()
+    except locks.LocksError:
+        return False
+    return True

@@ -1,0 +1,182 @@
+"""Celery's beat as one of several, and tasks that run one at a time: with the real programs, which are killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import locks
+from tests.cluster.machine import Machine
+from tests.engines.beats import Beats
+from tests.helpers import eventually
+
+pytest.importorskip("celery", reason="Celery is not installed: pip install pykka-locks[celery]")
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    """A machine of our own."""
+    with Machine() as made:
+        yield made
+
+
+KILLS = 20
+
+
+def beats(machine: Machine, folder: Path, step: float = 0.1, number: int = 600) -> Beats:
+    """Beats with entries that are due from now on."""
+    return Beats(machine, folder, time.time() + 2, step, number)
+
+
+def test_the_next_beat_goes_on_when_the_leader_is_killed(machine: Machine, tmp_path: Path) -> None:
+    """One of two sends; when it is killed the other one goes on, and nothing is left out or sent more than once more."""
+    crowd = beats(machine, tmp_path)
+    with crowd.beat() as one, crowd.beat() as two:
+        leader, first = crowd.leader(), crowd.due()
+        assert leader in (one.process.pid, two.process.pid)
+        eventually(lambda: crowd.waiting() == 1)
+        eventually(lambda: not crowd.unsent(first, first + 5))
+        os.kill(leader, signal.SIGKILL)
+        end = crowd.due() + 5
+        eventually(lambda: not crowd.unsent(first, end))
+        assert {leader, crowd.leader()} == {one.process.pid, two.process.pid}
+    sent = Counter(number for number, _ in crowd.sent())
+    assert sum(sent.values()) <= len(sent) + 1
+
+
+@pytest.mark.explore
+def test_a_beat_that_is_stopped_hands_over_and_one_that_is_started_again_waits_for_nobody(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """SIGTERM ends it without an error, and frees the lock: no lease has to run out before the next one sends."""
+    crowd = beats(machine, tmp_path)
+    with crowd.beat() as one:
+        assert crowd.leader() == one.process.pid
+        eventually(lambda: len(crowd.sent()) > 3)
+        one.process.terminate()
+        assert one.process.wait(60) == 0
+        assert "Traceback" not in one.log
+    before = len(crowd.sent())
+    with crowd.beat() as again:
+        assert crowd.leader() == again.process.pid
+        eventually(lambda: len(crowd.sent()) > before + 3)
+        with crowd.beat() as waits:
+            eventually(lambda: "beat: Starting" in waits.log)
+            waits.process.terminate()  # who waits for the lock ends as well
+            assert waits.process.wait(60) == 0
+            assert "Traceback" not in waits.log
+    sent = Counter(number for number, _ in crowd.sent())
+    assert max(sent.values()) == 1
+
+
+@pytest.mark.explore
+def test_a_leader_whose_lock_is_lost_sends_nothing_until_it_has_it_again(
+    machine: Machine, tmp_path: Path
+) -> None:
+    """The lock server is killed: the beat says so, lives on, and leads again; nothing is left out or sent twice."""
+    crowd = beats(machine, tmp_path)
+    with crowd.beat() as one:
+        assert crowd.leader() == one.process.pid
+        first = crowd.due()
+        eventually(lambda: not crowd.unsent(first, first + 3))
+        server = machine.server()
+        assert server is not None
+        os.kill(server, signal.SIGKILL)
+        eventually(lambda: one.log.count("this beat leads") == 2)
+        assert "lead any more" in one.log or "can't lead" in one.log
+        end = crowd.due() + 3
+        eventually(lambda: not crowd.unsent(first, end))
+        assert "Traceback" not in one.log
+    sent = Counter(number for number, _ in crowd.sent())
+    assert max(sent.values()) == 1
+
+
+@pytest.mark.explore
+def test_of_two_beats_the_leader_is_killed_twenty_times(machine: Machine, tmp_path: Path) -> None:
+    """Each time another one goes on: no entry is left out, and at most one for each kill is sent once more."""
+    seed = int(os.environ.get("LOCKS_SEED", "0")) or random.randrange(1 << 30)
+    print(f"LOCKS_SEED={seed}")
+    chance = random.Random(seed)
+    crowd = beats(machine, tmp_path, step=0.25, number=1200)
+    with ExitStack() as stack:
+        new = [stack.enter_context(crowd.beat()) for _ in "12"]
+        running = {each.process.pid: each for each in new}
+        crowd.leader()
+        first = crowd.due()
+        for _ in range(KILLS):
+            alive = set(running)
+            leader = eventually(lambda alive=alive: alive & {crowd.leader()}).pop()  # type: ignore[misc]
+            before = len(crowd.sent())
+            eventually(lambda before=before: len(crowd.sent()) > before + 2)  # type: ignore[misc]
+            eventually(lambda: crowd.waiting() == 1)
+            time.sleep(chance.uniform(0, 0.2))  # at any moment of what it does
+            os.kill(leader, signal.SIGKILL)
+            del running[leader]
+            new = [stack.enter_context(crowd.beat())]
+            running |= {each.process.pid: each for each in new}
+        end = crowd.due() + 10
+        try:
+            eventually(lambda: not crowd.unsent(first, end))
+        finally:
+            print(f"not sent: {crowd.unsent(first, end)}")
+    times = [(number, at) for number, at in crowd.sent() if first <= number < end]
+    sent = Counter(number for number, _ in times)
+    twice = sum(sent.values()) - len(sent)
+    at_first = dict(reversed(times))
+    gap = max(at - (crowd.first + number * crowd.step) for number, at in at_first.items())
+    print(f"{len(sent)} entries, {twice} sent once more, latest {gap:.2f} s after it was due")
+    assert max(sent.values()) <= 2
+    assert twice <= KILLS
+
+
+def test_a_task_runs_one_at_a_time() -> None:
+    """Another one at the same time does nothing; afterwards it runs again. The lock may depend on the arguments."""
+    from locks.engines.celery import single
+
+    done = []
+
+    @single(lambda name, *_: ("test of single", name))
+    def work(name: str, then: bool = True) -> str:
+        """Do it."""
+        done.append(name)
+        if then:
+            for other in ("ann", "bob"):
+                with locks.Owner(f"another worker for {other}"):
+                    done.append(str(work(other, False)))  # type: ignore[call-arg]
+        return f"{name} is done"
+
+    assert work("ann") == "ann is done"
+    assert done == ["ann", "None", "bob", "bob is done"]
+    assert work("ann", False) == "ann is done"
+    assert work.__doc__ == "Do it."
+
+
+def test_what_a_task_waits_for_is_an_error_of_its_own() -> None:
+    """A `LockTimeout` within the task is the task's, and no reason to say that it was not run."""
+    from locks.engines.celery import single
+
+    @single(("test of single", "waits"))
+    def work() -> None:
+        with locks.Owner("another"), locks.transaction() as tx:
+            tx.write_lock(("test of single", "waits"), timeout=0)
+
+    with pytest.raises(locks.LockTimeout):
+        work()
+
+
+def test_a_single_task_of_nothing_is_refused() -> None:
+    """What is no lock id, or no timeout, is said where it stands."""
+    from locks.engines.celery import single
+
+    with pytest.raises(locks.InvalidLockId):
+        single("report")
+    with pytest.raises(locks.InvalidOption):
+        single(("report",), timeout=-1)
