@@ -119,12 +119,6 @@ LIBRARY = [
         "import locks: all of it, and the decorator",
     ),
     Layer(
-        "engines",
-        ("locks.engines*",),
-        (*GROUND, "core", "runtime", "node", "program", "face", "aio", "package"),
-        "engines/: for engines and frameworks",
-    ),
-    Layer(
         "web",
         ("locks.web*",),
         (*GROUND, "core", "face"),
@@ -139,8 +133,11 @@ LIBRARY = [
     Layer(
         "engines",
         ("locks.engines*",),
-        (*GROUND, "runtime", "otp bytes", "otp", "node", "program", "face", "package"),
-        "engines/: for Dask and Ray",
+        (
+            *(*GROUND, "core", "runtime", "otp bytes", "otp", "node", "program"),
+            *("face", "aio", "package"),
+        ),
+        "engines/: for engines and frameworks",
     ),
     Layer(
         "cli",
