@@ -43,6 +43,7 @@ class LeaderMixin:
     schedule: Any
     max_interval: float
     _heap: Any
+    _reserved: Any
 
     def __init__(self, app: Any, *args: Any, **options: Any) -> None:
         lock_id = app.conf.get("locks_beat") or ("celery beat", app.main or "celery")
@@ -90,10 +91,20 @@ class LeaderMixin:
         self._heap = None
         logger.info("this beat leads")
 
+    def reserve(self, entry: Any) -> Any:
+        """Count a task as sent, before it is: the entry that is returned says when."""
+        self._reserved = super().reserve(entry)  # type: ignore[misc]
+        schedule = self.schedule
+        if (
+            entry.name in schedule
+        ):  # not all schedulers do that, and they would look at the old one again
+            schedule[entry.name] = self._reserved
+        return self._reserved
+
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         """Send a task that is due, and leave a mark."""
         super().apply_entry(entry, producer=producer)  # type: ignore[misc]
-        self._leading.mark({entry.name: _mark(self.schedule[entry.name])})
+        self._leading.mark({entry.name: _mark(self._reserved)})
 
     def _step_down(self) -> None:
         """Lead no longer. The schedule first: the next one may read it."""
