@@ -9,7 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +137,39 @@ def test_of_two_beats_the_leader_is_killed_twenty_times(machine: Machine, tmp_pa
     print(f"{len(sent)} entries, {twice} sent once more, latest {gap:.2f} s after it was due")
     assert max(sent.values()) <= 2
     assert twice <= KILLS
+
+
+def test_a_scheduler_that_keeps_no_new_entry_is_marked_rightly() -> None:
+    """As that of django-celery-beat: the mark says when a task was sent, and it is not sent again when all is looked at anew."""
+    from celery import Celery, beat
+
+    from locks.engines.celery import LeaderMixin
+
+    sent = []
+
+    class KeepsNothing(beat.Scheduler):
+        def reserve(self, entry: Any) -> Any:
+            return next(entry)
+
+        def apply_async(self, entry: Any, **options: Any) -> None:
+            sent.append(entry.name)
+
+    class OneOfMany(LeaderMixin, KeepsNothing):
+        pass
+
+    app = Celery("keeps nothing", broker="memory://")
+    app.conf.beat_schedule = {"x": {"task": "nothing", "schedule": 3600.0}}
+    scheduler = OneOfMany(app=app)
+    scheduler._since -= timedelta(hours=2)  # it waits for so long
+    before = time.time()
+    try:
+        scheduler.tick()
+        scheduler._heap = None
+        scheduler.tick()
+        assert sent == ["x"]
+        assert scheduler._leading.marks["x"] >= int(before * 1e6)
+    finally:
+        scheduler.close()
 
 
 def test_a_task_runs_one_at_a_time() -> None:
