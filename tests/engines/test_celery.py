@@ -30,6 +30,13 @@ def machine() -> Iterator[Machine]:
         yield made
 
 
+@pytest.fixture(autouse=True)
+def no_node() -> Iterator[None]:
+    """The node of this process, if a test starts it, is stopped: other tests have one of their own."""
+    yield
+    locks.stop()
+
+
 KILLS = 20
 
 
