@@ -47,8 +47,9 @@ def dask_cluster() -> Iterator[Client]:
 
 @pytest.fixture
 def client(dask_cluster: Client) -> Client:
-    """The same, with all of its workers, whatever other tests have done to them."""
+    """The same, with all of its workers connected with the lock server, whatever other tests have done to them."""
     dask_cluster.wait_for_workers(WORKERS, timeout=LIMIT)
+    eventually(lambda: everywhere(dask_cluster, servers_connected) == [1] * WORKERS)
     return dask_cluster
 
 
