@@ -129,24 +129,25 @@ class BacklogRun(Block, Generic[T]):
 
     def work(self) -> None:
         """Do tasks until all are done, or the part is over."""
-        part, tasks, turns = self._part, self._tasks, self._turns
+        part, turns = self._part, self._turns
         while not part.stopping:
             group = turns.take()
             if group is not None:
                 self._slice(group)
                 if get_hub_if_exists() is not None:
                     gevent.sleep(0)  # greenlets of this thread: other workers, and callbacks
-            elif tasks.finished:
+            elif not self._wait():
                 return
-            else:
-                self._wait()
 
-    def _wait(self) -> None:
-        """Wait until there may be something to do."""
+    def _wait(self) -> bool:
+        """Wait until there may be something to do; False if there will be nothing any more."""
         waiter = self._waiter = Waiter()
-        try:  # it is to be seen by now; so look again
-            if not (self._turns or self._part.stopping or self._tasks.finished):
+        try:  # it is to be seen by now; so look
+            if self._tasks.finished:
+                return False
+            if not (self._turns or self._part.stopping):
                 waiter.wait(self._turns.seconds())
+            return True
         finally:
             self._waiter = None
 

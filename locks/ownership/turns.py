@@ -62,10 +62,7 @@ class Turns:
             _, group = heapq.heappop(self._later)
             self._put_off.pop(group, None)
             self.add(group)
-        try:
-            return self._ready.popitem(last=False)[0]
-        except KeyError:
-            return None
+        return self._ready.popitem(last=False)[0] if self._ready else None
 
     def seconds(self) -> float | None:
         """How long it takes until a group's turn comes that was put off; None if there is none."""

@@ -23,6 +23,7 @@ import gevent
 
 import locks
 from locks.ownership import Backlog, Ownership, SetAside
+from locks.ownership.member import Member
 from tests.helpers import eventually
 
 __all__ = ["Churn"]
@@ -224,7 +225,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture.churn", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--wrong", action="store_true", help="with a fault that it must find")
     options = parser.parse_args()
+    if options.wrong:  # groups are let go with a task at hand
+        Member._idle = lambda member: list(member.leaving)  # type: ignore[method-assign]
     faulthandler.dump_traceback_later(options.seconds + 3 * HANG, exit=True)
     churn = Churn(options.seed)
     churn.run(options.seconds)
