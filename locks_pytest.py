@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -30,6 +31,7 @@ class Setting(NamedTuple):
     seed: int
     strategy: str = "mixed"
     expect: tuple[str, ...] = ()
+    patch: bool = False
     of: int = 1  # so many seeds
 
 
@@ -98,7 +100,8 @@ def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
 
     setting: Setting = getattr(request, "param", Setting(0))
     made = Simulation._one_of_many(setting.seed, strategy=setting.strategy)
-    yield made
+    with made.patched() if setting.patch else nullcontext():
+        yield made
     summary = made.summary
     known = {name: getattr(summary, name) for name in vars(summary)}
     told = {"seed": setting.seed, "of": setting.of, "expect": setting.expect, "seen": known}

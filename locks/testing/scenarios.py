@@ -35,6 +35,7 @@ def simulate(
     *,
     strategy: Named | Literal["every"] = "mixed",
     expect: Collection[Expected] = (),
+    patch: bool = False,
     shrink: bool | None = None,
     limit: int = MOST,
 ) -> Summary:
@@ -46,6 +47,7 @@ def simulate(
         seeds: The seeds, or their number. `LOCKS_SEEDS` in the environment says another number.
         strategy: As for `Simulation`; or `"every"`: not by seeds, but under every schedule that there is.
         expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
+        patch: Whether `time`, `threading` and `queue` are in virtual time; see `Simulation.patched`.
         shrink: Whether a failure is made shorter, by more runs. By default it is, but not within Hypothesis, which
             does so itself.
         limit: With `"every"`: the most schedules.
@@ -62,16 +64,16 @@ def simulate(
     check_expected(expect)
     shrinks = not _is_in_hypothesis() if shrink is None else shrink
     if strategy == "every":
-        summary = _every(scenario, limit)
+        summary = _every(scenario, limit, patch)
     else:
         check_strategy(strategy)
         summary = Summary()
         for seed in _numbered(seeds):
             simulation = Simulation._one_of_many(seed, strategy=strategy)
             try:
-                scenario(simulation)
+                simulation._try(scenario, patch)
             except Exception as error:
-                raise explained(scenario, simulation, error, shrinks) from None
+                raise explained(scenario, simulation, error, shrinks, patch) from None
             simulation._check_ran()
             summary += simulation.summary
         if not summary.schedules:
@@ -87,11 +89,15 @@ def nothing(missing: Sequence[str], summary: Summary) -> str:
 
 
 def explained(
-    scenario: Scenario, simulation: Simulation, error: Exception, shrinks: bool
+    scenario: Scenario,
+    simulation: Simulation,
+    error: Exception,
+    shrinks: bool,
+    patch: bool = False,
 ) -> Exception:
     """The error of a run, or that of a shorter one that fails in the same way, with its story."""
     if shrinks and simulation._has_run and not isinstance(error, Hang):
-        found = shortest(scenario, simulation, error)
+        found = shortest(scenario, simulation, error, patch)
         if found is not None:
             found.simulation._explain(found.error, found.words(simulation))
             return found.error
@@ -99,7 +105,7 @@ def explained(
     return error
 
 
-def _every(scenario: Scenario, limit: int) -> Summary:
+def _every(scenario: Scenario, limit: int, patch: bool) -> Summary:
     """Depth first: each schedule once."""
     summary = Summary()
     script: list[int] | None = []
@@ -110,7 +116,7 @@ def _every(scenario: Scenario, limit: int) -> Summary:
             )
         simulation = Simulation._one_of_many(schedule=str(Script(script)))
         try:
-            scenario(simulation)
+            simulation._try(scenario, patch)
         except Exception as error:
             number = summary.schedules + 1
             head = f'schedule="{simulation.schedule}", the {number}. of all that was tried'
@@ -162,6 +168,7 @@ def seeds(
     *,
     strategy: Named = "mixed",
     expect: Collection[Expected] = (),
+    patch: bool = False,
 ) -> pytest.MarkDecorator:
     """For pytest: run a test that takes the fixture `simulation` once with each seed.
 
@@ -171,10 +178,11 @@ def seeds(
         seeds: The seeds, or their number; `--locks-seeds` and `LOCKS_SEEDS` say another number.
         strategy: As for `Simulation`.
         expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
+        patch: As for `simulate`.
     """
     import pytest
 
     check_strategy(strategy)
     check_expected(expect)
     each = seeds if isinstance(seeds, int) else list(seeds)
-    return pytest.mark.locks_seeds(each, strategy=strategy, expect=tuple(expect))
+    return pytest.mark.locks_seeds(each, strategy=strategy, expect=tuple(expect), patch=patch)

@@ -55,9 +55,11 @@ class Found(NamedTuple):
         )
 
 
-def shortest(scenario: Scenario, simulation: Simulation, error: Exception) -> Found | None:
+def shortest(
+    scenario: Scenario, simulation: Simulation, error: Exception, patch: bool = False
+) -> Found | None:
     """The shortest run that was found that fails in the same way; nothing if the very run does not when it is run again."""
-    search = _Search(scenario, error)
+    search = _Search(scenario, error, patch)
     found = search.fails(simulation._as_script)
     if found is None:
         return None
@@ -69,8 +71,8 @@ def shortest(scenario: Scenario, simulation: Simulation, error: Exception) -> Fo
 class _Search:
     """Runs a scenario again."""
 
-    def __init__(self, scenario: Scenario, error: Exception) -> None:
-        self._scenario = scenario
+    def __init__(self, scenario: Scenario, error: Exception, patch: bool) -> None:
+        self._scenario, self._patch = scenario, patch
         self._kind = type(error)
         self._place = _place_of(error.__traceback__)
         self._runs, self._events = MOST_RUNS, MOST_EVENTS
@@ -81,7 +83,7 @@ class _Search:
             return None
         simulation = Simulation._one_of_many(schedule=str(script))
         try:
-            self._scenario(simulation)
+            simulation._try(self._scenario, self._patch)
         except Exception as error:
             return Found(simulation, error)
         finally:

@@ -10,7 +10,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import TracebackType
 from typing import Any
 
@@ -23,6 +23,7 @@ from locks.sim.places import is_inner, without_inner
 from locks.sim.strategies import Named, Unhurried, check_strategy, strategy_for
 from locks.testing import schedules
 from locks.testing.node import SimulatedNode, stand_in
+from locks.testing.patches import patched
 from locks.testing.story import Summary, diagram, story
 from locks.testing.watchdog import PATIENCE, watched
 
@@ -135,6 +136,16 @@ class Simulation:
                 self._explain(error)
             raise error.with_traceback(_for_users(error))  # noqa: B904 it is the same error
 
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Within this block `time`, `threading` and `queue` are in virtual time for the clients.
+
+        That is `time.sleep` and its clocks, and all locks, events, conditions, queues and threads that are made within the
+        block. What `patch=True` does for `simulate` and `seeds`.
+        """
+        with patched(self._application, self.client):
+            yield
+
     def sleep(self, seconds: float = 0.0) -> None:
         """Let a client sleep by the virtual clock: its `time.sleep`. A coroutine uses `asyncio.sleep`."""
         if not is_seconds(seconds):
@@ -185,6 +196,12 @@ class Simulation:
         made = cls(*args, **options)
         made._is_one_of_many = True
         return made
+
+    def _try(self, scenario: Callable[[Simulation], object], patch: bool) -> None:
+        """Run a scenario with it."""
+        __tracebackhide__ = True
+        with self.patched() if patch else nullcontext():
+            scenario(self)
 
     @property
     def _as_script(self) -> schedules.Script:

@@ -9,6 +9,7 @@ it is logged.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -18,7 +19,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from locks.runtime.native import is_main_thread
+from locks.runtime.native import is_main_thread, start_new_thread
 from locks.sim.application import Application
 from locks.sim.host import Violation
 from locks.sim.places import of_frame
@@ -74,14 +75,13 @@ class _Watchdog:
     def __init__(self) -> None:
         self._watch: weakref.ref[_Watch] | None = None
         self._changed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._process = 0  # where the thread runs
 
     def watch(self, watch: _Watch | None) -> None:
         self._watch = None if watch is None else weakref.ref(watch)
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, name="locks-watchdog", daemon=True)
-            self._thread.start()
-            self._changed.set()
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            start_new_thread(self._run, ())
         elif watch is not None and watch.patience < PATIENCE:
             self._changed.set()  # else it looks soon enough
 
