@@ -61,6 +61,7 @@ from locks.sim.strategies import CLIENTS, SLOW, SLOW_SHARE, STEP, Unhurried
 __all__ = ["Application", "Client", "Note", "Violation"]
 
 MESSAGE = 0.001  # mean time until a message arrives, in seconds of virtual time; some take SLOW times as long
+NOT_A_CLIENT = "only a client of the simulation can wait in it, while it runs; what is notified of something can't"
 TICK = 1e-6  # seconds that a sleep takes longer than it has to, at least
 DEATH_RATES = -3.0, -1.0  # how likely each event brings a death, as a power of 10 between these
 
@@ -83,6 +84,7 @@ class Application:
         notes: What the clients did, and what became of it.
         seen: What has happened how often, by what it is.
         events: How much has happened.
+        guards: Other locks that clients hold.
         made: How many clients there are, helpers and those that are left out counted.
         closing: Whether the run is over, and whoever is still there has to leave.
     """
@@ -102,6 +104,7 @@ class Application:
         self.sent: Counter[str] = Counter()
         self.notes: list[Note] = []
         self.seen: Counter[str] = Counter()
+        self.guards: dict[Client, list[object]] = {}
         self.events = self.made = 0
         self._view = view
         self._ended = ended
@@ -307,10 +310,8 @@ class Application:
         self._park()
 
     def _waiting_caller(self) -> Client:
-        client = self.caller()
-        if client is None:
-            says = "only a client of the simulation can wait in it, while it runs; what is notified of something can't"
-            raise MisuseError(says)
+        if (client := self.caller()) is None:
+            raise MisuseError(NOT_A_CLIENT)
         return client
 
     def _park(self) -> None:
@@ -390,11 +391,7 @@ class Application:
         self._failure = self._failure or error
 
     def check(self) -> None:
-        """Raise what the run has failed with, if it has.
-
-        Raises:
-            BaseException: That.
-        """
+        """Raise what the run has failed with, if it has."""
         if self._failure is not None:
             raise self._failure
 

@@ -35,12 +35,13 @@ class _Lock:
         self._application = application
         self._held = False
         self._waiting: deque[Client] = deque()
+        self._taker: Client | None = None
 
     def acquire(self, blocking: bool = True, timeout: float = FOR_EVER) -> bool:
         application = self._application
         application.pause()
         if not self._held:
-            self._held = True
+            self._take()
             return True
         if not blocking or timeout == 0:
             return False
@@ -57,15 +58,23 @@ class _Lock:
                 if left is not None and left <= 0:
                     return False
                 application.wait(left)
-            self._held = True
+            self._take()
             return True
         finally:
             self._waiting.remove(client)
+
+    def _take(self) -> None:
+        self._held = True
+        self._taker = self._application.caller()
+        if self._taker is not None:
+            self._application.guards.setdefault(self._taker, []).append(self)
 
     def release(self) -> None:
         if not self._held:
             raise RuntimeError("release unlocked lock")
         self._held = False
+        if self._taker is not None:
+            self._application.guards[self._taker].remove(self)
         for client in self._waiting:  # whoever is first takes it
             self._application.ready(client)
 

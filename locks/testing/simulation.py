@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
@@ -24,10 +24,13 @@ from locks.sim.strategies import Named, Unhurried, check_strategy, strategy_for
 from locks.testing import schedules
 from locks.testing.node import SimulatedNode, stand_in
 from locks.testing.patches import patched
+from locks.testing.shared import share
 from locks.testing.story import Summary, diagram, story
 from locks.testing.watchdog import PATIENCE, watched
 
 __all__ = ["Simulation"]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("locks.testing")
 
@@ -145,6 +148,21 @@ class Simulation:
         """
         with patched(self._application, self.client):
             yield
+
+    def shared(self, thing: T, name: str = "") -> T:
+        """Wrap what clients share: a dictionary, list, set, or any object with attributes.
+
+        If two clients access the same item or attribute, one of them to write, and no lock keeps the two apart, the run fails, whether or
+        not they came at the same time. Each access is a point where another client may go first.
+
+        Args:
+            thing: What they share.
+            name: What it is called in reports; the name of its class by default.
+
+        Returns:
+            The thing, wrapped: give this to the clients.
+        """
+        return cast(T, share(self._node, thing, name))
 
     def sleep(self, seconds: float = 0.0) -> None:
         """Let a client sleep by the virtual clock: its `time.sleep`. A coroutine uses `asyncio.sleep`."""
