@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 import locks
+from benchmarks.strategies import between
 from locks.testing import Simulation, simulate
 from locks.testing.schedules import Script, parse
 from locks_pytest import _seeds_for
@@ -279,34 +280,6 @@ def _steps(simulation: Simulation) -> None:
     for _ in range(3):
         simulation.client(lambda: [locks.holders(A) for _ in range(3)])
     simulation.run()
-
-
-def between(number: int) -> Any:
-    """A bug that shows if another client has done so many transactions between two of one's own."""
-
-    def scenario(simulation: Simulation) -> None:
-        count = 0
-
-        def others() -> None:
-            nonlocal count
-            for _ in range(number):
-                with locks.transaction() as tx:
-                    tx.write_lock(A)
-                    count += 1
-
-        def own() -> None:
-            with locks.transaction() as tx:
-                tx.write_lock(A)
-                before = count
-            with locks.transaction() as tx:
-                tx.write_lock(A)
-                assert count - before < number
-
-        simulation.client(others)
-        simulation.client(own)
-        simulation.run()
-
-    return scenario
 
 
 @pytest.mark.parametrize("number", [1, 4, 8])
