@@ -143,7 +143,6 @@ class _Reports:
         self.seen: dict[str, list[dict[str, Any]]] = {}
         self.failed: dict[str, list[int]] = {}
         self.told: dict[str, str] = {}
-        self.missing: dict[str, str] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -186,7 +185,7 @@ class _Reports:
         from locks.testing.scenarios import nothing
 
         path, _, name = base.partition("::")
-        self.missing[base] = text = nothing(missing, summary)
+        text = nothing(missing, summary)
         report = pytest.TestReport(
             base, (path, None, name), {}, "failed", f"{base}: {text}", "call"
         )
@@ -194,11 +193,12 @@ class _Reports:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """What has happened in the simulations of each test."""
-        if not self.seen:
+        """What has happened in the simulations of each test that has several seeds."""
+        several = {base: each for base, each in self.seen.items() if each[0]["of"] > 1}
+        if not several:
             return
         terminalreporter.section("simulations")
-        for base, each in sorted(self.seen.items()):
+        for base, each in sorted(several.items()):
             terminalreporter.line(f"{base}: {_summed_up(each)}")
             if seeds := self.failed.get(base):
                 shown = ", ".join(map(str, seeds[:MOST_SHOWN]))
