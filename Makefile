@@ -11,7 +11,7 @@ VERSION := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --disable-pip-version-check -q -c constraints.txt
 MADE := .venv/made-with-python-$(VERSION)
-SOURCES := $(wildcard locks locks_leader examples)
+SOURCES := $(wildcard locks locks_leader locks_pytest.py examples)
 
 .PHONY: run test explore engines bench docs screenshots check wheel package compiled clean
 

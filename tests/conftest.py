@@ -40,7 +40,12 @@ for name, default in DEFAULTS.items():
 # What simulates needs the interpreted modules; on compiled ones it is left out. (Of other files, single tests are: helpers.py.)
 SIMULATED = [
     "api/test_testing.py",
+    "api/test_testing_failures.py",
+    "api/test_testing_patched.py",
+    "api/test_testing_shared.py",
+    "api/test_testing_silence.py",
     "api/test_testing_tasks.py",
+    "examples/test_planted.py",
     "leader_model",
     "model",
     "original",

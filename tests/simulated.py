@@ -15,7 +15,8 @@ from tests.helpers import interpreted_only
 __all__ = ["Simulation", "simulate", "simulation"]
 
 if TYPE_CHECKING or not locks.__compiled__:
-    from locks.testing import Simulation, simulate, simulation
+    from locks.testing import Simulation, simulate
+    from locks_pytest import simulation
 else:
     Simulation = Any
 

@@ -31,8 +31,8 @@ import os
 import threading
 import weakref
 from collections import deque
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import gevent
 from gevent import getcurrent
@@ -42,7 +42,7 @@ from locks.runtime.bridge import Bridge
 from locks.runtime.native import native_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gevent.hub import Hub
 
@@ -50,7 +50,9 @@ __all__ = [
     "Channel",
     "Event",
     "Mailbox",
+    "Place",
     "Waiter",
+    "elsewhere",
     "get_hub_if_exists",
     "mailbox_if_exists",
     "mailbox_of",
@@ -58,6 +60,30 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+
+class Place(Protocol):
+    """Where a caller blocks that has no real thread or greenlet to block."""
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until released, or until the time has run out."""
+
+    def release(self) -> None:
+        """Let it go on."""
+
+
+_elsewhere: Callable[[], Place | None] | None = None
+
+
+@contextmanager
+def elsewhere(place: Callable[[], Place | None]) -> Iterator[None]:
+    """For a while, ask where callers block; `None` if one blocks where it is."""
+    global _elsewhere
+    before, _elsewhere = _elsewhere, place
+    try:
+        yield
+    finally:
+        _elsewhere = before
 
 
 class Mailbox:
@@ -254,6 +280,8 @@ class Waiter:
             return False
         if self._parked is not None:
             raise RuntimeError("another caller already waits with this Waiter")
+        if _elsewhere is not None and (place := _elsewhere()) is not None:
+            return self._wait_elsewhere(place, timeout)
         current = getcurrent()
         if type(current) is Bridge:
             return self._wait_in_bridge(current, timeout)
@@ -261,6 +289,14 @@ class Waiter:
         if hub is None:
             return self._wait_in_thread(timeout)
         return self._wait_in_hub(hub, timeout, idle)
+
+    def _wait_elsewhere(self, place: Place, timeout: float | None) -> bool:
+        self._parked = place
+        try:
+            place.wait(timeout)
+        finally:
+            self._parked = None
+        return self._woken
 
     def _wait_in_bridge(self, bridge: Bridge, timeout: float | None) -> bool:
         parked = self._parked = bridge.park()

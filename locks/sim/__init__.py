@@ -29,7 +29,11 @@ It runs the very machines that the actors run. Its modules, from the bottom up:
                   diagrams     a trace as a Mermaid sequence diagram; wait-for graphs
                   trace        who occurs in a trace, and when messages arrive
     The original  original     a model of the Erlang application, in a world of its own
-    Applications  application  functions of a program as clients, for `locks.testing`
+    Applications  strategies   which client is due when, drawn from a seed
+                  agenda       what happens next, or whoever is chosen
+                  places       where in the user's code something happens
+                  greenlets    clients, and what is put down of them
+                  application  functions of a program as clients, for `locks.testing`
 
 The command line is in `locks.cli`.
 Import from the modules: `from locks.sim.explore import explore`. Some of them are named after their

@@ -3,8 +3,9 @@
 A client is a function in a greenlet of its own. It runs until it calls `locks`: there it lets the
 scheduler choose who goes on, and comes back when it is its turn again, when its answer has come,
 when its time is up, or to die. Whatever it does between two such calls is one step. All that
-happens has a moment of virtual time, drawn from the seed, and an agenda keeps it in order. So
-time passes at once, and the same seed gives the same run.
+happens has a moment of virtual time, drawn from the seed, and an agenda (`locks.sim.agenda`) keeps it in
+order. So time passes at once, and the same seed gives the same run. Who goes first is a matter of
+strategy (`locks.sim.strategies`).
 
 What is under way is in a `Network`, and what takes time is as in a program with one node:
 
@@ -20,11 +21,12 @@ The application's agents are not made here: `locks.testing` has those of the pro
 from __future__ import annotations
 
 import contextlib
-import heapq
 import random
+import sys
+from _thread import get_ident
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from greenlet import GreenletExit, getcurrent, greenlet
 
@@ -32,6 +34,7 @@ from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
     AgentEffect,
     AgentMessage,
+    Request,
     ServerMessage,
     ToAgent,
     ToServer,
@@ -39,7 +42,8 @@ from locks.core.messages import (
 )
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError, assert_never
-from locks.model import AgentId, Deadlock, show
+from locks.model import AgentId, Deadlock
+from locks.sim.agenda import Agenda
 from locks.sim.checks import (
     check_clean,
     check_exclusion,
@@ -48,61 +52,21 @@ from locks.sim.checks import (
     edges_of,
     serve,
 )
+from locks.sim.greenlets import Client, Note, has_to_wait, words_of
 from locks.sim.host import ClientEffect, Host, Message, Violation
 from locks.sim.network import Link, Network, Party
+from locks.sim.places import Place, of_frame
+from locks.sim.strategies import CLIENTS, SLOW, SLOW_SHARE, STEP, Unhurried
 
-__all__ = ["Application", "Client", "Violation"]
+__all__ = ["Application", "Client", "Note", "Violation"]
 
-# Mean times, in seconds of virtual time.
-STEP = 0.001  # until a client that can go on does so
-MESSAGE = 0.001  # until a message arrives
-SLOW, SLOW_SHARE = 30.0, 0.1  # so many times as long take this share of clients and messages
-PROMPT_SHARE = 0.3  # in this share of all runs messages take no time
+MESSAGE = 0.001  # mean time until a message arrives, in seconds of virtual time; some take SLOW times as long
+NOT_A_CLIENT = "only a client of the simulation can wait in it, while it runs; what is notified of something can't"
+TICK = 1e-6  # seconds that a sleep takes longer than it has to, at least
 DEATH_RATES = -3.0, -1.0  # how likely each event brings a death, as a power of 10 between these
 
-# What goes first of what is due at the same moment.
-MESSAGES, SETTLING, CLIENTS = 0.0, 1.0, 2.0
-
-
-class Client(greenlet):
-    """A simulated client: a function of the application.
-
-    Attributes:
-        name: Its name, for people.
-        value: What its function returned.
-        killed: Whether it was killed.
-    """
-
-    is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
-
-    def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        super().__init__()
-        self.name = name
-        self.value: Any = None
-        self.killed = False
-        self.pace = 1.0
-        self.resumed = 0  # how often: what was to resume it before it was resumed is outdated
-        self.fatal: BaseException | None = None
-        self.parked: greenlet | None = (
-            None  # itself, or a greenlet that it runs, while it waits there
-        )
-        self._function = function
-        self._args = args
-
-    def __repr__(self) -> str:
-        return f"<Client {self.name}>"
-
-    def run(self) -> None:
-        """Run the function; called by the first switch to this greenlet."""
-        self.value = self._function(*self._args)
-
-    def go_on(self, fatal: BaseException | None) -> None:
-        """Let it go on where it waits, or have something raised there, until it waits again or ends."""
-        place = self if self.parked is None else self.parked
-        if fatal is not None:
-            place.throw(fatal)
-        else:
-            place.switch()
+# What goes first of what is due at the same moment; then clients.
+MESSAGES, SETTLING = 0.0, 1.0
 
 
 class Application:
@@ -117,8 +81,11 @@ class Application:
         running: The client that runs now.
         deadlocks: The deadlocks that were resolved, in this order.
         sent: Number of messages sent, by kind.
-        trace: What the clients did, and what became of it, in lines.
+        notes: What the clients did, and what became of it.
+        seen: What has happened how often, by what it is.
         events: How much has happened.
+        guards: Other locks that clients hold.
+        made: How many clients there are, helpers and those that are left out counted.
         closing: Whether the run is over, and whoever is still there has to leave.
     """
 
@@ -135,24 +102,30 @@ class Application:
         self.running: Client | None = None
         self.deadlocks: list[Deadlock] = []
         self.sent: Counter[str] = Counter()
-        self.trace: list[str] = []
-        self.events = 0
+        self.notes: list[Note] = []
+        self.seen: Counter[str] = Counter()
+        self.guards: dict[Client, list[object]] = {}
+        self.events = self.made = 0
         self._view = view
         self._ended = ended
-        self._agenda: list[tuple[float, float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._planned = 0
+        self._agenda = Agenda(Unhurried(random.Random(0)))
         self._unsettled: dict[AgentId, None] = {}
         self._rng = random.Random()
-        self._prompt = False
         self._main: greenlet | None = None
+        self._thread = 0
         self.closing = False
         self._helpers: list[Client] = []
-        self._failure: Violation | None = None
+        self._failure: BaseException | None = None
 
     @property
     def time(self) -> float:
         """Now, in seconds of virtual time."""
         return self.network.time
+
+    @property
+    def at_once(self) -> bool:
+        """Whether all that follows from a call has happened when it returns."""
+        return self._agenda.strategy.at_once
 
     # --- Running
 
@@ -160,7 +133,7 @@ class Application:
         """Add a client, at any time."""
         if self.closing:
             raise MisuseError("the simulation has run; it can't have another client")
-        client = Client(name, function, args)
+        client = self._numbered(Client(name, function, args))
         self.clients.append(client)
         if self._main is not None:
             self._start(client)
@@ -168,37 +141,45 @@ class Application:
 
     def help(self, client: Client) -> None:
         """Let a greenlet go on like a client, which is none: nobody kills it, or waits for its end."""
-        self._helpers.append(client)
+        self._helpers.append(self._numbered(client))
         self._start(client)
 
-    def run(self, rng: random.Random, deaths: int, limit: int) -> None:
+    def left_out(self, name: str) -> Client:
+        """In the place of a client that is not to be there."""
+        return self._numbered(Client(name, print, ()))
+
+    def _numbered(self, client: Client) -> Client:
+        self.made += 1
+        client.number = self.made
+        return client
+
+    def run(self, agenda: Agenda, rng: random.Random, deaths: int, limit: int) -> None:
         """Run until all clients have ended.
 
         Args:
-            rng: Where all choices come from.
+            agenda: Says what happens next.
+            rng: Where all other choices come from.
             deaths: How many clients die, if they live long enough.
             limit: The most events.
 
         Raises:
             Violation: Something is not as it must be.
         """
+        self._agenda = agenda
         self._rng = rng
         self._main = getcurrent()
-        self._prompt = rng.random() < PROMPT_SHARE
+        self._thread = get_ident()
         death_rate = 10 ** rng.uniform(*DEATH_RATES)  # soon in some runs, late in others
         try:
             for client in self.clients:
                 self._start(client)
-            while self._agenda:
-                due, _, _, function, args = heapq.heappop(self._agenda)
-                if function == self._resume and args[0].resumed != args[1]:
-                    continue
-                self.network.time = max(self.network.time, due)
+            while (entry := agenda.take(self.network.time)) is not None:
+                if entry.due > self.network.time:
+                    self.network.time = entry.due
                 if deaths and rng.random() < death_rate:
                     deaths -= self._kill_somebody()
-                function(*args)
-                if self._failure is not None:
-                    raise self._failure
+                entry.function(*entry.args)
+                self.check()
                 self.events += 1
                 if self.events > limit:
                     raise Violation(f"no end after {limit} events")
@@ -209,7 +190,7 @@ class Application:
     def _start(self, client: Client) -> None:
         assert self._main is not None
         client.parent = self._main
-        client.pace = SLOW if self._rng.random() < SLOW_SHARE else 1.0
+        self._agenda.strategy.begin(client)
         self.ready(client)
 
     def _close(self) -> None:
@@ -227,50 +208,44 @@ class Application:
         waiting = [client.name for client in self.clients if not client.dead]
         if waiting:
             edges = [f"  {edge}" for edge in edges_of(self.server)]
-            raise Violation("\n".join([f"stuck: {', '.join(waiting)}", *edges]))
+            standing = [f"  {line}" for line in self.standing()]
+            raise Violation("\n".join([f"stuck: {', '.join(waiting)}", *edges, *standing]))
         check_clean(self.server)
 
     # --- What is going to happen
 
     def draw(self, number: int) -> int:
         """One of so many numbers, from 0 on."""
-        return self._rng.randrange(number)
+        return self._agenda.draw(number, self._rng)
 
     def moment(self) -> float:
         """How late something is, in seconds."""
-        return self._rng.expovariate(1 / STEP)
+        return TICK + self._agenda.strategy.later(STEP)
 
-    def _at(self, due: float, rank: float, function: Callable[..., None], *args: Any) -> None:
-        self._planned += 1
-        heapq.heappush(self._agenda, (due, rank, self._planned, function, args))
+    def _at(self, due: float, rank: float, function: Callable[..., object], *args: Any) -> None:
+        self._agenda.plan(due, rank, function, args)
 
-    def _later(self, mean: float, function: Callable[..., None], *args: Any) -> None:
-        """After a random time of this mean, in seconds."""
-        due = self.time + self._rng.expovariate(1 / mean)
-        self._at(due, CLIENTS, function, *args)
+    def _resume_at(self, due: float, client: Client) -> None:
+        self._agenda.plan(due, client.rank, self._resume, (client,), client)
 
     def soon(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function that is no client's soon: one that is notified of something."""
         if not self.closing:
-            self._at(self.time, CLIENTS, self._call, function, args)
-
-    @staticmethod
-    def _call(function: Callable[..., object], args: tuple[Any, ...]) -> None:
-        function(*args)
+            self._at(self.time, CLIENTS, function, *args)
 
     # --- Clients
 
     def ready(self, client: Client, seconds: float = 0.0) -> None:
         """A client can go on after so many seconds; others may be faster."""
-        due = self.time + seconds + self._rng.expovariate(1 / (STEP * client.pace))
-        self._at(due, CLIENTS, self._resume, client, client.resumed)
+        self._resume_at(self.time + seconds + self._agenda.strategy.delay(client), client)
 
-    def _resume(self, client: Client, resumed: int) -> None:
-        client.resumed = resumed + 1
+    def _resume(self, client: Client) -> None:
+        client.resumed += 1
         self._switch(client)
         if client.dead and not client.is_helper:
-            self.note(client.name, "is dead" if client.killed else "is done")
-            self._later(MESSAGE, self._ended, client)
+            self.note(client.name, "is dead" if client.killed else "is done", matters=client.killed)
+            due = self.time + self._agenda.strategy.later(MESSAGE)
+            self._at(due, CLIENTS, self._ended, client)
 
     def _switch(self, client: Client) -> None:
         """Let a client go on, until it comes back or ends."""
@@ -279,7 +254,7 @@ class Application:
         try:
             client.go_on(fatal)
         except BaseException as error:
-            self.note(client.name, f"raises {type(error).__name__}")
+            self.note(client.name, f"raises {type(error).__name__}", matters=True)
             raise
         finally:
             self.running = None
@@ -291,18 +266,27 @@ class Application:
             MisuseError: Another thread or greenlet calls.
         """
         current = getcurrent()
-        if self.running is not None:
-            within: greenlet | None = current
-            while within is not None:
-                if within is self.running:
-                    return self.running
-                within = within.parent
+        within: greenlet | None = current if self.running is not None else None
+        while within is not None:
+            if within is self.running:
+                return self.running
+            within = within.parent
         if current is self._main or self._main is None:
             return None
         raise MisuseError(
             f"{current!r} is no client of the simulation that runs; only functions that were given "
             "to simulation.client() can use locks in it"
         )
+
+    def within(self) -> Client | None:
+        """The client that calls and is going to wait; nobody if it is called in another thread.
+
+        Raises:
+            MisuseError: It is called by what is notified of something.
+        """
+        if self._thread != get_ident():
+            return None
+        return self._waiting_caller()
 
     def pause(self) -> None:
         """Let others go first, if a client calls."""
@@ -315,21 +299,19 @@ class Application:
         """Let the client that calls wait until it is resumed, for so many seconds at most."""
         client = self._waiting_caller()
         if seconds is not None:
-            self._at(self.time + seconds, CLIENTS, self._resume, client, client.resumed)
+            self._resume_at(self.time + seconds, client)
         self._park()
 
     def sleep(self, seconds: float) -> None:
         """Let the client that calls sleep."""
-        self.ready(self._waiting_caller(), seconds)
+        client = self._waiting_caller()
+        self._agenda.strategy.slept(client)
+        self.ready(client, seconds + TICK if seconds else 0.0)
         self._park()
 
     def _waiting_caller(self) -> Client:
-        client = self.caller()
-        if client is None:
-            raise MisuseError(
-                "only a client of the simulation can wait in it, while it runs; what is notified "
-                "of something can't"
-            )
+        if (client := self.caller()) is None:
+            raise MisuseError(NOT_A_CLIENT)
         return client
 
     def _park(self) -> None:
@@ -353,7 +335,8 @@ class Application:
             return
         client.killed = True
         error = GreenletExit() if error is None else error
-        self.note(client.name, "is killed")
+        self.seen["deaths"] += 1
+        self.note(client.name, "is killed", matters=True)
         if client is getcurrent():
             raise error
         client.fatal = error
@@ -398,10 +381,27 @@ class Application:
             else:
                 return
 
-    def note(self, who: object, what: str) -> None:
-        """Add a line to the trace, unless all is over."""
+    def note(self, who: str, what: str, **more: Any) -> None:
+        """Put down what somebody did, or what became of it, unless all is over."""
         if not self.closing:
-            self.trace.append(f"{self.time:.6f} s  {who} {what}")
+            self.notes.append(Note(self.time, who, what, **more))
+
+    def fail(self, error: BaseException) -> None:
+        """Have the run fail, whoever catches what: the first of these errors counts."""
+        self._failure = self._failure or error
+
+    def check(self) -> None:
+        """Raise what the run has failed with, if it has."""
+        if self._failure is not None:
+            raise self._failure
+
+    def place(self, client: Client) -> Place | None:
+        """Where in the user's code a client stands."""
+        current = getcurrent()
+        if client is self.running and current is not self._main:
+            return of_frame(sys._getframe(1))
+        inner = client if client.parked is None else client.parked
+        return of_frame(inner.gr_frame)
 
     # --- Messages
 
@@ -424,7 +424,7 @@ class Application:
         """Plan when the first message on a link arrives."""
         number, _, _ = self.network.links[link][0]
         delay = 0.0
-        if not self._prompt:
+        if not self._agenda.strategy.prompt:
             mean = MESSAGE * (SLOW if self._rng.random() < SLOW_SHARE else 1.0)
             delay = self._rng.expovariate(1 / mean)
         self._at(self.time + delay, MESSAGES, self._arrive, link, number)
@@ -451,7 +451,7 @@ class Application:
         try:
             yield
         except Violation as violation:
-            self._failure = self._failure or violation
+            self.fail(violation)
             raise
 
     def _tell(self, host: Host, message: AgentMessage) -> None:
@@ -475,6 +475,8 @@ class Application:
         for effect in served.effects:
             match effect:
                 case ToAgent():
+                    if isinstance(message, Request) and has_to_wait(message, effect.message):
+                        self.seen["waits"] += 1
                     self.send(server.node, effect.agent, effect.message)
                 case ToServer():
                     raise Violation(f"there is one node: {effect}")
@@ -491,9 +493,19 @@ class Application:
     def _resolved(self, report: Deadlock) -> None:
         check_report(report)
         self.deadlocks.append(report)
-        names = {edge.waiter.agent: edge.waiter.client for edge in report.cycle}
-        what = f"{names[report.agent]} {report.action} {show(report.lock_id)}"
-        self.note(f"deadlock of {', '.join(dict.fromkeys(names.values()))}:", what)
+        self.seen["deadlocks"] += 1
+        living = {client.name: client for client in self.clients if not client.dead}
+        places = {name: self.place(client) for name, client in living.items()}
+        who, what, details = words_of(report, places)
+        self.note(who, what, matters=True, details=details)
+
+    def standing(self) -> list[str]:
+        """Where the clients stand that have not ended, a line for each."""
+        return [
+            f"{client.name} {client.at(client is self.running, self.place(client))}"
+            for client in self.clients
+            if not client.dead
+        ]
 
     def told(self, host: Host) -> None:
         """A client was told that it has all that it asked for."""

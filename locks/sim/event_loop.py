@@ -24,6 +24,7 @@ from greenlet import GreenletExit, getcurrent
 
 from locks.errors import MisuseError
 from locks.sim.application import Application, Client
+from locks.sim.places import Place, of_coroutine
 
 __all__ = ["EventLoop", "Tasks"]
 
@@ -96,6 +97,14 @@ class EventLoop(asyncio.BaseEventLoop):
         """There is something to do, if it waits for that."""
         if self._idle and self._greenlet is not None:
             self._application.ready(self._greenlet)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """An error that nobody has got: the run fails with it. A handler of the program's own gets it first."""
+        if self.get_exception_handler() is None and isinstance(
+            error := context.get("exception"), Exception
+        ):
+            self._application.fail(error)
+        super().call_exception_handler(context)
 
     # --- What `BaseEventLoop` asks for
 
@@ -213,6 +222,12 @@ class Tasks:
         """Whether it is the event loop that runs now."""
         running = self._application.running
         return running is not None and running is self._greenlet
+
+    def place(self) -> Place | None:
+        """Where the task that runs stands in the user's code."""
+        assert self._greenlet is not None
+        task = asyncio.current_task(self._greenlet.loop)
+        return None if task is None else of_coroutine(task.get_coro())
 
     def client(
         self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], args: tuple[Any, ...]

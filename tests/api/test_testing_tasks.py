@@ -24,8 +24,6 @@ from locks.testing import Simulation, Violation, seeds, simulate
 ROOT = Path(__file__).parents[2]
 A, B = ("a",), ("b",)
 
-simulation = locks.testing.simulation  # the fixture
-
 
 class Bank:
     """Accounts, and transfers of tasks and of threads."""

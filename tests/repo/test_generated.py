@@ -26,6 +26,7 @@ from typing import NamedTuple
 import pytest
 
 from benchmarks.ownership import main as ownership_counts
+from benchmarks.strategies import main as strategies
 from examples.cautionary_tale.__main__ import main as cautionary_tale
 from examples.kv_store.__main__ import main as kv_store
 from examples.lock_table_picture import main as lock_table_picture
@@ -75,6 +76,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "python -m examples.kv_store ": print_help,
     "python -m examples.lock_table_picture": lambda _: lock_table_picture(),
     "python -m benchmarks.ownership": ownership_counts,
+    "python -m benchmarks.strategies": lambda _: strategies(),
     "python -m tests.repo.layers": layers,
     "list ": print_list,
     "cat examples/": lambda paths: print_example(*paths),
@@ -115,12 +117,13 @@ def rewritten(text: str) -> str:
 
 
 PAGES = {str(path.relative_to(ROOT)): path for path in FILES}
-LONG = "--tell quorums"  # what it prints is checked by test_cautionary_stores.py, too
+# What the first one prints is checked by test_cautionary_stores.py, too; the other one runs thousands of simulations.
+LONG = ("--tell quorums", "benchmarks.strategies")
 BLOCKS = [
     pytest.param(
         block,
         id=f"{name}: {block.command}",
-        marks=pytest.mark.explore if LONG in block.command else (),
+        marks=pytest.mark.explore if any(each in block.command for each in LONG) else (),
     )
     for name, path in PAGES.items()
     for block in generated(path.read_text(encoding="utf-8"))

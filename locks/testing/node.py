@@ -1,11 +1,4 @@
-"""Run an application's own code under seeded schedules, deaths and virtual time.
-
-    from locks.testing import Simulation
-
-    simulation = Simulation(seed=17)
-    simulation.client(transfer, "ann", "bob")
-    simulation.client(transfer, "bob", "ann")
-    simulation.run()
+"""The product's own node and agents, over a simulated application.
 
 While a simulation runs, its node takes the place of this program's node. It is a `Node` whose
 agents are `Agent`s, so that an application meets the product's own code, down to the errors. What
@@ -16,12 +9,9 @@ machines and checks them.
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import logging
-import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,12 +19,12 @@ from gevent import getcurrent
 
 from locks.core.messages import AnswerWait, Ended, ToAgent
 from locks.core.statistics import NodeStatistics
-from locks.errors import InvalidOption, MisuseError
-from locks.lock_ids import shown
-from locks.model import AgentId, Deadlock, LockResult, is_seconds, show
+from locks.errors import MisuseError
+from locks.model import AgentId, Deadlock, LockResult, show
 from locks.node.agent import Agent
+from locks.node.cluster import Cluster
 from locks.node.dispatch import Dispatch
-from locks.node.node import Node
+from locks.node.node import Node, Service
 from locks.node.one_client import interrupt_others
 from locks.node.owner import Owner
 from locks.node.ports import Background, NodePort, PendingCall
@@ -43,195 +33,42 @@ from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit_client
+from locks.runtime import waiter as waiting
 from locks.runtime.bridge import Bridge
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import tell_end
-from locks.sim.application import Application, Client, Violation
+from locks.sim.application import Application, Client
 from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
+from locks.sim.places import entry_of
 
-__all__ = ["Client", "Simulation", "Violation", "seeds", "simulate"]
-
-logger = logging.getLogger("locks.testing")
+__all__ = ["SimulatedNode", "stand_in"]
 
 T = TypeVar("T")
 
 NAME = "node@localhost"  # as that of a real node that was given none
-LAST = 30  # so many lines of the trace are shown with a failure
 
 
-class Simulation:
-    """Clients that run side by side in virtual time, scheduled by a seed. It runs once.
-
-    Args:
-        seed: What the whole schedule is drawn from.
-
-    Attributes:
-        seed: The same.
-    """
-
-    def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
-        self._node = _Node()
-        self._application = self._node.application
-        self._began = self._explained = False
-
-    def client(self, function: Callable[..., Any], *args: Any, name: str = "") -> Client:
-        """Add a client, before the run or from within it.
-
-        Args:
-            function: What it does. It may use all of `locks` as a greenlet would. An `async def` function runs as a
-                task, and may use `locks.aio`; all of these share one event loop.
-            *args: What the function is called with.
-            name: Its name in reports; made from the function's name by default.
-
-        Returns:
-            The client. After the run, `value` is what its function has returned.
-        """
-        if not callable(function):
-            raise InvalidOption(
-                f"client {function!r} is not a function; pass the function and its arguments, "
-                "as in simulation.client(transfer, 'ann', 'bob')",
-                function=repr(function),
-            )
-        number = len(self._application.clients) + 1
-        named = name or f"{getattr(function, '__name__', 'client')}-{number}"
-        if inspect.iscoroutinefunction(function):
-            return self._node.tasks.client(named, function, args)
-        return self._application.client(named, function, args)
-
-    def run(self, seed: int | None = None, *, deaths: int = 0, limit: int = 100_000) -> None:
-        """Run until all clients have ended, and check all along that all is as it should be.
-
-        Args:
-            seed: Another seed than that of the simulation.
-            deaths: So many clients die at random moments, as if killed: what `kill` does.
-            limit: The most events; it takes more only if clients go round in circles.
-
-        Raises:
-            Violation: Clients wait for each other and will never go on, there is no end, or the
-                locks themselves are wrong.
-            Exception: What a client's function has raised; the others are killed.
-        """
-        if self._began:
-            raise MisuseError("this simulation has run already; make a new one for each run")
-        for name, value in (("deaths", deaths), ("limit", limit)):
-            if not isinstance(value, int) or value < 0:
-                raise InvalidOption(f"{name}={value!r} is not a number >= 0", value=repr(value))
-        if not self._application.clients:
-            raise MisuseError("there is nothing to run; add clients with simulation.client()")
-        if isinstance(program._default, _Node):
-            raise MisuseError("a simulation runs already; it can't have another one within it")
-        self._began = True
-        self.seed = self.seed if seed is None else seed
-        try:
-            with program.stand_in(self._node):
-                self._application.run(random.Random(self.seed), deaths, limit)
-        except BaseException as error:
-            self._explain(error)
-            raise
-
-    def sleep(self, seconds: float = 0.0) -> None:
-        """Let a client sleep by the virtual clock: its `time.sleep`. A coroutine uses `asyncio.sleep`."""
-        if not is_seconds(seconds):
-            raise InvalidOption(f"{shown(seconds)} is not a number of seconds >= 0")
-        self._application.sleep(seconds)
-
-    def kill(self, client: Client) -> None:
-        """Let a client die, as a greenlet that is killed: `GreenletExit` is raised where it is. A task is cancelled.
-
-        Its transactions end with it. Whether it has died of that is in `client.killed`.
-        """
-        self._application.kill(client)
-
-    @property
-    def time(self) -> float:
-        """Now, in seconds of virtual time since the beginning."""
-        return self._application.time
-
-    @property
-    def trace(self) -> list[str]:
-        """What the clients did, and what became of it, in lines."""
-        return self._application.trace
-
-    @property
-    def deadlocks(self) -> list[Deadlock]:
-        """The deadlocks that were resolved."""
-        return self._application.deadlocks
-
-    def _check_ran(self) -> None:
-        if self._application.clients and not self._began:
-            raise MisuseError("the simulation was given clients, but was not run")
-
-    def _explain(self, error: BaseException) -> None:
-        """Add to an error, once, how it came about and how to see it again."""
-        if not self._explained:
-            self._explained = True
-            _add_note(error, self._story())
-
-    def _story(self) -> str:
-        shown = self.trace[-LAST:]
-        lines = [f"in a simulation with seed={self.seed}, which brings it about again:"]
-        lines += ["  ..."] if len(shown) < len(self.trace) else []
-        return "\n".join(lines + [f"  {line}" for line in shown])
-
-
-def simulate(scenario: Callable[[Simulation], object], seeds: int | Iterable[int] = 100) -> None:
-    """Run a scenario under many seeds, until it fails.
-
-    Args:
-        scenario: Called with a new `Simulation`: adds clients, runs it, and checks the outcome. A
-            test that takes the fixture `simulation` is one.
-        seeds: The seeds, or their number.
+@contextmanager
+def stand_in(node: SimulatedNode) -> Iterator[None]:
+    """Put a simulated node in the place of the program's, and let all that waits wait in its time.
 
     Raises:
-        Exception: What the scenario has raised; a note says the seed, and what has happened.
+        MisuseError: There is one already.
     """
-    for seed in range(seeds) if isinstance(seeds, int) else seeds:
-        simulation = Simulation(seed)
-        try:
-            scenario(simulation)
-        except BaseException as error:
-            simulation._explain(error)
-            raise
-        simulation._check_ran()
+    if isinstance(program._default, SimulatedNode):
+        raise MisuseError("a simulation runs already; it can't have another one within it")
+    with program.stand_in(node), waiting.elsewhere(node.place):
+        yield
 
 
-def seeds(seeds: int | Iterable[int]) -> pytest.MarkDecorator:
-    """For pytest: run a test that takes the fixture `simulation` once with each seed.
-
-    The seed is in the name of each test: `pytest "test_bank.py::test_transfers[17]"` runs one.
-
-    Args:
-        seeds: The seeds, or their number.
-    """
-    import pytest
-
-    each = range(seeds) if isinstance(seeds, int) else list(seeds)
-    return pytest.mark.parametrize("simulation", each, indirect=True, ids=str)
-
-
-with contextlib.suppress(ImportError):
-    import pytest
-
-    @pytest.fixture
-    def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
-        """A `Simulation`, with the seed that `seeds` says; a test that does not run it fails."""
-        made = Simulation(getattr(request, "param", 0))
-        yield made
-        if not made._explained:  # shown when the test has failed
-            request.node.add_report_section("teardown", "simulation", made._story())
-        made._check_ran()
-
-
-def _add_note(error: BaseException, note: str) -> None:
-    if sys.version_info >= (3, 11):
-        error.add_note(note)
-    else:
-        logger.error("%r %s", error, note)
-
-
-# --- The product's node and agents, over a simulated application ---------------------------------
+def not_simulated() -> MisuseError:
+    """The refusal of what is called, by its name."""
+    what = entry_of(sys._getframe(1))
+    return MisuseError(
+        f"{what} is not simulated: a simulation has one node, without elections, ownership, process groups or other nodes. "
+        "Call what is to be tested of your code without it, or test this with real nodes",
+    )
 
 
 class _Turn(Turn):
@@ -242,14 +79,19 @@ class _Turn(Turn):
         self._around = around
 
     def run(self, function: Callable[..., T], *args: Any) -> T:
-        self._around.application.pause()
-        return function(*args)
+        application = self._around.application
+        application.pause()
+        found = function(*args)
+        if application.at_once:
+            application.finish()
+        return found
 
     def run_surely(self, function: Callable[..., object], *args: Any) -> None:
         self.run(function, *args)
 
     def ask(self, question: Callable[..., T], *args: Any) -> T:
-        self._around.application.pause()
+        if getattr(question, "__func__", None) is not Agent.known_token:  # it belongs to the call
+            self._around.application.pause()
         self._around.application.finish()
         return question(*args)
 
@@ -267,10 +109,7 @@ class _Background:
         self._around.application.soon(function, *args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        raise MisuseError(
-            f"{getattr(function, '__qualname__', function)} needs the background of a real node: "
-            "a simulation has none"
-        )
+        raise not_simulated()
 
     def stop(self, timeout: float | None = None) -> object:
         raise AssertionError("a simulated node is not stopped")
@@ -280,44 +119,36 @@ class _Background:
 
 
 class _Waiter(Waiter):
-    """A wait of a simulated client, by the virtual clock. A task waits in its event loop, which has that clock."""
+    """A wait of a simulated client for an answer: one that does not wait sees all that is under way."""
 
-    def __init__(self, application: Application, tasks: Tasks) -> None:
+    def __init__(self, application: Application) -> None:
         super().__init__()
         self._application = application
-        self._tasks = tasks
 
     def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
-        application = self._application
         if timeout is not None and timeout <= 0:
-            application.finish()
-        elif type(getcurrent()) is Bridge:
-            if not self._tasks.is_at_work:
-                raise MisuseError(
-                    "a simulation waits in its own event loop alone; give the coroutine function to "
-                    "simulation.client(), without asyncio.run"
-                )
-            return super().wait(timeout, idle=idle)
-        elif not self._woken:
-            self._parked = application.running
-            try:
-                application.wait(timeout)
-            finally:
-                self._parked = None
-        return self._woken
+            self._application.finish()
+        return super().wait(timeout, idle=idle) or self._woken
 
-    def wake(self) -> None:
-        if isinstance(self._parked, Client):
-            self._woken = True
-            self._application.ready(self._parked)
-        else:
-            super().wake()
+
+class _Place:
+    """Where a client waits, by the virtual clock."""
+
+    def __init__(self, application: Application, client: Client) -> None:
+        self._application = application
+        self._client = client
+
+    def wait(self, timeout: float | None) -> None:
+        self._application.wait(timeout)
+
+    def release(self) -> None:
+        self._application.ready(self._client)
 
 
 class _Agent(Agent):
     """A transaction's agent whose messages and waits are simulated."""
 
-    node: _Node
+    node: SimulatedNode
     client: Client | Owner
 
     def __init__(self, node: NodePort, agent: AgentId, client: AnyClient, **options: Any) -> None:
@@ -334,7 +165,7 @@ class _Agent(Agent):
         if event == self.machine.unlock:
             self.host.let_go(args[0])
         if words := _in_words(event.__name__, args):
-            self.node.application.note(self.client.name, words)
+            self.node.note(self.client, words)
         self.abandons = event == self.machine.abandon
         super().event(event, *args)
 
@@ -369,7 +200,8 @@ class _Agent(Agent):
                 application.told(host)
                 application.note(self.client.name, "has all that it asked for")
             else:
-                application.note(self.client.name, f"gets {type(effect.result).__name__}")
+                what = f"gets {type(effect.result).__name__}"
+                application.note(self.client.name, what, matters=True)
         self.node.perform_here(self, effect)
 
 
@@ -409,7 +241,6 @@ class _Surroundings(Surroundings):
     dispatch_class = _Dispatch
     has_services = False
     application: Application
-    tasks: Tasks
 
     def executor(self) -> Background:
         return _Background(self)
@@ -418,7 +249,7 @@ class _Surroundings(Surroundings):
         return _Turn(self, journal, background)
 
     def new_call(self) -> PendingCall:
-        return PendingCall(_Waiter(self.application, self.tasks))
+        return PendingCall(_Waiter(self.application))
 
     def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
         return lambda: int(self.application.time * 1e9), lambda: self.application.time
@@ -430,7 +261,7 @@ class _Surroundings(Surroundings):
         return False
 
 
-class _Node(Node):
+class SimulatedNode(Node):
     """A node whose messages, clients and clock are simulated."""
 
     def __init__(self) -> None:
@@ -442,7 +273,8 @@ class _Node(Node):
         self.application = around.application = dispatch.application = Application(
             self.server.machine, partial(self.perform_here, self.server), self._client_ended
         )
-        self.tasks = around.tasks = Tasks(self.application)
+        self.tasks = Tasks(self.application)
+        self._begun: set[tuple[AnyClient, int]] = set()
 
     def spawn_agent(
         self,
@@ -451,6 +283,7 @@ class _Node(Node):
         keep: Callable[[Agent], object] | None = None,
         **options: Any,
     ) -> Agent:
+        """Begin a transaction of a simulated client."""
         self.application.pause()
         client = current_client() if client is None else client
         if not isinstance(client, (Client, Owner)):
@@ -461,13 +294,56 @@ class _Node(Node):
             )
         if isinstance(client, Client) and client.dead:
             self.application.soon(self._client_ended, client)
+        if created is not None:
+            if (client, created) in self._begun:
+                self.application.seen["again"] += 1
+                self.note(client, "runs its transaction again", matters=True)
+            self._begun.add((client, created))
         return super().spawn_agent(client, created, keep, **options)
 
+    def note(self, client: Client | Owner, what: str, **more: Any) -> None:
+        """Put down what a client does, and where in the user's code."""
+        application = self.application
+        running = application.running
+        place = None
+        if self.tasks.is_at_work:
+            place = self.tasks.place()
+        elif running is not None:
+            place = application.place(running)
+        application.note(client.name, what, place=place, **more)
+
+    def place(self) -> _Place | None:
+        """Where the caller has to wait, if it is a client; `None` for other threads.
+
+        Raises:
+            MisuseError: It can't wait.
+        """
+        client = self.application.within()
+        if client is None:
+            return None
+        if type(getcurrent()) is not Bridge:
+            return _Place(self.application, client)
+        if not self.tasks.is_at_work:
+            raise MisuseError(
+                "a simulation waits in its own event loop alone; give the coroutine function to "
+                "simulation.client(), without asyncio.run"
+            )
+        return None
+
+    def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
+        """There are none."""
+        raise not_simulated()
+
+    def _needs_cluster(self) -> Cluster:
+        raise not_simulated()
+
     def stop(self) -> None:
+        """It can't be."""
         program._default = self
         raise MisuseError("a simulation runs; its node can't be stopped")
 
     def statistics(self) -> NodeStatistics:
+        """What it has counted."""
         reports = self.application.deadlocks
         self.counters.deadlocks = len(reports)
         self.counters.aborted = sum(report.action == "aborted" for report in reports)

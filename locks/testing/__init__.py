@@ -1,0 +1,21 @@
+"""Run an application's own code under seeded schedules, deaths and virtual time.
+
+    from locks.testing import Simulation
+
+    simulation = Simulation(seed=17)
+    simulation.client(transfer, "ann", "bob")
+    simulation.client(transfer, "bob", "ann")
+    simulation.run()
+
+The modules, from the bottom up: `node` puts the product's own node and agents on `locks.sim.application`; `watchdog` sees to it
+that a run that hangs says where; `story` tells what has happened; `simulation` is one run, `scenarios` many of them, with the
+shortest failure found by `shrinking`. What pytest has of it is in `locks_pytest`.
+"""
+
+from __future__ import annotations
+
+from locks.sim.application import Client, Violation
+from locks.testing.scenarios import Summary, seeds, simulate
+from locks.testing.simulation import Simulation
+
+__all__ = ["Client", "Simulation", "Summary", "Violation", "seeds", "simulate"]

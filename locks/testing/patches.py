@@ -1,0 +1,240 @@
+"""`time`, `threading` and `queue` of the standard library in virtual time, for the clients of a simulation.
+
+The clock of `time` is the simulation's for clients, and the real one for everybody else. `threading.Lock` and `RLock` make locks that
+let others go on; `Condition`, `Event`, `Semaphore`, `Barrier` and `Queue` are made of these by the standard library
+itself. A thread that a client starts is a client.
+
+Only what is looked up while the patch is there is replaced: a lock that was made before, or `from time import sleep` in the module under
+test, is what it was. The watchdog names the line of a client that hangs in one.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from locks.errors import MisuseError
+from locks.sim.application import Application, Client
+
+__all__ = ["patched"]
+
+FOR_EVER = -1
+
+
+class _Lock:
+    """A `threading.Lock`. At `acquire` others may go first."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._held = False
+        self._waiting: deque[Client] = deque()
+        self._taker: Client | None = None
+
+    def acquire(self, blocking: bool = True, timeout: float = FOR_EVER) -> bool:
+        application = self._application
+        application.pause()
+        if not self._held:
+            self._take()
+            return True
+        if not blocking or timeout == 0:
+            return False
+        client = application.caller()
+        if client is None:
+            raise MisuseError(
+                "a lock of threading that is held can't be waited for outside of a client"
+            )
+        until = None if timeout == FOR_EVER else application.time + timeout
+        self._waiting.append(client)
+        try:
+            while self._held:
+                left = None if until is None else until - application.time
+                if left is not None and left <= 0:
+                    return False
+                application.wait(left)
+            self._take()
+            return True
+        finally:
+            self._waiting.remove(client)
+
+    def _take(self) -> None:
+        self._held = True
+        self._taker = self._application.caller()
+        if self._taker is not None:
+            self._application.guards.setdefault(self._taker, []).append(self)
+
+    def release(self) -> None:
+        if not self._held:
+            raise RuntimeError("release unlocked lock")
+        self._held = False
+        if self._taker is not None:
+            self._application.guards[self._taker].remove(self)
+        for client in self._waiting:  # whoever is first takes it
+            self._application.ready(client)
+
+    def locked(self) -> bool:
+        return self._held
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class _RLock(_Lock):
+    """A `threading.RLock`."""
+
+    def __init__(self, application: Application) -> None:
+        super().__init__(application)
+        self._owner: Client | None = None
+        self._count = 0
+
+    def acquire(self, blocking: bool = True, timeout: float = FOR_EVER) -> bool:
+        me = self._application.caller()
+        if self._count and self._owner is me:
+            self._count += 1
+            return True
+        if not super().acquire(blocking, timeout):
+            return False
+        self._owner, self._count = me, 1
+        return True
+
+    def release(self) -> None:
+        if not self._is_owned():
+            raise RuntimeError("cannot release un-acquired lock")
+        self._count -= 1
+        if not self._count:
+            self._owner = None
+            super().release()
+
+    # What `threading.Condition` asks for.
+
+    def _is_owned(self) -> bool:
+        return bool(self._count) and self._owner is self._application.caller()
+
+    def _release_save(self) -> int:
+        count, self._count, self._owner = self._count, 0, None
+        super().release()
+        return count
+
+    def _acquire_restore(self, count: int) -> None:
+        super().acquire()
+        self._owner, self._count = self._application.caller(), count
+
+
+class _Real:
+    """What a real thread gets, as from `threading`."""
+
+    lock = staticmethod(threading.Lock)
+    rlock = staticmethod(threading.RLock)
+    start = threading.Thread.start
+    join = threading.Thread.join
+    is_alive = threading.Thread.is_alive
+
+
+@contextmanager
+def patched(application: Application, begin: Callable[..., Client]) -> Iterator[None]:
+    """Patch the standard library for a while.
+
+    Args:
+        application: Whose clients see it.
+        begin: Adds a client.
+    """
+    main = threading.get_ident()
+    threads: dict[threading.Thread, Client] = {}
+
+    def is_client() -> bool:
+        return threading.get_ident() == main and application.running is not None
+
+    def made(kind: type[_Lock], real: Callable[[], Any]) -> Callable[[], Any]:
+        return lambda: kind(application) if threading.get_ident() == main else real()
+
+    def sleep(seconds: float) -> None:
+        if is_client():
+            application.sleep(seconds)
+        else:
+            real_sleep(seconds)
+
+    def clock(real: Callable[[], float], zero: float = 0.0) -> Callable[[], float]:
+        return lambda: zero + application.time if is_client() else real()
+
+    def start(self: threading.Thread) -> None:
+        if not is_client():
+            if threading.get_ident() == main:
+                raise MisuseError(
+                    f"thread {self.name} is begun outside of a client, where patch=True has no thread for it: begin it in a client, "
+                    "or make a client of it"
+                )
+            _Real.start(self)
+        elif self in threads:
+            raise RuntimeError("threads can only be started once")
+        else:
+            threads[self] = begin(self.run, name=self.name)
+
+    def is_alive(self: threading.Thread) -> bool:
+        client = threads.get(self)
+        return _Real.is_alive(self) if client is None else not client.dead
+
+    def join(self: threading.Thread, timeout: float | None = None) -> None:
+        client = threads.get(self)
+        if client is None:
+            _Real.join(self, timeout)
+            return
+        until = None if timeout is None else application.time + timeout
+        while not client.dead and (until is None or application.time < until):
+            application.sleep(PAUSE)
+
+    real_sleep = time.sleep
+    lock, rlock = made(_Lock, _Real.lock), made(_RLock, _Real.rlock)
+    monotonic = clock(time.monotonic)
+    changes: list[tuple[Any, str, Any]] = [
+        (time, "sleep", sleep),
+        (time, "monotonic", monotonic),
+        (time, "perf_counter", clock(time.perf_counter)),
+        (time, "time", clock(time.time, time.time())),
+        (threading, "Lock", lock),
+        (threading, "RLock", rlock),
+        (threading, "_allocate_lock", lock),
+        (threading, "_time", monotonic),
+        (threading.Thread, "start", start),
+        (threading.Thread, "join", join),
+        (threading.Thread, "is_alive", is_alive),
+        (queue, "time", monotonic),
+        (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
+    ]
+    for where, name, there in changes:
+        if not hasattr(where, name):
+            raise MisuseError(
+                f"this Python has no {where.__name__}.{name}: patch=True needs it ({there})"
+            )
+    try:
+        with _all(changes):
+            yield
+    finally:
+        pools = sys.modules.get("concurrent.futures.thread")
+        for thread in (
+            threads if pools is not None else ()
+        ):  # nobody is to join them when Python ends
+            pools._threads_queues.pop(thread, None)  # type: ignore[union-attr]
+
+
+PAUSE = 0.01  # seconds after which somebody who joins a thread looks again
+
+
+@contextmanager
+def _all(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    patches = [mock.patch.object(where, name, there) for where, name, there in changes]
+    for each in patches:
+        each.start()
+    try:
+        yield
+    finally:
+        for each in reversed(patches):
+            each.stop()

@@ -1,0 +1,188 @@
+"""Many runs of a scenario: under many seeds, or under every schedule."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from locks.errors import InvalidOption, MisuseError
+from locks.sim.strategies import Named, check_strategy
+from locks.testing.schedules import Script
+from locks.testing.shrinking import Scenario, shortest
+from locks.testing.simulation import Simulation
+from locks.testing.story import Summary
+from locks.testing.watchdog import Hang
+
+if TYPE_CHECKING:
+    import pytest
+
+__all__ = ["Expected", "NothingHappened", "Summary", "check_expected", "seeds", "simulate"]
+
+Expected = Literal["deadlock", "abort", "wait", "timeout", "death"]
+MOST = 20_000  # schedules
+
+
+class NothingHappened(AssertionError):
+    """What a test was expected to bring about has not happened, under no schedule."""
+
+
+def simulate(
+    scenario: Scenario,
+    seeds: int | Iterable[int] = 100,
+    *,
+    strategy: Named | Literal["every"] = "mixed",
+    expect: Collection[Expected] = (),
+    patch: bool = False,
+    shrink: bool | None = None,
+    limit: int = MOST,
+) -> Summary:
+    """Run a scenario under many seeds, until it fails.
+
+    Args:
+        scenario: Called with a new `Simulation`: adds clients, runs it, and checks the outcome. A
+            test that takes the fixture `simulation` is one.
+        seeds: The seeds, or their number. `LOCKS_SEEDS` in the environment says another number.
+        strategy: As for `Simulation`; or `"every"`: not by seeds, but under every schedule that there is.
+        expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
+        patch: Whether `time`, `threading` and `queue` are in virtual time; see `Simulation.patched`.
+        shrink: Whether a failure is made shorter, by more runs. By default it is, but not within Hypothesis, which
+            does so itself.
+        limit: With `"every"`: the most schedules.
+
+    Returns:
+        What has happened.
+
+    Raises:
+        Exception: What the scenario has raised; a note says the seed, and what has happened.
+        NothingHappened: What was expected has not happened.
+        MisuseError: Nothing was run; or there are more schedules than `limit`.
+    """
+    __tracebackhide__ = True
+    check_expected(expect)
+    shrinks = not _is_in_hypothesis() if shrink is None else shrink
+    if strategy == "every":
+        summary = _every(scenario, limit, patch)
+    else:
+        check_strategy(strategy)
+        summary = Summary()
+        for seed in _numbered(seeds):
+            simulation = Simulation._one_of_many(seed, strategy=strategy)
+            try:
+                simulation._try(scenario, patch)
+            except Exception as error:
+                raise explained(scenario, simulation, error, shrinks, patch) from None
+            simulation._check_ran()
+            summary += simulation.summary
+        if not summary.schedules:
+            raise MisuseError("there are no seeds, so nothing was tested")
+    if missing := summary.missing(expect):
+        raise NothingHappened(nothing(missing, summary))
+    return summary
+
+
+def nothing(missing: Sequence[str], summary: Summary) -> str:
+    """What to say where something was expected that has not happened."""
+    return f"no {' and no '.join(missing)} has happened: {summary}"
+
+
+def explained(
+    scenario: Scenario,
+    simulation: Simulation,
+    error: Exception,
+    shrinks: bool,
+    patch: bool = False,
+) -> Exception:
+    """The error of a run, or that of a shorter one that fails in the same way, with its story."""
+    if shrinks and simulation._has_run and not isinstance(error, Hang):
+        found = shortest(scenario, simulation, error, patch)
+        if found is not None:
+            found.simulation._explain(found.error, found.words(simulation))
+            return found.error
+    simulation._explain(error)
+    return error
+
+
+def _every(scenario: Scenario, limit: int, patch: bool) -> Summary:
+    """Depth first: each schedule once."""
+    summary = Summary()
+    script: list[int] | None = []
+    while script is not None:
+        if summary.schedules == limit:
+            raise MisuseError(
+                f"there are more than {limit} schedules; add fewer clients, have them do less, or raise the limit"
+            )
+        simulation = Simulation._one_of_many(schedule=str(Script(script)))
+        try:
+            simulation._try(scenario, patch)
+        except Exception as error:
+            number = summary.schedules + 1
+            head = f'schedule="{simulation.schedule}", the {number}. of all that was tried'
+            simulation._explain(error, head)
+            raise
+        simulation._check_ran()
+        summary += simulation.summary
+        script = _next(simulation)
+    return replace(summary, all=True)
+
+
+def _next(simulation: Simulation) -> list[int] | None:
+    """The choices that lead to the next schedule: the last one that could be another one is."""
+    taken = simulation._as_script.steps
+    for choice in reversed(simulation._choices):
+        following = choice.options[choice.options.index(choice.taken) + 1 :]
+        if following:
+            return [*taken[: choice.at], following[0]]
+    return None
+
+
+def check_expected(expect: Any) -> None:
+    """Refuse what can't be expected.
+
+    Raises:
+        InvalidOption: It can't be.
+    """
+    known = get_args(Expected)
+    if isinstance(expect, str) or not set(expect) <= set(known):
+        raise InvalidOption(
+            f"expect={expect!r} is not known; it is a tuple of {', '.join(map(repr, known))}",
+            value=repr(expect),
+        )
+
+
+def _numbered(seeds: int | Iterable[int]) -> Iterable[int]:
+    if not isinstance(seeds, int):
+        return seeds
+    return range(int(os.environ.get("LOCKS_SEEDS") or seeds))
+
+
+def _is_in_hypothesis() -> bool:
+    hypothesis = sys.modules.get("hypothesis")
+    return hypothesis is not None and hypothesis.currently_in_test_context()
+
+
+def seeds(
+    seeds: int | Iterable[int],
+    *,
+    strategy: Named = "mixed",
+    expect: Collection[Expected] = (),
+    patch: bool = False,
+) -> pytest.MarkDecorator:
+    """For pytest: run a test that takes the fixture `simulation` once with each seed.
+
+    The seed is in the name of each test: `pytest "test_bank.py::test_transfers[17]"` runs one.
+
+    Args:
+        seeds: The seeds, or their number; `--locks-seeds` and `LOCKS_SEEDS` say another number.
+        strategy: As for `Simulation`.
+        expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
+        patch: As for `simulate`.
+    """
+    import pytest
+
+    check_strategy(strategy)
+    check_expected(expect)
+    each = seeds if isinstance(seeds, int) else list(seeds)
+    return pytest.mark.locks_seeds(each, strategy=strategy, expect=tuple(expect), patch=patch)

@@ -1,0 +1,78 @@
+"""Schedules as text: which client goes on when, `1*3 2 1*2`, and which are left out, `without 3: 1*3 2`.
+
+Clients are numbered from 1 on, in the order in which they were added. `t2` is the second one of several tasks of asyncio that can
+go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
+from typing import NamedTuple
+
+from locks.errors import InvalidOption
+
+__all__ = ["Script", "parse"]
+
+WITHOUT = "without "
+
+
+class Script(NamedTuple):
+    """A schedule.
+
+    Attributes:
+        steps: The numbers of the clients that go on, in order; negative ones are tasks.
+        without: The numbers of clients that are left out.
+    """
+
+    steps: Sequence[int]
+    without: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        words = []
+        for number, same in groupby(self.steps):
+            times = len(list(same))
+            word = str(number) if number > 0 else f"t{-number}"
+            words.append(word if times == 1 else f"{word}*{times}")
+        head = f"{WITHOUT}{','.join(map(str, self.without))}: " if self.without else ""
+        return head + " ".join(words)
+
+    @property
+    def switches(self) -> int:
+        """How often another client goes on than before."""
+        clients = [number for number in self.steps if number > 0]
+        return sum(a != b for a, b in pairwise(clients))
+
+
+def parse(text: str) -> Script:
+    """A schedule that was written as text.
+
+    Raises:
+        InvalidOption: It is none.
+    """
+    try:
+        without, rest = "", text
+        if text.startswith(WITHOUT):
+            without, colon, rest = text[len(WITHOUT) :].partition(":")
+            if not colon:
+                raise ValueError(text)
+        steps = [number for word in rest.split() for number in _steps(word)]
+        return Script(steps, tuple(_positive(each) for each in without.split(",") if each))
+    except (ValueError, AttributeError) as error:
+        raise InvalidOption(
+            f"schedule={text!r} is no schedule; one looks like '1*3 2 1*2', or 'without 3: 1*3 2'",
+            value=repr(text),
+        ) from error
+
+
+def _steps(word: str) -> Iterable[int]:
+    who, star, times = word.partition("*")
+    number = -_positive(who[1:]) if who.startswith("t") else _positive(who)
+    return [number] * (_positive(times) if star else 1)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number

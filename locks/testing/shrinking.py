@@ -1,0 +1,157 @@
+"""The shortest failure: fewer clients, fewer switches between them, fewer steps.
+
+A run that fails is run again by its schedule (`locks.sim.agenda.Chosen`), and if it fails in the same way, so are shorter ones:
+without some of the clients, then without some of the stretches in which one of them went on. It is the same failure if it is
+an error of the same type, raised at the same line.
+
+A scenario without one of its clients may fail for no other reason: `assert stock == 1` does if one of two orders is left out. So a client is
+left out only if the scenario passes without it when clients go on one after the other, in their order and in the opposite one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from types import TracebackType
+from typing import NamedTuple
+
+from locks.sim.places import Place, of_frame
+from locks.testing.schedules import Script
+from locks.testing.simulation import Simulation
+
+__all__ = ["Found", "Scenario", "shortest"]
+
+Scenario = Callable[[Simulation], object]
+
+MOST_RUNS, MOST_EVENTS = 300, 60_000  # in all of them
+
+
+class Found(NamedTuple):
+    """A run that fails.
+
+    Attributes:
+        simulation: The run.
+        error: Its error.
+    """
+
+    simulation: Simulation
+    error: Exception
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """How large it is: clients, switches, steps."""
+        script = self.simulation._as_script
+        return (-len(script.without), script.switches, len(script.steps))
+
+    def words(self, before: Simulation) -> str:
+        """How it was found."""
+        script, first = self.simulation._as_script, before._as_script
+        clients = len(before._application.clients)
+        left = clients - len(script.without)
+        return (
+            f"seed={before.seed}, which brings it about again; the shortest way that was found has {left} of {clients} clients, "
+            f"{script.switches} of {first.switches} switches between them and {len(script.steps)} of {len(first.steps)} steps, "
+            f'schedule="{script}"'
+        )
+
+
+def shortest(
+    scenario: Scenario, simulation: Simulation, error: Exception, patch: bool = False
+) -> Found | None:
+    """The shortest run that was found that fails in the same way; nothing if the very run does not when it is run again."""
+    search = _Search(scenario, error, patch)
+    found = search.fails(simulation._as_script)
+    if found is None:
+        return None
+    for number in reversed(range(1, simulation._application.made + 1)):
+        found = search.without(found, number) or found
+    return search.fewer_switches(found)
+
+
+class _Search:
+    """Runs a scenario again."""
+
+    def __init__(self, scenario: Scenario, error: Exception, patch: bool) -> None:
+        self._scenario, self._patch = scenario, patch
+        self._kind = type(error)
+        self._place = _place_of(error.__traceback__)
+        self._runs, self._events = MOST_RUNS, MOST_EVENTS
+
+    def run(self, script: Script) -> Found | Simulation | None:
+        """A run: what fails, or what passes."""
+        if not self.has_time:
+            return None
+        simulation = Simulation._one_of_many(schedule=str(script))
+        try:
+            simulation._try(self._scenario, self._patch)
+        except Exception as error:
+            return Found(simulation, error)
+        finally:
+            self._runs -= 1
+            self._events -= simulation._application.events
+        return simulation
+
+    @property
+    def has_time(self) -> bool:
+        """Whether it may go on."""
+        return self._runs > 0 and self._events > 0
+
+    def fails(self, script: Script) -> Found | None:
+        """The run of a schedule, if it fails in the same way."""
+        found = self.run(script)
+        if not isinstance(found, Found) or not found.simulation._has_run:
+            return None
+        same = type(found.error) is self._kind
+        same = same and _place_of(found.error.__traceback__) == self._place
+        return found if same else None
+
+    def without(self, found: Found, number: int) -> Found | None:
+        """It without a client, if it fails by its schedule."""
+        before = found.simulation._as_script
+        without = (*before.without, number)
+        steps = [each for each in before.steps if each != number]
+        shorter = self.fails(Script(steps, tuple(sorted(without))))
+        if shorter is None:
+            return None
+        last_first = range(found.simulation._application.made, 0, -1)
+        for order in ((), [n for n in last_first for _ in range(len(steps))]):
+            if not isinstance(
+                self.run(Script(order, shorter.simulation._as_script.without)), Simulation
+            ):
+                return None
+        return shorter
+
+    def fewer_switches(self, found: Found) -> Found:
+        """It with fewer stretches, as long as that is possible."""
+        stretches = _stretches(found.simulation._as_script.steps)
+        without = found.simulation._as_script.without
+        size = max(1, len(stretches) // 2)
+        while stretches and self.has_time:
+            shortened = False
+            at = 0
+            while at < len(stretches) and self.has_time:
+                rest = stretches[:at] + stretches[at + size :]
+                shorter = self.fails(Script([n for each in rest for n in each], without))
+                if shorter is not None and shorter.size <= found.size:
+                    found, stretches, shortened = shorter, rest, True
+                else:
+                    at += size
+            if size == 1 and not shortened:
+                break
+            size = max(1, size // 2)
+        return found
+
+
+def _stretches(steps: Sequence[int]) -> list[list[int]]:
+    return [list(same) for _, same in groupby(steps)]
+
+
+def _place_of(trace: TracebackType | None) -> Place | None:
+    """Where an error comes from: the innermost of the user's lines."""
+    found = None
+    while trace is not None:
+        place = of_frame(trace.tb_frame)
+        if place is not None and place.file == trace.tb_frame.f_code.co_filename:
+            found = place._replace(line=trace.tb_lineno)
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,334 @@
+"""One run of a scenario: clients side by side in virtual time, scheduled by a seed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, TypeVar, cast
+
+from locks.errors import InvalidOption, LocksError, MisuseError
+from locks.lock_ids import shown
+from locks.model import Deadlock, is_seconds
+from locks.sim.agenda import Agenda, Choice, Chosen
+from locks.sim.application import Client
+from locks.sim.places import is_inner, without_inner
+from locks.sim.strategies import Named, Unhurried, check_strategy, strategy_for
+from locks.testing import schedules
+from locks.testing.node import SimulatedNode, stand_in
+from locks.testing.patches import patched
+from locks.testing.shared import share
+from locks.testing.story import Summary, diagram, story
+from locks.testing.watchdog import PATIENCE, watched
+
+__all__ = ["Simulation"]
+
+T = TypeVar("T")
+
+logger = logging.getLogger("locks.testing")
+
+EXPECTED = (LocksError, AssertionError, asyncio.CancelledError)  # what our code raises
+
+
+class Simulation:
+    """Clients that run side by side in virtual time, scheduled by a seed. It runs once.
+
+    Args:
+        seed: What the whole schedule is drawn from.
+        strategy: How: `"uniform"`, `"bursts"` or `"pct"`; `"mixed"`: one of these, by the seed.
+        schedule: In the place of what is drawn, a schedule that a failure has told.
+
+    Attributes:
+        seed: The same.
+        strategy: The same.
+    """
+
+    def __init__(
+        self, seed: int = 0, *, strategy: Named = "mixed", schedule: str | None = None
+    ) -> None:
+        check_strategy(strategy)
+        self.strategy = strategy
+        self.seed = _checked_seed(seed)
+        self._script = None if schedule is None else schedules.parse(schedule)
+        self._node = SimulatedNode()
+        self._application = self._node.application
+        self._agenda: Agenda | None = None
+        self._number = 0
+        self._is_one_of_many = False  # who runs them explains what goes wrong
+
+    def client(self, function: Callable[..., Any], *args: Any, name: str = "") -> Client:
+        """Add a client, before the run or from within it.
+
+        Args:
+            function: What it does. It may use all of `locks` as a greenlet would. An `async def` function runs as a
+                task, and may use `locks.aio`; all of these share one event loop.
+            *args: What the function is called with.
+            name: Its name in reports; made from the function's name by default.
+
+        Returns:
+            The client. After the run, `value` is what its function has returned.
+        """
+        if not callable(function):
+            raise InvalidOption(
+                f"client {function!r} is not a function; pass the function and its arguments, "
+                "as in simulation.client(transfer, 'ann', 'bob')",
+                function=repr(function),
+            )
+        self._number += 1
+        named = name or f"{_name_of(function)}-{self._number}"
+        if self._script is not None and self._application.made + 1 in self._script.without:
+            return self._application.left_out(named)
+        if _is_async(function):
+            return self._node.tasks.client(named, function, args)
+        return self._application.client(named, functools.partial(_called, named, function), args)
+
+    def run(
+        self,
+        seed: int | None = None,
+        *,
+        deaths: int = 0,
+        limit: int = 100_000,
+        watchdog: float = PATIENCE,
+    ) -> None:
+        """Run until all clients have ended, and check all along that all is as it should be.
+
+        Args:
+            seed: Another seed than that of the simulation.
+            deaths: So many clients die at random moments, as if killed: what `kill` does.
+            limit: The most events; it takes more only if clients go round in circles.
+            watchdog: After so many seconds of real time in which nothing happens it fails, and says where each client
+                stands.
+
+        Raises:
+            Violation: Clients wait for each other and will never go on, there is no end, or the
+                locks themselves are wrong.
+            Exception: What a client's function has raised, or a thread that it has begun; the others are killed.
+        """
+        __tracebackhide__ = True
+        if self._agenda is not None:
+            raise MisuseError("this simulation has run already; make a new one for each run")
+        for option, value in (("deaths", deaths), ("limit", limit)):
+            if not isinstance(value, int) or value < 0:
+                raise InvalidOption(f"{option}={value!r} is not a number >= 0", value=repr(value))
+        if not is_seconds(watchdog) or watchdog <= 0:
+            raise InvalidOption(f"watchdog={shown(watchdog)} is not a number of seconds > 0")
+        if not self._application.clients:
+            raise MisuseError("there is nothing to run; add clients with simulation.client()")
+        self.seed = self.seed if seed is None else _checked_seed(seed)
+        rng = random.Random(
+            f"simulation {self.seed}"
+        )  # so that neighbouring seeds have nothing in common
+        if self._script is None:
+            agenda = Agenda(strategy_for(self.strategy, self.seed, rng))
+        else:
+            agenda = Chosen(Unhurried(rng), self._script.steps)
+        try:
+            with stand_in(self._node):
+                self._agenda = agenda
+                with watched(self._application, watchdog), self._seeing_threads():
+                    self._application.run(agenda, rng, deaths, limit)
+        except BaseException as error:
+            if not self._is_one_of_many:
+                self._explain(error)
+            raise error.with_traceback(_for_users(error))  # noqa: B904 it is the same error
+
+    @contextmanager
+    def patched(self) -> Iterator[None]:
+        """Within this block `time`, `threading` and `queue` are in virtual time for the clients.
+
+        That is `time.sleep` and its clocks, and all locks, events, conditions, queues and threads that are made within the
+        block. What `patch=True` does for `simulate` and `seeds`.
+        """
+        with patched(self._application, self.client):
+            yield
+
+    def shared(self, thing: T, name: str = "") -> T:
+        """Wrap what clients share: a dictionary, list, set, or any object with attributes.
+
+        If two clients access the same item or attribute, one of them to write, and no lock keeps the two apart, the run fails, whether or
+        not they came at the same time. Each access is a point where another client may go first.
+
+        Args:
+            thing: What they share.
+            name: What it is called in reports; the name of its class by default.
+
+        Returns:
+            The thing, wrapped: give this to the clients.
+        """
+        return cast(T, share(self._node, thing, name))
+
+    def sleep(self, seconds: float = 0.0) -> None:
+        """Let a client sleep by the virtual clock: its `time.sleep`. A coroutine uses `asyncio.sleep`."""
+        if not is_seconds(seconds):
+            raise InvalidOption(f"{shown(seconds)} is not a number of seconds >= 0")
+        self._application.sleep(seconds)
+
+    def kill(self, client: Client) -> None:
+        """Let a client die, as a greenlet that is killed: `GreenletExit` is raised where it is. A task is cancelled.
+
+        Its transactions end with it. Whether it has died of that is in `client.killed`.
+        """
+        self._application.kill(client)
+
+    @property
+    def time(self) -> float:
+        """Now, in seconds of virtual time since the beginning."""
+        return self._application.time
+
+    @property
+    def trace(self) -> list[str]:
+        """What the clients did, and what became of it, in lines."""
+        return [str(note) for note in self._application.notes]
+
+    @property
+    def deadlocks(self) -> list[Deadlock]:
+        """The deadlocks that were resolved."""
+        return self._application.deadlocks
+
+    @property
+    def summary(self) -> Summary:
+        """What has happened how often."""
+        aborts = sum(report.action == "aborted" for report in self.deadlocks)
+        return Summary.of(self._application.seen, aborts, self._node.counters.timeouts)
+
+    @property
+    def schedule(self) -> str:
+        """Which client has gone on when: what `Simulation(schedule=...)` takes."""
+        return str(self._as_script)
+
+    def diagram(self) -> str:
+        """What has happened, as a Mermaid sequence diagram."""
+        return diagram(self._application.notes, [each.name for each in self._application.clients])
+
+    # --- For those who run many
+
+    @classmethod
+    def _one_of_many(cls, *args: Any, **options: Any) -> Simulation:
+        made = cls(*args, **options)
+        made._is_one_of_many = True
+        return made
+
+    def _try(self, scenario: Callable[[Simulation], object], patch: bool) -> None:
+        """Run a scenario with it."""
+        __tracebackhide__ = True
+        with self.patched() if patch else nullcontext():
+            scenario(self)
+
+    @property
+    def _as_script(self) -> schedules.Script:
+        taken = [] if self._agenda is None else self._agenda.taken
+        return schedules.Script(taken, () if self._script is None else self._script.without)
+
+    @property
+    def _choices(self) -> Sequence[Choice]:
+        return self._agenda.choices if isinstance(self._agenda, Chosen) else ()
+
+    @property
+    def _has_run(self) -> bool:
+        return self._agenda is not None
+
+    def _check_ran(self) -> None:
+        __tracebackhide__ = True
+        if self._has_run:
+            return
+        if self._application.clients:
+            raise MisuseError("the simulation was given clients, but was not run")
+        raise MisuseError(
+            "the simulation was given no client, so nothing was tested: call simulation.client() for each, and "
+            "simulation.run()"
+        )
+
+    def _explain(self, error: BaseException, head: str = "") -> None:
+        """Add to an error how it came about and how to see it again."""
+        _add_note(error, self._story(head))
+
+    def _story(self, head: str = "") -> str:
+        drawn = f"seed={self.seed}, which brings it about again"
+        if self._script is not None:
+            drawn = f'schedule="{self.schedule}"'
+        return "\n".join(
+            [f"in a simulation with {head or drawn}:", *story(self._application.notes)]
+        )
+
+    @contextmanager
+    def _seeing_threads(self) -> Iterator[None]:
+        """An error in a thread that a client has begun is one of the run; a thread that is left behind, too."""
+        before, hook = set(threading.enumerate()), threading.excepthook
+
+        def on_error(args: threading.ExceptHookArgs) -> None:
+            if args.thread in before or args.exc_value is None:
+                hook(args)
+            else:
+                name = "?" if args.thread is None else args.thread.name
+                _add_note(args.exc_value, f"in thread {name}, which a client has begun")
+                self._application.fail(args.exc_value)
+
+        threading.excepthook = on_error
+        try:
+            yield
+        finally:
+            threading.excepthook = hook
+        self._application.check()
+        left = [t for t in threading.enumerate() if t not in before and not t.daemon]
+        if left:
+            raise MisuseError(
+                f"thread {left[0].name}, which a client has begun, still runs when all clients have ended, and nobody "
+                "would see what becomes of it: join it, or make it a daemon thread"
+            )
+
+
+def _called(name: str, function: Callable[..., Any], *args: Any) -> Any:
+    """What a client does."""
+    found = function(*args)
+    if inspect.iscoroutine(found):
+        found.close()
+        raise MisuseError(
+            f"client {name} has made a coroutine that nobody awaits, so nothing of it was done: give the `async def` function "
+            "itself to simulation.client(), with its arguments"
+        )
+    return found
+
+
+def _is_async(function: Any) -> bool:
+    """Whether calling it makes a coroutine, as can be seen."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004 it is known to be callable
+    )
+
+
+def _name_of(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__name__", "client")
+
+
+def _checked_seed(seed: object) -> int:
+    if not isinstance(seed, int):
+        raise InvalidOption(f"seed={seed!r} is not a whole number", value=repr(seed))
+    return seed
+
+
+def _for_users(error: BaseException) -> TracebackType | None:
+    """Where the user's code was; the whole way if it is an error of our code that should never come up."""
+    trace = last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is not None and is_inner(last.tb_frame) and not isinstance(error, EXPECTED):
+        return trace
+    return without_inner(trace) or trace
+
+
+def _add_note(error: BaseException, note: str) -> None:
+    if sys.version_info >= (3, 11):
+        error.add_note(note)
+    else:
+        logger.error("%r %s", error, note)

@@ -1,0 +1,221 @@
+"""What pytest has of `locks.testing`: the fixture `simulation`, options, and reports that are short.
+
+It is a module of its own, and imports `locks` when a test needs it only: pytest loads it in every run, also of programs that have
+nothing to do with locks, or that choose first which form of `locks` they use.
+
+Each seed is a test. What concerns all seeds of one test is done where all reports arrive, with pytest-xdist in its controller:
+what has happened is summed up, what was expected and has not happened is a failure, one failure is told in full, and
+the seeds that have failed are kept in pytest's cache.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from locks.testing import Simulation, Summary
+
+PROPERTY = "locks"
+CACHE = "locks/failed"
+MOST_SHOWN = 20  # seeds in a line
+
+
+class Setting(NamedTuple):
+    """How a test is to be run: the parameter of the fixture."""
+
+    seed: int
+    strategy: str = "mixed"
+    expect: tuple[str, ...] = ()
+    patch: bool = False
+    of: int = 1  # so many seeds
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options."""
+    group = parser.getgroup("locks", "simulations (locks.testing)")
+    group.addoption(
+        "--locks-seed", type=int, metavar="SEED", help="run each simulated test with this seed only"
+    )
+    group.addoption(
+        "--locks-seeds",
+        type=int,
+        metavar="NUMBER",
+        help="so many seeds for each test with @seeds(number); LOCKS_SEEDS in the environment does the same",
+    )
+    group.addoption(
+        "--locks-diagram",
+        action="store_true",
+        help="show a failed simulation as a Mermaid diagram, too",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker that `locks.testing.seeds` sets."""
+    config.addinivalue_line(
+        "markers", "locks_seeds(seeds, strategy, expect): what locks.testing.seeds sets"
+    )
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Reports(config), "locks_reports")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each seed; those that have failed the last time come first."""
+    marker = metafunc.definition.get_closest_marker("locks_seeds")
+    only = metafunc.config.option.locks_seed
+    if "simulation" not in metafunc.fixturenames or (marker is None and only is None):
+        return
+    options = {} if marker is None else marker.kwargs
+    seeds = _seeds_for(metafunc.config, marker.args[0] if marker else [0])
+    failed = _failed(metafunc.config).get(metafunc.definition.nodeid, []) if only is None else []
+    if isinstance(marker and marker.args[0], list):
+        failed = [seed for seed in failed if seed in seeds]
+    ordered = list(dict.fromkeys([*failed, *seeds]))
+    settings = [Setting(seed, **options, of=len(ordered)) for seed in ordered]
+    metafunc.parametrize("simulation", settings, indirect=True, ids=[str(s.seed) for s in settings])
+
+
+def _seeds_for(config: pytest.Config, seeds: int | list[int]) -> list[int]:
+    if config.option.locks_seed is not None:
+        return [config.option.locks_seed]
+    if not isinstance(seeds, int):
+        return seeds
+    number = config.option.locks_seeds or int(os.environ.get("LOCKS_SEEDS") or seeds)
+    return list(range(number))
+
+
+def _failed(config: pytest.Config) -> dict[str, list[int]]:
+    cache = getattr(config, "cache", None)
+    return {} if cache is None else cache.get(CACHE, {})
+
+
+@pytest.fixture
+def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
+    """A `Simulation`, with the seed that `seeds` says; a test that runs nothing fails."""
+    from locks.testing import Simulation
+
+    setting: Setting = getattr(request, "param", Setting(0))
+    made = Simulation._one_of_many(setting.seed, strategy=setting.strategy)
+    with made.patched() if setting.patch else nullcontext():
+        yield made
+    summary = made.summary
+    known = {name: getattr(summary, name) for name in vars(summary)}
+    told = {"seed": setting.seed, "of": setting.of, "expect": setting.expect, "seen": known}
+    request.node.user_properties.append((PROPERTY, told))
+    made._check_ran()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Tell how a failure has come about; the first one of each test is made as short as it can be."""
+    __tracebackhide__ = True
+    simulation = pyfuncitem.funcargs.get("simulation")
+    try:
+        return (yield)
+    except Exception as error:
+        from locks.testing import Simulation
+        from locks.testing.scenarios import explained
+
+        if not isinstance(simulation, Simulation):
+            raise
+        # Other fixtures would not be new in each run.
+        alone = pyfuncitem._fixtureinfo.argnames == ("simulation",)
+        first = pyfuncitem.originalname not in _shrunk.setdefault(pyfuncitem.parent, set())
+        _shrunk[pyfuncitem.parent].add(pyfuncitem.originalname)
+        found = explained(pyfuncitem.obj, simulation, error, alone and first)
+        if pyfuncitem.config.option.locks_diagram:
+            pyfuncitem.add_report_section("call", "diagram", simulation.diagram())
+        raise found from None
+
+
+_shrunk: dict[Any, set[str]] = {}
+
+
+class _Reports:
+    """Where all reports arrive."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.seen: dict[str, list[dict[str, Any]]] = {}
+        self.failed: dict[str, list[int]] = {}
+        self.told: dict[str, str] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A phase of a test is over."""
+        base, _, seed = report.nodeid.rpartition("[")
+        if (
+            report.when == "call"
+            and report.failed
+            and "in a simulation with seed=" in _text(report)
+        ):
+            number = seed.partition("]")[0]
+            if not number.removeprefix("-").isdecimal():
+                return
+            self.failed.setdefault(base, []).append(int(number))
+            if self.told.setdefault(base, number) != number:
+                report.longrepr = f"fails as well: --locks-seed={number} tells how"
+                report.sections = []
+        for name, told in report.user_properties if report.when == "teardown" else ():
+            if name == PROPERTY and isinstance(told, dict):
+                self.seen.setdefault(base or report.nodeid, []).append(told)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Say what was expected and has not happened, and keep what has failed."""
+        from_cache = _failed(self.config)
+        for base, each in self.seen.items():
+            expected, summary = each[0]["expect"], _summed_up(each)
+            missing = summary.missing(expected)
+            if missing and len(each) == each[0]["of"] and base not in self.failed:
+                self._fail(session, base, missing, summary)
+            tried = {told["seed"] for told in each}
+            left = [seed for seed in from_cache.get(base, []) if seed not in tried]
+            from_cache[base] = sorted({*left, *self.failed.get(base, [])})
+        cache = getattr(self.config, "cache", None)
+        if cache is not None and self.seen:
+            cache.set(CACHE, {base: seeds for base, seeds in from_cache.items() if seeds})
+
+    def _fail(
+        self, session: pytest.Session, base: str, missing: Sequence[str], summary: Summary
+    ) -> None:
+        from locks.testing.scenarios import nothing
+
+        path, _, name = base.partition("::")
+        text = nothing(missing, summary)
+        report = pytest.TestReport(
+            base, (path, None, name), {}, "failed", f"{base}: {text}", "call"
+        )
+        self.config.hook.pytest_runtest_logreport(report=report)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """What has happened in the simulations of each test that has several seeds."""
+        several = {base: each for base, each in self.seen.items() if each[0]["of"] > 1}
+        if not several:
+            return
+        terminalreporter.section("simulations")
+        for base, each in sorted(several.items()):
+            terminalreporter.line(f"{base}: {_summed_up(each)}")
+            if seeds := self.failed.get(base):
+                shown = ", ".join(map(str, seeds[:MOST_SHOWN]))
+                more = f" and {len(seeds) - MOST_SHOWN} more" if len(seeds) > MOST_SHOWN else ""
+                terminalreporter.line(
+                    f"    fails with seed {shown}{more}; --locks-seed=... runs one"
+                )
+
+
+def _summed_up(each: Sequence[dict[str, Any]]) -> Summary:
+    from locks.testing import Summary
+
+    summary = Summary()
+    for told in each:
+        summary += Summary(**told["seen"])
+    return summary
+
+
+def _text(report: pytest.TestReport) -> str:
+    return report.longreprtext

@@ -1,0 +1,504 @@
+"""`locks.testing`: failures are short, show the user's lines, and can be run again; strategies; pytest's part."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+import locks
+from benchmarks.strategies import between
+from locks.testing import Simulation, simulate
+from locks.testing.schedules import Script, parse
+from locks_pytest import _seeds_for
+
+ROOT = Path(__file__).parents[2]
+A, B = ("a",), ("b",)
+
+
+class Bank:
+    """One that calculates with what it has read under a lock that it may have surrendered since."""
+
+    def __init__(self, *names: str) -> None:
+        self.balances = dict.fromkeys(names, 100)
+
+    def transfer(self, source: str, target: str) -> None:
+        with locks.transaction(on_deadlock="surrender") as tx:
+            tx.write_lock(("bank", source))
+            left = self.balances[source] - 10
+            tx.write_lock(("bank", target))
+            self.balances[source] = left
+            self.balances[target] += 10
+
+    def audit(self) -> None:
+        with locks.transaction() as tx:
+            tx.read_lock(("bank",))
+
+
+def hasty(simulation: Simulation) -> None:
+    """Two transfers that matter, among others that do not."""
+    bank = Bank("ann", "bob", "cleo")
+    simulation.client(bank.audit)
+    simulation.client(bank.transfer, "ann", "bob", name="clerk-1")
+    simulation.client(bank.transfer, "bob", "ann", name="clerk-2")
+    simulation.client(bank.transfer, "cleo", "cleo")
+    simulation.client(bank.audit)
+    simulation.run()
+    assert sum(bank.balances.values()) == 300
+
+
+def failure_of(scenario: Any, *args: Any, **options: Any) -> tuple[BaseException, str]:
+    """What a scenario fails with, and its story."""
+    with pytest.raises(BaseException) as caught:  # noqa: PT011 it is looked at
+        simulate(scenario, *args, **options)
+    return caught.value, "\n".join(getattr(caught.value, "__notes__", []))
+
+
+needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no notes")
+
+# --- Failures ---------------------------------------------------------------------------------------
+
+
+@needs_notes
+@pytest.mark.parametrize("strategy", ["mixed", "uniform", "bursts", "pct"])
+def test_failures_are_shrunk(strategy: Any) -> None:
+    """Clients and switches that do not matter are left out; the story has the deadlock, and the user's lines."""
+    _, story = failure_of(hasty, strategy=strategy)
+    lines = story.splitlines()
+    assert "2 of 5 clients, 3 of " in lines[0]
+    assert 'schedule="without 1,4,5: ' in lines[0]
+    assert len(lines) < 20
+    assert not any("audit" in line for line in lines)
+    (at,) = (n for n, line in enumerate(lines) if "deadlock of clerk-" in line)
+    assert all("test_testing_failures.py:" in line for line in lines[at + 1 : at + 3])
+    assert {line.split()[1] for line in lines[at + 1 : at + 3]} == {"clerk-1", "clerk-2"}
+
+
+@needs_notes
+def test_shrunk_failure_can_be_run_again() -> None:
+    """The schedule that a failure tells brings about the same failure, each time."""
+    error, story = failure_of(hasty)
+    schedule = story.split('schedule="')[1].split('"')[0]
+    for _ in range(3):
+        made = Simulation(schedule=schedule)
+        with pytest.raises(type(error)):
+            hasty(made)
+        assert made.schedule == schedule
+        assert len(made.deadlocks) == 1
+
+
+def test_client_that_the_check_counts_is_not_left_out() -> None:
+    """A scenario that fails for want of a client is not the failure that was found."""
+
+    def scenario(simulation: Simulation) -> None:
+        done: list[int] = []
+
+        def work(number: int) -> None:
+            seen = len(done)
+            locks.holders(A)
+            if len(done) == seen:
+                done.append(number)
+
+        for number in range(3):
+            simulation.client(work, number)
+        simulation.run()
+        assert len(done) == 3
+
+    with pytest.raises(AssertionError) as caught:
+        simulate(scenario)
+    if sys.version_info >= (3, 11):
+        assert "3 of 3 clients" in caught.value.__notes__[0]
+
+
+@needs_notes
+def test_story_tells_who_runs_again() -> None:
+    """A transaction that is run again after an abort, and a long story keeps what matters, from the beginning."""
+
+    def scenario(simulation: Simulation) -> None:
+        def transfer(*ids: tuple[str]) -> None:
+            locks.run_transaction(lambda tx: [tx.write_lock(lock_id) for lock_id in ids])
+
+        def look() -> None:
+            simulation.sleep(1000)
+            for number in range(100):
+                with locks.Lock(("other", number)):
+                    pass
+            raise ZeroDivisionError
+
+        simulation.client(transfer, A, B)
+        simulation.client(transfer, B, A)
+        simulation.client(look)
+        simulation.run()
+        raise AssertionError
+
+    seed = next(n for n in range(100) if _deadlocks(scenario, n))
+    _, story = failure_of(scenario, [seed], shrink=False)
+    lines = story.splitlines()
+    assert len(lines) < 60
+    assert any("deadlock of transfer-" in line for line in lines)
+    assert any("runs its transaction again" in line for line in lines)
+    assert any(line.endswith(" more") for line in lines)
+    assert "raises ZeroDivisionError" in lines[-1]
+
+
+def _deadlocks(scenario: Any, seed: int) -> int:
+    made = Simulation(seed)
+    with pytest.raises(ZeroDivisionError):
+        scenario(made)
+    return len(made.deadlocks)
+
+
+def test_traceback_has_the_users_lines_only() -> None:
+    """Of what a client raises, none of the lines is ours; of an error that should never come up, all are there."""
+
+    def abort(simulation: Simulation) -> None:
+        def lock(*ids: tuple[str]) -> None:
+            with locks.transaction() as tx:
+                for lock_id in ids:
+                    tx.write_lock(lock_id)
+
+        simulation.client(lock, A, B)
+        simulation.client(lock, B, A)
+        simulation.run()
+
+    error, _ = failure_of(abort)
+    assert isinstance(error, locks.DeadlockAborted)
+    assert _files(error).count("node.py") == _files(error).count("agent.py") == 0
+    assert _files(error).count("test_testing_failures.py") >= 2
+
+    def broken(simulation: Simulation) -> None:
+        simulation.client(lambda: locks.holders(None))  # type: ignore[arg-type]
+        simulation.run()
+
+    assert isinstance(failure_of(broken)[0], locks.LocksError)
+
+
+def _files(error: BaseException) -> list[str]:
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        found.append(Path(trace.tb_frame.f_code.co_filename).name)
+        trace = trace.tb_next
+    return found
+
+
+def test_diagram() -> None:
+    """A run as a Mermaid sequence diagram: a column for each client, and the deadlock over all."""
+    seed = next(n for n in range(100) if _of_two(n).deadlocks)
+    made = _of_two(seed)
+    lines = made.diagram().splitlines()
+    assert lines[0] == "sequenceDiagram"
+    assert lines[1:3] == ["    participant C1 as transfer-1", "    participant C2 as transfer-2"]
+    assert any(line.startswith("    Note over C1,C2: deadlock of transfer-") for line in lines)
+
+
+def _of_two(seed: int) -> Simulation:
+    made = Simulation(seed)
+    bank = Bank("ann", "bob")
+    made.client(bank.transfer, "ann", "bob")
+    made.client(bank.transfer, "bob", "ann")
+    made.run()
+    return made
+
+
+@given(st.lists(st.integers(-3, 5).filter(bool)), st.sets(st.integers(1, 9)))
+def test_schedules_are_read_as_they_are_written(steps: list[int], without: set[int]) -> None:
+    """Each schedule comes back from its text."""
+    script = Script(steps, tuple(sorted(without)))
+    assert parse(str(script)) == script
+
+
+# --- Strategies -------------------------------------------------------------------------------------
+
+
+def test_every_schedule() -> None:
+    """Each order of the steps of two clients is tried once, and no other; the summary says that these are all."""
+    orders: list[str] = []
+
+    def scenario(simulation: Simulation) -> None:
+        steps: list[str] = []
+
+        def work(name: str) -> None:
+            for _ in range(2):
+                locks.holders(A)
+                steps.append(name)
+
+        simulation.client(work, "a")
+        simulation.client(work, "b")
+        simulation.run()
+        orders.append("".join(steps))
+
+    summary = simulate(scenario, strategy="every")
+    assert summary.all
+    assert (
+        str(summary) == "all 20 schedules, nobody ever waited"
+    )  # three steps each: 6! / (3! * 3!)
+    assert len(orders) == 20
+    assert set(orders) == {"aabb", "abab", "abba", "baab", "baba", "bbaa"}
+
+
+def test_every_schedule_with_timers() -> None:
+    """One that sleeps, or waits for so long at most, may be faster than one that works; timers keep their order."""
+    found = set()
+
+    def scenario(simulation: Simulation) -> None:
+        order: list[str] = []
+
+        def work() -> None:
+            locks.holders(A)
+            order.append("work")
+
+        def sleep(seconds: int) -> None:
+            simulation.sleep(seconds)
+            order.append(str(seconds))
+
+        simulation.client(work)
+        simulation.client(sleep, 1)
+        simulation.client(sleep, 2)
+        simulation.run()
+        found.add(tuple(order))
+
+    simulate(scenario, strategy="every")
+    assert found == {("work", "1", "2"), ("1", "work", "2"), ("1", "2", "work"), ("2", "1", "work"),
+                     ("work", "2", "1"), ("2", "work", "1")}  # fmt: skip
+
+
+def test_too_many_schedules_are_refused() -> None:
+    """It does not say that all were tried if they were not."""
+    with pytest.raises(locks.MisuseError, match="there are more than 10 schedules"):
+        simulate(_steps, strategy="every", limit=10)
+
+
+def _steps(simulation: Simulation) -> None:
+    for _ in range(3):
+        simulation.client(lambda: [locks.holders(A) for _ in range(3)])
+    simulation.run()
+
+
+@pytest.mark.parametrize("number", [1, 4, 8])
+def test_bursts_are_found(number: int) -> None:
+    """What needs N transactions of others between two of one's own is found within 1,000 seeds."""
+    with pytest.raises(AssertionError):
+        simulate(between(number), 1000, shrink=False)
+
+
+def test_strategies_take_turns() -> None:
+    """The seed says which strategy it is, and a strategy that is named is used."""
+    assert trace_of(1, "mixed") == trace_of(1, "uniform") != trace_of(1, "bursts")
+    assert trace_of(2, "mixed") == trace_of(2, "bursts") != trace_of(2, "uniform")
+    assert trace_of(3, "mixed") == trace_of(3, "pct") != trace_of(3, "uniform")
+
+
+def trace_of(seed: int, strategy: Any) -> list[str]:
+    """What has happened."""
+    made = Simulation(seed, strategy=strategy)
+    bank = Bank("ann", "bob")
+    made.client(bank.transfer, "ann", "bob")
+    made.client(bank.transfer, "bob", "ann")
+    made.run()
+    return made.trace
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "bursts", "pct"])
+def test_whoever_waits_in_a_loop_lets_others_go_on(strategy: Any) -> None:
+    """No priority is so high that one who looks again and again keeps others from what it waits for."""
+
+    def scenario(simulation: Simulation) -> None:
+        done: list[int] = []
+
+        def wait() -> None:
+            while not done:
+                locks.holders(A)
+
+        def sleep() -> None:
+            while not done:
+                simulation.sleep()
+
+        simulation.client(wait)
+        simulation.client(sleep)
+        simulation.client(lambda: [locks.holders(A) for _ in range(20)] and done.append(1))
+        simulation.run(limit=20_000)
+
+    simulate(scenario, 60, strategy=strategy)
+
+
+# --- pytest -----------------------------------------------------------------------------------------
+
+TESTS = """
+import locks
+from locks.testing import seeds
+
+def use(count):
+    with locks.transaction() as tx:
+        tx.write_lock(("a",))
+        before = count[0]
+        tx.unlock(("a",))
+        tx.write_lock(("a",))
+        count[0] = before + 1
+
+@seeds(6, expect=("wait",))
+def test_lost(simulation):
+    count = [0]
+    simulation.client(use, count)
+    simulation.client(use, count)
+    simulation.run()
+    assert count == [2]
+
+@seeds(6, expect=("deadlock", "wait"))
+def test_alone(simulation):
+    simulation.client(use, [0])
+    simulation.run()
+
+def test_nothing(simulation):
+    pass
+"""
+
+
+def run_pytest(folder: Path, *args: str, **environment: str) -> str:
+    """What pytest says, with the plugin by its entry point."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rf", *args],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout + done.stderr
+
+
+@needs_notes
+def test_reports(tmp_path: Path) -> None:
+    """One failure in full, others as seeds; a summary of each test; what was expected fails; the cache; options."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    out = run_pytest(tmp_path)
+    seeds = [n for n in range(6) if f"test_it.py::test_lost[{n}]" in out]
+    assert len(seeds) > 1
+    assert out.count("in a simulation with seed=") == 1
+    assert out.count("asks for write a  [test_it.py:") < 10
+    assert "locks/testing" not in out
+    assert f"fails with seed {', '.join(map(str, seeds))}; --locks-seed=... runs one" in out
+    assert "test_it.py::test_lost: 6 schedules, " in out
+    assert "no deadlock and no wait has happened: 6 schedules, nobody ever waited" in out
+    assert "FAILED test_it.py::test_alone" in out
+    assert "the simulation was given no client, so nothing was tested" in out
+
+    again = run_pytest(tmp_path, "-x", "-k", "lost", "--locks-diagram")
+    assert f"test_lost[{seeds[0]}]" in again
+    assert "1 failed" in again
+    assert "passed" not in again  # it is the first one
+    assert "sequenceDiagram" in again
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "given", "seeds"),
+    [
+        ({}, "", 3, [0, 1, 2]),
+        ({"locks_seeds": 2}, "4", 3, [0, 1]),
+        ({}, "4", 3, [0, 1, 2, 3]),
+        ({"locks_seeds": 2}, "4", [7, 9], [7, 9]),
+        ({"locks_seed": 17}, "4", [7, 9], [17]),
+    ],
+)
+def test_numbers_of_seeds(
+    options: dict[str, int], environment: str, given: Any, seeds: list[int], monkeypatch: Any
+) -> None:
+    """`--locks-seed` says the seed; `--locks-seeds`, and after it `LOCKS_SEEDS`, how many, but not for those that are listed."""
+    monkeypatch.setenv("LOCKS_SEEDS", environment)
+    asked = SimpleNamespace(**{"locks_seed": None, "locks_seeds": None, **options})
+    assert _seeds_for(SimpleNamespace(option=asked), given) == seeds  # type: ignore[arg-type]
+
+
+@needs_notes
+@pytest.mark.explore
+def test_reports_with_xdist(tmp_path: Path) -> None:
+    """The same where seeds are spread over several processes."""
+    (tmp_path / "test_it.py").write_text(TESTS)
+    out = run_pytest(tmp_path, "-n", "2")
+    assert out.count("in a simulation with seed=") == 1
+    assert "test_it.py::test_lost: 6 schedules, " in out
+    assert "no deadlock and no wait has happened: 6 schedules" in out
+
+
+# --- Hypothesis -------------------------------------------------------------------------------------
+
+
+def transfers(pairs: list[tuple[str, str]]) -> Any:
+    """A scenario with a client for each pair."""
+
+    def scenario(simulation: Simulation) -> None:
+        bank = Bank("ann", "bob", "cleo")
+        for source, target in pairs:
+            simulation.client(bank.transfer, source, target)
+        simulation.run()
+        assert sum(bank.balances.values()) == 300
+
+    return scenario
+
+
+names = st.sampled_from(["ann", "bob"])
+
+
+def test_hypothesis_makes_scenarios() -> None:
+    """`@given` draws the clients and the seed, and shrinks both."""
+    failed: list[list[tuple[str, str]]] = []
+
+    @settings(max_examples=300, database=None, derandomize=True)
+    @given(st.lists(st.tuples(names, names), min_size=1, max_size=4), st.integers(0, 2**32))
+    def check(pairs: list[tuple[str, str]], seed: int) -> None:
+        try:
+            simulate(transfers(pairs), [seed])
+        except AssertionError:
+            failed.append(pairs)
+            raise
+
+    with pytest.raises(AssertionError):
+        check()
+    assert len(failed[-1]) <= 3  # of four
+
+
+def test_hypothesis_makes_steps_of_clients() -> None:
+    """A state machine whose rules are steps of clients, which are run in the end."""
+
+    class Transfers(RuleBasedStateMachine):
+        def __init__(self) -> None:
+            super().__init__()
+            self.steps: dict[str, list[tuple[str, str]]] = {}
+
+        @rule(client=st.sampled_from(["c1", "c2"]), source=names, to=names)
+        def transfer(self, client: str, source: str, to: str) -> None:
+            self.steps.setdefault(client, []).append((source, to))
+
+        def teardown(self) -> None:
+            if self.steps:
+                simulate(self.scenario, 3)
+
+        def scenario(self, simulation: Simulation) -> None:
+            bank = Bank("ann", "bob", "cleo")
+
+            def work(pairs: list[tuple[str, str]]) -> None:
+                for source, target in pairs:
+                    bank.transfer(source, target)
+
+            for name, pairs in self.steps.items():
+                simulation.client(work, pairs, name=name)
+            simulation.run()
+            assert sum(bank.balances.values()) == 300
+
+    machine = Transfers.TestCase
+    machine.settings = settings(
+        max_examples=100,
+        stateful_step_count=4,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+    )
+    with pytest.raises(AssertionError):
+        machine("runTest").runTest()
