@@ -1,17 +1,15 @@
 """Decoding of the external term format; `etf.py` has the table of types.
 
-One loop with a stack of its own decodes a term. Lengths are checked before anything is allocated for
-them, and parts, depth and integers are counted as they come. So no input can do worse than a
-`DecodeError`, and the memory for a term is a small multiple of what was received.
+One loop with a stack of its own decodes a term. Lengths are checked before anything is allocated for them, and parts, depth and
+integers are counted as they come. So no input can do worse than a `DecodeError`; a term takes a small multiple of what was received.
 
-The frequent tags are handled in the loop, the most frequent ones first. Atoms and pids are cached by
-their bytes; a full cache is emptied.
+The frequent tags are handled in the loop, the most frequent ones first. Atoms and pids are cached by their bytes; a full cache is emptied.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from math import isfinite
 from struct import Struct
 from struct import error as StructError
@@ -43,8 +41,7 @@ class Limits(NamedTuple):
     """What one decoded term may have at most.
 
     Attributes:
-        depth: Containers within each other; some hundreds at most, because Python's own functions
-            on such terms recurse.
+        depth: Containers within each other; some hundreds at most, because Python's own functions on such terms recurse.
         elements: Terms in it, itself included.
         integer_bytes: Bytes of an integer; Python does not write more than 1,785 as text.
     """
@@ -147,15 +144,14 @@ def _read(
 
     If it goes on at `stop`, and the data, too, a `_Paused` is returned, and where to go on with that.
 
-    It is one function because calls are what costs most: with a function for each tag, our messages
-    take a fifth to a third longer. Each branch of the loop reads one tag: it either leaves a `value`
-    and where it ends, or opens a container and continues with what is in it. Below the branches a
-    value is put into its container, and each container that is full by that into the next one.
+    It is one function because calls are what costs most: with a function for each tag, our messages take a fifth to a third
+    longer. Each branch of the loop reads one tag: it either leaves a `value` and where it ends, or opens a container and
+    continues with what is in it. Below the branches a value is put into its container, and each container that is full by that
+    into the next one.
     """
     size = len(data)
     max_depth, max_elements, max_integer = limits
-    # The container that is being filled: its kind, its items so far, how many of them are missing,
-    # and where it began. Those around it are on the stack.
+    # The container that is being filled: its kind, its items so far, how many are missing, where it began. Others are on the stack.
     kind, left, begin, elements = _TOP, 1, at, 1
     items: list[Any] = []
     stack: list[tuple[int, list[Any], int, int]] = []
@@ -197,9 +193,7 @@ def _read(
                 count = data[at + 1]
                 at += 2
             else:
-                count = data[at + 4]
-                if data[at + 1] or data[at + 2] or data[at + 3]:
-                    count = _u32(data, at + 1)[0]
+                count = _u32(data, at + 1)[0]
                 at += 5
             if tag == 116:  # MAP
                 count *= 2
@@ -281,8 +275,7 @@ def _read(
                 value = _new_atom(text)
         else:
             value, at = _read_rare(data, at, tag)
-        # A value is complete: it goes into its container. If that is complete now, it goes into the
-        # container around it.
+        # A value is complete: it goes into its container. If that is complete now, it goes into the one around it.
         items.append(value)
         left -= 1
         while not left:
@@ -488,8 +481,8 @@ def _close_map(items: list[Any], data: bytes, start: int, end: int) -> Any:
 def _check_hashes(keys: list[Any]) -> None:
     """Check that a dictionary of keys takes time in their number, and not in its square.
 
-    Hashes of text are random, but those of numbers, and of tuples of numbers, can be foreseen: who wants
-    to can make thousands with the same one. Raises `TypeError` if a key has no hash.
+    Hashes of text are random, but those of numbers, and of tuples of numbers, can be foreseen: who wants to can make thousands
+    with the same one. Raises `TypeError` if a key has no hash.
     """
     hashes = list(map(hash, keys))
     many = len(hashes) > MOST_ALIKE and len(hashes) - len(set(hashes)) >= MOST_ALIKE
@@ -524,9 +517,4 @@ def _is_atom(value: Any) -> bool:
     return value is None or type(value) in (Atom, bool)
 
 
-_CLOSE: dict[int, Callable[[list[Any], bytes, int, int], Any]] = {
-    _TAIL: _close_tail,
-    _MAP: _close_map,
-    _EXPORT: _close_export,
-    _FUN: _close_fun,
-}
+_CLOSE: Final = {_TAIL: _close_tail, _MAP: _close_map, _EXPORT: _close_export, _FUN: _close_fun}

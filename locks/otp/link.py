@@ -49,8 +49,10 @@ FULL: Final = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; se
 TICK: Final = bytes(4)
 LOOKS: Final = 4  # after how many calls of `tick` that find nothing sent one is sent
 MOST_AFTER: Final = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
+BYTES: Final = "bytes"
 LITTLE: Final = 65536  # bytes that wait to be sent: hardly anything
 GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
+_BYTES: Final = (BYTES,)
 
 
 class Tls:
@@ -147,44 +149,12 @@ class Link:
     """
 
     __slots__ = (
-        "_after",
-        "_blocked",
-        "_clock",
-        "_encrypting",
-        "_frame_limit",
-        "_frames",
-        "_go_on_with",
-        "_hub",
-        "_on_frame",
-        "_on_lost",
-        "_out",
-        "_pace",
-        "_partial",
-        "_raw",
-        "_reader",
-        "_send_limit",
-        "_share",
-        "_socket",
-        "_taken",
-        "_timer",
-        "_tls",
-        "_traffic",
-        "_turn",
-        "_unsent",
-        "_waiting",
-        "_waits_to_flush",
-        "_writer",
-        "address",
-        "closed",
-        "drained",
-        "peer",
-        "quiet",
-        "relay",
-        "silent",
-        "since",
-        "tick_due",
-        "ticktime",
-        "wanted",
+        *("_after", "_blocked", "_clock", "_encrypting", "_frame_limit", "_frames"),
+        *("_go_on_with", "_hub", "_on_frame", "_on_lost", "_out", "_pace", "_partial", "_raw"),
+        *("_reader", "_send_limit", "_sent", "_share", "_socket", "_taken", "_timer", "_tls"),
+        *("_traffic", "_turn", "_unsent", "_waiting", "_waits_to_flush", "_writer", "address"),
+        *("closed", "drained", "peer", "quiet", "relay", "silent", "since", "tick_due"),
+        *("ticktime", "wanted"),
     )
 
     def __init__(
@@ -237,6 +207,7 @@ class Link:
         self._clock = time.thread_time  # what measures how long the next ones take
         self._taken = 0.0  # when they were taken in, by the same clock
         self._after = 1.0  # how many times as long as the frames the whole turn takes
+        self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
         self._encrypting = False
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
@@ -283,10 +254,12 @@ class Link:
         if self.closed is None:
             try:
                 waiting = self._out if self._tls is None else self._encrypted(self._tls)
+                if self._sent:  # the last time was cut short
+                    self._cut_sent(waiting)
                 if waiting and not self._blocked:
-                    # Sent, and taken out: one step, whatever interrupts it, for functions of C call each other.
-                    sent = map(slice, map(self._socket.send, (waiting,)))
-                    deque(map(waiting.__delitem__, sent), maxlen=0)
+                    # Sent, and put down how much: one step, whatever interrupts it.
+                    self._sent.update(zip(_BYTES, map(self._socket.send, (waiting,)), strict=True))
+                    self._cut_sent(waiting)
             except BlockingIOError:
                 pass
             except OSError as error:  # ssl.SSLError is one
@@ -301,6 +274,11 @@ class Link:
             if self.drained and len(waiting) <= LITTLE:
                 self._turn.post(self._tell_drained)
         self._waits_to_flush = False
+
+    def _cut_sent(self, waiting: bytearray) -> None:
+        """Take out what was sent; one step, too: functions of C call each other."""
+        take = iter(partial(self._sent.pop, BYTES, None), None)
+        deque(map(waiting.__delitem__, map(slice, take)), maxlen=0)
 
     def _encrypted(self, tls: Tls) -> bytearray:
         if self._encrypting:  # cut short: nobody knows whether it was encrypted

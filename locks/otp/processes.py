@@ -301,14 +301,14 @@ class Processes:
             self._take(link, message)
         except BadMessage as error:
             self.refuse(link, "wrong message", f"it sent a wrong message: {error}")
-        except OverBudget as error:
-            self.refuse(link, "budget", str(error))
-        except Exception as error:  # perhaps after a part of it was carried out
+        except OverBudget as over:  # names of their own: for mypyc one name has one type
+            self.refuse(link, "budget", str(over))
+        except Exception as failure:  # perhaps after a part of it was carried out
             name, text = link.peer.name, "a message of %s could not be carried out: %s"
             self._distribution.notices.warn(
-                "failed", name, text, name, brief(message), level=logging.ERROR, error=error
+                "failed", name, text, name, brief(message), level=logging.ERROR, error=failure
             )
-            link.lose(plain(f"a message of it could not be carried out: {error!r}"))
+            link.lose(plain(f"a message of it could not be carried out: {failure!r}"))
 
     def refuse(self, link: Link, cause: str, reason: str) -> None:
         """Lose a link by the fault of the other node."""

@@ -23,9 +23,11 @@ from locks.groups.scope import scope_of
 from locks.model import AgentId, LockId, Place, RequestRecord
 from locks.otp import control, tunnel_messages
 from locks.otp.behaviours import CALL, CAST
+from locks.otp.budgets import Traffic
+from locks.otp.distribution import FRAME_LIMIT, SEND_LIMIT
 from locks.otp.fields import tag_of
 from locks.otp.handshake import Peer
-from locks.otp.link import LONGEST_REASON
+from locks.otp.link import Link
 from locks.otp.terms import Atom, ImproperList, Pid, Reference, Term
 from locks.otp.tunnel_messages import CHUNK, RELAY, TUNNELS
 from locks.ranges import Range, Size, Version
@@ -428,35 +430,14 @@ ANSWERED = ("ask", "lock", "unlock", "token", "surrender", "flag")
 # --- The node -----------------------------------------------------------------------------------
 
 
-class NoLink:
-    """A link that leads nowhere; it only puts down what is done with it."""
+class Nowhere:
+    """In place of the socket of a link that leads nowhere."""
 
-    def __init__(self) -> None:
-        self.peer = Peer(BAD, CREATION, 0)
-        self.closed: str | None = None
-        self.sent: list[bytes] = []
-        self.ticktime = self.wanted = 60.0
-        self.silent = 0
-        self.quiet = True
-        self.waiting = 0
-        self.relay = None
-        self.tick_due = math.inf  # it is never time
-
-    def send(self, body: bytes) -> None:
+    def send(self, data: bytes) -> int:
         """Nobody gets it."""
-        self.sent.append(body)
+        return len(data)
 
-    def lose(self, reason: str) -> None:
-        """Put down why."""
-        self.closed = reason[:LONGEST_REASON]
-
-    def tick(self) -> None:
-        """Nothing."""
-
-    def flush(self) -> None:
-        """Nothing."""
-
-    def dispose(self) -> None:
+    def close(self) -> None:
         """Nothing."""
 
 
@@ -468,7 +449,8 @@ class Rig:
         cluster = self.node.cluster
         assert cluster is not None
         self.cluster = cluster
-        self.link: Any = NoLink()
+        self.traffic = Traffic()  # of this link alone
+        self.link = self._link()
         self.me = Pid(3, BAD, CREATION)
         self._count = 0
         cluster.distribution.links[BAD] = self.link
@@ -484,6 +466,33 @@ class Rig:
         self.take(_to_server(messages.Watch)(Maker(1, None, made.id), self))
         self.take(_to_server(messages.Request)(Maker(1, None, made.id), self))
         assert self.link.closed is None
+
+    def _link(self) -> Link:
+        """A link of which nothing is read, and that nobody flushes but `begin`."""
+        nowhere: Any = Nowhere()
+        made = Link(
+            Peer(BAD, CREATION, 0),
+            nowhere,
+            address=("nowhere", 0),
+            hub=self.cluster.executor.hub,
+            turn=self.node.turn,
+            tls=None,
+            ticktime=60.0,
+            frame_limit=FRAME_LIMIT,
+            send_limit=SEND_LIMIT,
+            on_frame=lambda *_: None,
+            on_lost=lambda *_: None,
+            unsent=[],
+            traffic=self.traffic,
+        )
+        made.tick_due = math.inf  # it is never time
+        return made
+
+    def begin(self) -> None:
+        """Nothing was sent, and the link is open."""
+        self.link.closed = None
+        self.node.turn.run(self.link.flush)
+        self.traffic.sent = 0
 
     def close(self) -> None:
         """Put the link away, before the node is stopped."""

@@ -35,13 +35,12 @@ def test_a_wrong_field_changes_nothing(rig: Rig, kind: str) -> None:
         frame = wrong(rig, kind, seed)
         if frame is None:
             continue
-        rig.link.closed = None
-        rig.link.sent.clear()
+        rig.begin()
         rig.take(frame)
         assert rig.state() == before, seed
         if rig.link.closed is None:
             assert kind in ANSWERED, seed
-            assert len(rig.link.sent) == 1, seed  # an error
+            assert rig.traffic.sent == 1, seed  # an error
         else:
             assert "could not be carried out" not in rig.link.closed, seed
             assert len(rig.link.closed) <= 300, seed

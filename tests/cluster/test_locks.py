@@ -197,7 +197,7 @@ def test_messages_that_are_equal_as_tuples(nodes: Nodes) -> None:
     tx.lock(X, (B,))
     for message in (Inquire(tx.agent.id), Remove(tx.agent.id)):
         assert a.cluster is not None
-        a.turn.run(a.cluster.to_server, B, tx.agent, message)
+        a.turn.run(a.cluster.to_server, B, tx.agent.id, message)
     eventually(lambda: requests(b) == ())
 
 

@@ -130,7 +130,9 @@ def test_thousands_of_agents_leave_a_few_at_a_time(nodes: Nodes) -> None:
     a, b = nodes.meet(A, B)
     number = 500
     for each in range(number):
-        b.turn.run(b.cluster.to_server, A, None, Request(AgentId(each << 12, B, 0), "x", X, "read"))  # type: ignore[union-attr]
+        agent = AgentId(each << 12, B, 0)
+        assert b.cluster is not None
+        b.turn.run(b.cluster.to_server, A, agent, Request(agent, "x", X, "read"))
     eventually(lambda: len(holders(a)) == number)
     assert a.disconnect(B)
     assert 0 < len(holders(a)) < number

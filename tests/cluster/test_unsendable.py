@@ -19,7 +19,7 @@ from locks.otp.terms import Atom
 from locks.wire import pack, pages
 from tests.cluster.nodes import A, B, News, Nodes, Tx
 from tests.cluster.test_clients import Client, program_of
-from tests.helpers import eventually
+from tests.helpers import eventually, interpreted_only
 
 X = ("x",)
 WRONG = "\ud800"  # text that has no form in UTF-8
@@ -165,6 +165,7 @@ def test_a_message_that_can_not_be_sent_all_the_same(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """If a machine ever emits one: its client is told, or the one message dropped and logged."""
+    interpreted_only()
     a, b = nodes.meet(A, B)
     news = News(a, b)
     bystander = Tx(b)
@@ -193,6 +194,7 @@ def test_a_message_that_can_not_be_sent_all_the_same(
 
 def test_an_effect_that_can_not_be_sent(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """It is dropped and logged; whoever has the turn, and has nothing to do with it, is not told."""
+    interpreted_only()
     a, b = nodes.meet(A, B)
     news = News(a, b)
     dispatch = a._dispatch
