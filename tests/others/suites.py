@@ -92,7 +92,13 @@ CPYTHON_LOCKS = Installed(None, "test.lock_tests")
 SHAPES = "`Lock`, `RLock`, `Semaphore`, `Barrier`"
 LOCKS = ("cpython_locks.py",)
 PYKKA = Archive("pykka", packages=("pytest-mock==3.15.1",))
-FOR_REDBEAT = ("fakeredis==2.40.0", "redis==8.1.0", "sortedcontainers==2.4.0", "tenacity==9.1.2", "pytz==2025.2")
+FOR_REDBEAT = (
+    "fakeredis==2.40.0",
+    "redis==8.1.0",
+    "sortedcontainers==2.4.0",
+    "tenacity==9.1.2",
+    "pytz==2025.2",
+)
 FOR_TLDEXTRACT = (
     *("requests==2.34.2", "requests-file==3.0.1", "filelock==4.1.0", "pytest-mock==3.15.1"),
     *("responses==0.26.0", "sybil==10.0.1", "syrupy==5.1.0", "urllib3==2.8.0"),
@@ -100,7 +106,13 @@ FOR_TLDEXTRACT = (
 )
 
 SUITES = [
-    Suite("cpython-threads", "CPython: `test.lock_tests`", f"{SHAPES} in threads", CPYTHON_LOCKS, LOCKS),
+    Suite(
+        "cpython-threads",
+        "CPython: `test.lock_tests`",
+        f"{SHAPES} in threads",
+        CPYTHON_LOCKS,
+        LOCKS,
+    ),
     Suite(
         "cpython-greenlets",
         "CPython: `test.lock_tests`",

@@ -47,7 +47,12 @@ class Lock:
             raise LockError("Unable to acquire lock within the time specified")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.release()
 
     def locked(self) -> bool:
