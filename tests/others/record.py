@@ -89,7 +89,7 @@ def _numbers(suite: Suite) -> str:
     kinds = _kinds()
     return (
         ", ".join(f"{kinds.index(each) + 1}" for each in kinds if each in ACCEPTED[suite.name])
-        or "–"
+        or "none"
     )
 
 

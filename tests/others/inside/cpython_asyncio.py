@@ -73,8 +73,10 @@ class TestBarrier(authors.BarrierTests):
 
 
 def setUpModule() -> None:
+    """They begin with a node."""
     locks.start()
 
 
 def tearDownModule() -> None:
+    """As theirs does."""
     authors.tearDownModule()
