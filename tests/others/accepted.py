@@ -75,6 +75,18 @@ ALONE = Difference(
     "An actor dies alone",
     "Whatever ends an actor, a `BaseException` as well, is told to who monitors it. In Pykka it stops all actors of the program.",
 )
+OPERATIONS = Difference(
+    "A proxy of a lock server or an agent has operations and properties, and nothing else",
+    "What others could set, add or reach past its operations would change it behind its back. It is said so, by `MisuseError`.",
+)
+AT_ONCE = Difference(
+    "A lock server or an agent answers at once",
+    "Whoever calls does the work. So an answer is there before a limit of 0 is over.",
+)
+HOOKS = Difference(
+    "A lock server or an agent has no `on_failure`",
+    "A user's code does not run in the middle of a step. What nobody waits for, and fails, is logged.",
+)
 ENDS = Difference(
     "What a client has is free when it ends",
     "It could release it no more. So whoever acquires a lock in a greenlet that ends, and wants others to go on waiting, needs another client: `locks.Owner`.",
@@ -117,6 +129,8 @@ LOCK_TESTS: Kinds = {
     TIME: ("TestBarrier::test_timeout", "TestBarrier::test_default_timeout"),
     ACTION: ("TestBarrier::test_action",),
 }
+
+TRAVERSABLE = ("decorator_marker", "attr_marker", "attr_marker_and_slots")
 
 ACCEPTED: dict[str, Kinds] = {
     "cpython-threads": LOCK_TESTS,
@@ -193,6 +207,32 @@ ACCEPTED: dict[str, Kinds] = {
             "test_actor::test_all_actors_are_stopped_on_base_exception[threading]",
             "test_logging::test_base_exception_is_logged[threading]",
         )
+    },
+    "pykka-turns": {
+        OPERATIONS: (
+            "test_attribute_access::test_attr_can_be_read_using_get_postfix[threading]",
+            "test_attribute_access::test_attr_can_be_set_using_assignment[threading]",
+            "test_attribute_access::test_property_can_be_set_using_assignment[threading]",
+            "test_attribute_access::test_read_only_property_cannot_be_set[threading]",
+            "test_dynamic_method_calls::test_can_call_method_that_was_added_at_runtime[threading]",
+            "test_dynamic_method_calls::test_can_proxy_itself_and_use_attrs_added_at_runtime[threading]",
+            "test_mocking::test_actor_with_noncallable_mock_property_works[threading]",
+            "test_static_method_calls::test_side_effect_of_method_call_is_observable[threading]",
+            "test_static_method_calls::test_side_effect_of_deferred_method_call_is_observable[threading]",
+            *(
+                f"test_traversable::test_attr_of_traversable_attr_can_be_read[threading-{outer}-{inner}.inner]"
+                for outer, inner in (
+                    ("nested_with_function_marker", "nested_with_no_marker"),
+                    *[(f"nested_with_{name}",) * 2 for name in TRAVERSABLE],
+                )
+            ),
+            "test_typed_proxy::test_proxy_field[threading]",
+            "test_typed_proxy::test_proxy_traversable_object_field[threading]",
+        ),
+        AT_ONCE: ("test_ref::test_ask_can_timeout_if_blocked_too_long[threading]",),
+        HOOKS: (
+            "test_static_method_calls::test_exception_in_deferred_method_call_triggers_on_failure[threading]",
+        ),
     },
     "fasteners": {
         REENTRY: tuple(

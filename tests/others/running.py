@@ -94,7 +94,7 @@ def run(suite: Suite) -> dict[str, Outcome]:
 
 def _arguments(suite: Suite, folder: Path) -> list[str]:
     plugins = ["others_report", *([suite.plugin] if suite.plugin else [])]
-    config = ["-c", os.devnull] if folder == INSIDE else []
+    config = ["-c", os.devnull, "--noconftest"] if folder == INSIDE else []
     left_out = [] if os.environ.get("LOCKS_EXPLORE") == "1" else suite.long
     return [
         *(word for each in plugins for word in ("-p", each)),

@@ -172,6 +172,15 @@ SUITES = [
         limit=10,
     ),
     Suite(
+        "pykka-turns",
+        "Pykka: `tests/`, of references, the registry and proxies",
+        "lock servers' and agents' kind of actors",
+        PYKKA,
+        ("tests/test_ref.py", "tests/test_registry.py", "tests/proxy"),
+        plugin="pykka_turns",
+        limit=5,
+    ),
+    Suite(
         "fasteners",
         "fasteners: `tests/test_lock.py`",
         "`RWLock`",

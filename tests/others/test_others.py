@@ -10,8 +10,19 @@ from tests.others.running import Outcome, Unavailable, run
 from tests.others.suites import SUITES, Archive, Suite
 
 
+def group(suite: Suite) -> str:
+    """Suites of one archive run one after the other: the first one downloads it."""
+    return suite.source.package if isinstance(suite.source, Archive) else suite.name
+
+
 @pytest.mark.explore
-@pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
+@pytest.mark.parametrize(
+    "suite",
+    [
+        pytest.param(each, id=each.name, marks=pytest.mark.xdist_group(f"others: {group(each)}"))
+        for each in SUITES
+    ],
+)
 def test_suite(suite: Suite) -> None:
     """All of its tests pass but those that are accepted as differences, and these do not."""
     try:
