@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.others.accepted import ACCEPTED
+from tests.others.accepted import ACCEPTED, NEWER
 from tests.others.record import Result, accepted, compared, recorded
 from tests.others.running import Outcome, Unavailable, run
 from tests.others.suites import SUITES, Archive, Suite
@@ -37,7 +37,7 @@ def test_suite(suite: Suite) -> None:
 def test_record_fits_the_list(suite: Suite) -> None:
     """What is recorded, and shown in the docs, are the tests of the list: no more of them fail."""
     was = recorded()[suite.name]
-    assert was.ran - was.passed == len(accepted(suite.name))
+    assert was.ran - was.passed == len(accepted(suite.name) - NEWER)
     if isinstance(suite.source, Archive) and suite.source.pinned:
         assert was.version == suite.source.pinned
 
