@@ -205,5 +205,4 @@ SUITES = [
         ("tests",),
         plugin="file_lock",
     ),
-    # tooz's suite stands here once its driver is there.
 ]
