@@ -60,3 +60,8 @@ class TestSemaphore(lock_tests.SemaphoreTests):
 
 class TestBarrier(lock_tests.BarrierTests):
     barriertype = Barrier
+
+
+def setUpModule() -> None:
+    """The node has its thread before the first test, which would wait in vain for its end."""
+    locks.start().executor.call(int)
