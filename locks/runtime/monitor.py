@@ -482,7 +482,7 @@ class _Sentinel:
 def _forget_dummy(thread: threading.Thread) -> None:
     """What stands for a thread that Python did not start must not stand for the next one with its ident.
 
-    Python forgets it by itself from 3.12 on. Here its thread still lives, so nobody else has the ident.
+    Python forgets it by itself only from 3.13 on. Here its thread still lives, so nobody else has the ident.
     """
     active: dict[int | None, threading.Thread] = getattr(threading, "_active", {})
     if isinstance(thread, _DummyThread) and active.get(thread.ident) is thread:

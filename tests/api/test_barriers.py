@@ -259,10 +259,15 @@ def test_coroutines() -> None:
         while len(await barrier.waiting()) != number:
             await asyncio.sleep(0.001)
 
+    async def pass_by_block() -> int:
+        async with barrier as number:
+            return number
+
     async def work() -> None:
         assert barrier.parties == 3
         for _ in range(3):
             assert sorted(await asyncio.gather(*(barrier.wait() for _ in range(3)))) == [0, 1, 2]
+        assert sorted(await asyncio.gather(*(pass_by_block() for _ in range(3)))) == [0, 1, 2]
         with pytest.raises(locks.BlocksEventLoop):
             locks.Barrier(START, 3).wait()
         for victim in (0, 1):

@@ -21,7 +21,9 @@ __all__ = ["Outcome", "Unavailable", "run"]
 
 LIMIT = 600  # seconds that a suite may take
 FETCHED = Path(sys.prefix) / "others"
-PATCHED = "from gevent import monkey; monkey.patch_all(); import sys, pytest; sys.exit(pytest.main())"
+PATCHED = (
+    "from gevent import monkey; monkey.patch_all(); import sys, pytest; sys.exit(pytest.main())"
+)
 
 
 class Unavailable(Exception):
@@ -55,12 +57,18 @@ def run(suite: Suite) -> dict[str, Outcome]:
             "PYTHONPATH": os.pathsep.join(map(str, (INSIDE, *packages, folder))),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
-        kept = {name: value for name, value in machine.environment.items() if name != "LOCKS_SERVERS"}
+        kept = {
+            name: value for name, value in machine.environment.items() if name != "LOCKS_SERVERS"
+        }
         kept = {name: value for name, value in kept.items() if not name.startswith("PYTEST_")}
         said = machine.code / "said"
         with said.open("wb") as out:  # no pipe: it would not end before what its tests have left
             process = subprocess.Popen(
-                [sys.executable, *(("-c", PATCHED) if suite.patched else ("-m", "pytest")), *_arguments(suite, folder)],
+                [
+                    sys.executable,
+                    *(("-c", PATCHED) if suite.patched else ("-m", "pytest")),
+                    *_arguments(suite, folder),
+                ],
                 cwd=folder,
                 env={**kept, **own, **suite.environment},
                 stdin=subprocess.DEVNULL,
@@ -77,14 +85,16 @@ def run(suite: Suite) -> dict[str, Outcome]:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if not report.exists():
-            raise AssertionError(f"{suite.name} has not come to its end:\n{said.read_text()[-5000:]}")
+            raise AssertionError(
+                f"{suite.name} has not come to its end:\n{said.read_text()[-5000:]}"
+            )
         found: dict[str, list[str]] = json.loads(report.read_text("utf-8"))
     return {name: Outcome(*each) for name, each in sorted(found.items())}
 
 
 def _arguments(suite: Suite, folder: Path) -> list[str]:
     plugins = ["others_report", *([suite.plugin] if suite.plugin else [])]
-    config = ["-c", os.devnull] if folder == INSIDE else []
+    config = ["-c", os.devnull, "--noconftest"] if folder == INSIDE else []
     left_out = [] if os.environ.get("LOCKS_EXPLORE") == "1" else suite.long
     return [
         *(word for each in plugins for word in ("-p", each)),
@@ -125,7 +135,14 @@ def _fetch(archive: Archive) -> Path:
         new.mkdir()
         source.rename(new / "source")
         if archive.packages:
-            _pip("install", "--no-deps", "--no-compile", "--target", str(new / "packages"), *archive.packages)
+            _pip(
+                "install",
+                "--no-deps",
+                "--no-compile",
+                "--target",
+                str(new / "packages"),
+                *archive.packages,
+            )
         (new / "packages.txt").write_text("\n".join(archive.packages), "utf-8")
         with suppress(OSError):  # another worker was faster
             new.rename(place)
@@ -140,7 +157,9 @@ def _pip(*arguments: str) -> None:
         env={name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"},
     )
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr[-500:]]
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
+            done.stderr[-500:]
+        ]
         raise Unavailable(f"pip {' '.join(_named(arguments))}: {said[-1]}")
 
 

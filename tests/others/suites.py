@@ -92,7 +92,13 @@ CPYTHON_LOCKS = Installed(None, "test.lock_tests")
 SHAPES = "`Lock`, `RLock`, `Semaphore`, `Barrier`"
 LOCKS = ("cpython_locks.py",)
 PYKKA = Archive("pykka", packages=("pytest-mock==3.15.1",))
-FOR_REDBEAT = ("fakeredis==2.40.0", "redis==8.1.0", "sortedcontainers==2.4.0", "tenacity==9.1.2", "pytz==2025.2")
+FOR_REDBEAT = (
+    "fakeredis==2.40.0",
+    "redis==8.1.0",
+    "sortedcontainers==2.4.0",
+    "tenacity==9.1.2",
+    "pytz==2025.2",
+)
 FOR_TLDEXTRACT = (
     *("requests==2.34.2", "requests-file==3.0.1", "filelock==4.1.0", "pytest-mock==3.15.1"),
     *("responses==0.26.0", "sybil==10.0.1", "syrupy==5.1.0", "urllib3==2.8.0"),
@@ -100,7 +106,13 @@ FOR_TLDEXTRACT = (
 )
 
 SUITES = [
-    Suite("cpython-threads", "CPython: `test.lock_tests`", f"{SHAPES} in threads", CPYTHON_LOCKS, LOCKS),
+    Suite(
+        "cpython-threads",
+        "CPython: `test.lock_tests`",
+        f"{SHAPES} in threads",
+        CPYTHON_LOCKS,
+        LOCKS,
+    ),
     Suite(
         "cpython-greenlets",
         "CPython: `test.lock_tests`",
@@ -123,7 +135,7 @@ SUITES = [
         "`aio.Lock`, `aio.Semaphore`, `aio.Barrier`",
         Installed(None, "test.test_asyncio.test_locks"),
         ("cpython_asyncio.py",),
-        limit=5,
+        limit=8,
     ),
     Suite(
         "cpython-multiprocessing",
@@ -141,7 +153,7 @@ SUITES = [
         Installed("gevent", "gevent.tests.lock_tests"),
         ("gevent_locks.py",),
         patched=True,
-        limit=5,
+        limit=20,
     ),
     Suite(
         "gevent-threads",
@@ -158,6 +170,15 @@ SUITES = [
         ("tests",),
         plugin="pykka_gevent",
         limit=10,
+    ),
+    Suite(
+        "pykka-turns",
+        "Pykka: `tests/`, of references, the registry and proxies",
+        "lock servers' and agents' kind of actors",
+        PYKKA,
+        ("tests/test_ref.py", "tests/test_registry.py", "tests/proxy"),
+        plugin="pykka_turns",
+        limit=5,
     ),
     Suite(
         "fasteners",

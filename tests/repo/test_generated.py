@@ -7,7 +7,7 @@ A block that is generated says so in the line before it:
     ...
     ```
 
-The test runs the command and compares. This writes the blocks anew:
+A table needs no fence: it ends with an empty line. The test runs the command and compares. This writes the blocks anew:
 
     python -m tests.repo.test_generated
 """
@@ -34,6 +34,7 @@ from locks.__main__ import main
 from locks.metrics.names import describe as describe_metrics
 from locks.runtime.logs import describe_events, describe_loggers
 from locks_leader.sim import cli_diagrams
+from tests.others.record import describe_differences, describe_suites
 from tests.repo.layers import main as layers
 
 ROOT = Path(__file__).parents[2]
@@ -60,6 +61,8 @@ LISTS = {
     "loggers": describe_loggers,
     "events": describe_events,
     "metrics": describe_metrics,
+    "suites": describe_suites,
+    "suite-differences": describe_differences,
 }
 
 
@@ -83,7 +86,8 @@ PROGRAMS: dict[str, Callable[[list[str]], int]] = {
 }
 
 BLOCK = re.compile(
-    r"(?P<head>^<!-- *generated: *(?P<command>\S.*?) *-->\n\n?```\w+\n)(?P<body>.*?)(?P<tail>^```$)",
+    r"(?P<head>^<!-- *generated: *(?P<command>\S[^\n]*?) *-->\n\n?(?:(?P<fence>```\w+\n)|(?=\|)))"
+    r"(?P<body>.*?)(?P<tail>(?(fence)^```$|^$))",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -155,6 +159,13 @@ PAGE = """\
 sequenceDiagram
 ```
 
+<!-- generated: list suites -->
+| Suite | Passed |
+| --- | --- |
+
+| this | is not |
+| --- | --- |
+
 ```text
 this is not generated
 ```
@@ -164,9 +175,10 @@ this is not generated
 def test_check_can_fail() -> None:
     """A block that is not what its command prints is found, and written anew, once and for all."""
     page = PAGE.format("Client 1 asks for nothing.\n")
-    assert [block.body == output(block.command) for block in generated(page)] == [False, False]
+    assert [block.body == output(block.command) for block in generated(page)] == [False] * 3
     new = rewritten(page)
-    assert [block.body == output(block.command) for block in generated(new)] == [True, True]
+    assert [block.body == output(block.command) for block in generated(new)] == [True] * 3
+    assert "\n\n| this | is not |" in new
     assert "Client 1 asks for a.\n" in new
     assert new.endswith("this is not generated\n```\n")
     assert rewritten(new) == new

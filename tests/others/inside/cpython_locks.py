@@ -14,7 +14,9 @@ from test import lock_tests, support
 import locks
 
 new = itertools.count()
-support.SHORT_TIMEOUT = 5.0  # seconds that a test waits for what must come; for 30 the differences would take minutes
+support.SHORT_TIMEOUT = (
+    5.0  # seconds that a test waits for what must come; for 30 the differences would take minutes
+)
 
 if os.environ.get("LOCKS_OTHERS_CLIENTS") == "greenlets":
     from gevent import monkey, thread
@@ -58,3 +60,8 @@ class TestSemaphore(lock_tests.SemaphoreTests):
 
 class TestBarrier(lock_tests.BarrierTests):
     barriertype = Barrier
+
+
+def setUpModule() -> None:
+    """The node has its thread before the first test, which would wait in vain for its end."""
+    locks.start().executor.call(int)

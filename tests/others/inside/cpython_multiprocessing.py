@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import unittest
-from typing import Any
 
+import cpython_locks
 from test import _test_multiprocessing as authors
 
 import locks
-import cpython_locks
 
 new = itertools.count()
 
@@ -48,5 +47,6 @@ class TestBarrier(Processes, authors._TestBarrier, unittest.TestCase):
 
 
 def setUpModule() -> None:
+    """Processes are forked, as with their authors on this platform."""
     locks.start(servers="local")
     authors.multiprocessing.set_start_method("fork", force=True)

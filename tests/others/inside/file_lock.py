@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from types import TracebackType
 
 import filelock
 
@@ -15,7 +14,9 @@ class FileLock:
 
     def __init__(self, lock_file: str | os.PathLike[str], timeout: float = -1) -> None:
         self.lock_file = os.fspath(lock_file)
-        self._lock = locks.RLock(("file", os.path.abspath(self.lock_file)), timeout=None if timeout < 0 else timeout)
+        self._lock = locks.RLock(
+            ("file", os.path.abspath(self.lock_file)), timeout=None if timeout < 0 else timeout
+        )
 
     def acquire(self) -> FileLock:
         if not self._lock.acquire():
@@ -32,7 +33,7 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self.acquire()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -20,3 +20,6 @@ class TestSemaphore(lock_tests.SemaphoreTests):
 
 class TestBarrier(lock_tests.BarrierTests):
     barriertype = cpython_locks.Barrier
+
+
+setUpModule = cpython_locks.setUpModule

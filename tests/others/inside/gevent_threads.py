@@ -20,4 +20,5 @@ class TestLock(authors.TestSemaphoreMultiThread):
 
 
 def setUpModule() -> None:
+    """They begin with a node."""
     locks.start()

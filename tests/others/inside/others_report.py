@@ -29,6 +29,7 @@ class HangsError(Exception):
 
 
 def hangs(*_: object) -> NoReturn:
+    """The time is over."""
     raise HangsError(f"it takes longer than {LIMIT:g} seconds")
 
 

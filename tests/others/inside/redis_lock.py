@@ -6,7 +6,6 @@ has lost it is told so where redis-py says it.
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 import redis.client
@@ -47,7 +46,7 @@ class Lock:
             raise LockError("Unable to acquire lock within the time specified")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def locked(self) -> bool:

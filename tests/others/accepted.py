@@ -1,0 +1,261 @@
+"""Where `locks` does something else than other people's tests want, and why that is so.
+
+Each difference is a test that fails. One that passes all of a sudden, or another one that fails, fails the run (`test_others.py`): then either `locks` has
+changed, or this list is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+__all__ = ["ACCEPTED", "NEWER", "SOMETIMES", "Difference"]
+
+
+class Difference(NamedTuple):
+    """A kind of differences.
+
+    Attributes:
+        what: What `locks` does.
+        why: Why it is right.
+    """
+
+    what: str
+    why: str
+
+
+RELEASE = Difference(
+    "Only the client that has a lock releases it",
+    "A lock belongs to its client: it is free when the client dies, and its deadlocks are found. Several threads that share a lock act for one `locks.Owner`.",
+)
+ONCE = Difference(
+    "A client has a semaphore once, and gives back only what it has",
+    "A unit belongs to its client, is free when that one dies, and has a fencing token. So there is no value that grows by releasing, and none of 0: nobody "
+    "could ever release it.",
+)
+LONG = Difference(
+    "A limit beyond `threading.TIMEOUT_MAX` is taken",
+    "That is how long the interpreter can wait in one piece. Here `math.inf` and numbers as large are limits like others.",
+)
+REPR = Difference(
+    "`repr` says which lock it is, not whether it is held",
+    "That is known to lock servers, perhaps on other nodes. A `repr` is called by debuggers, loggers and handlers, and must ask nobody, wait for nobody, and not "
+    "fail; `locked()`, `owned()` and `waiting()` do ask.",
+)
+PRIVATE = Difference(
+    "The interpreter's private names are not there",
+    "`_is_owned`, `_release_save`, `_recursion_count`, `_waiters`, `_value` and `_count` are how the interpreter's own classes are made. `owned()` says whether the caller has a lock.",
+)
+FORK = Difference(
+    "There is no `_at_fork_reinit`",
+    "It frees a lock that another thread had when the process was forked. A forked process is another client here: it has nothing of its parent's, and what "
+    "its parent has stays taken.",
+)
+BREAK = Difference(
+    "Nobody breaks a barrier: no `abort`, no `reset`",
+    "Who gives up is not counted any more, and the others wait on; so does a party that dies. One program must not end the wait of all others.",
+)
+TIME = Difference(
+    "Who waits too long at a barrier gets `LockTimeout`, and the others wait on",
+    "The barrier is as good as before for those who are there: see above.",
+)
+ACTION = Difference(
+    "A barrier has no action",
+    "Parties are different programs; each of them knows what to do, and number 0 can do it alone.",
+)
+PASSES = Difference(
+    "A task goes on some passes of the event loop later",
+    "Its wait may be ended from any thread, so its loop is told by `call_soon_threadsafe`. These tests count passes.",
+)
+LOOP = Difference(
+    "`locks.aio` is for tasks",
+    "The client is the task. Where no task runs there is no client that could release anything: `MisuseError`, and not `ValueError`.",
+)
+ALONE = Difference(
+    "An actor dies alone",
+    "Whatever ends an actor, a `BaseException` as well, is told to who monitors it. In Pykka it stops all actors of the program.",
+)
+OPERATIONS = Difference(
+    "A proxy of a lock server or an agent has operations and properties, and nothing else",
+    "What others could set, add or reach past its operations would change it behind its back. It is said so, by `MisuseError`.",
+)
+AT_ONCE = Difference(
+    "A lock server or an agent answers at once",
+    "Whoever calls does the work. So an answer is there before a limit of 0 is over.",
+)
+HOOKS = Difference(
+    "A lock server or an agent has no `on_failure`",
+    "A user's code does not run in the middle of a step. What nobody waits for, and fails, is logged.",
+)
+ENDS = Difference(
+    "What a client has is free when it ends",
+    "It could release it no more. So whoever acquires a lock in a greenlet that ends, and wants others to go on waiting, needs another client: `locks.Owner`.",
+)
+REENTRY = Difference(
+    "An `RWLock` is not re-entrant",
+    "That is said at once, by `MisuseError`. `RLock` is re-entrant, also from reading to writing, where a deadlock of two who do so is found and resolved.",
+)
+REDIS = Difference(
+    "A lock of ours does not need Redis",
+    "The test wants an error while Redis is away.",
+)
+
+Kinds = Mapping[Difference, tuple[str, ...]]
+
+LOCK_TESTS: Kinds = {
+    RELEASE: ("TestLock::test_different_thread", "TestLock::test_reacquire"),
+    ONCE: tuple(
+        f"TestSemaphore::test_{name}"
+        for name in (
+            *("acquire", "acquire_contended", "acquire_timeout", "multirelease"),
+            *("release_unacquired", "try_acquire", "try_acquire_contended", "with"),
+        )
+    ),
+    LONG: ("TestLock::test_timeout", "TestRLock::test_timeout"),
+    REPR: (
+        *("TestLock::test_repr", "TestLock::test_locked_repr"),
+        *("TestRLock::test_repr", "TestRLock::test_locked_repr"),
+        *("TestSemaphore::test_repr", "TestBarrier::test_repr"),
+    ),
+    PRIVATE: (
+        *("TestRLock::test__is_owned", "TestRLock::test_recursion_count"),
+        "TestRLock::test_release_save_unacquired",
+    ),
+    FORK: ("TestLock::test_at_fork_reinit",),
+    BREAK: (
+        *("TestBarrier::test_abort", "TestBarrier::test_abort_and_reset"),
+        "TestBarrier::test_reset",
+    ),
+    TIME: ("TestBarrier::test_timeout", "TestBarrier::test_default_timeout"),
+    ACTION: ("TestBarrier::test_action",),
+}
+
+TRAVERSABLE = ("decorator_marker", "attr_marker", "attr_marker_and_slots")
+
+ACCEPTED: dict[str, Kinds] = {
+    "cpython-threads": LOCK_TESTS,
+    "cpython-greenlets": LOCK_TESTS,
+    "cpython-patched": LOCK_TESTS,
+    "cpython-asyncio": {
+        PASSES: (
+            *("TestLock::test_acquire", "TestLock::test_cancel_release_race"),
+            "TestBarrier::test_filling_tasks_cancel_one",
+        ),
+        PRIVATE: (
+            *("TestLock::test_acquire_cancel", "TestLock::test_cancel_race"),
+            *("TestLock::test_finished_waiter_cancelled", "TestSemaphore::test_acquire_cancel"),
+            *(
+                "TestSemaphore::test_semaphore",
+                "TestBarrier::test_reset_barrier_when_tasks_half_draining",
+            ),
+        ),
+        REPR: (
+            *("TestLock::test_repr", "TestSemaphore::test_repr", "TestBarrier::test_repr"),
+            *("TestBarrier::test_barrier", "TestBarrier::test_filling_task_by_task"),
+            "TestBarrier::test_draining_state",
+        ),
+        ONCE: (
+            *("TestSemaphore::test_acquire", "TestSemaphore::test_acquire_cancel_before_awoken"),
+            *(
+                "TestSemaphore::test_acquire_fifo_order_2",
+                "TestSemaphore::test_acquire_fifo_order_3",
+                "TestSemaphore::test_acquire_fifo_order_4",
+            ),
+            *("TestSemaphore::test_acquire_hang", "TestSemaphore::test_initial_value_zero"),
+        ),
+        LOOP: ("TestSemaphore::test_release_not_acquired",),
+        BREAK: tuple(
+            f"TestBarrier::test_{name}"
+            for name in (
+                *("abort_barrier", "abort_barrier_when_exception"),
+                *("abort_barrier_when_exception_then_resetting", "reset_barrier"),
+                "abort_barrier_when_tasks_half_draining_half_blocking",
+                "reset_barrier_when_tasks_half_draining_half_blocking",
+                *("reset_barrier_while_tasks_draining", "reset_barrier_while_tasks_waiting"),
+                "reset_barrier_while_tasks_waiting_and_waiting_again",
+            )
+        ),
+    },
+    "cpython-multiprocessing": {
+        ONCE: (
+            *("TestSemaphore::test_semaphore", "TestSemaphore::test_bounded_semaphore"),
+            "TestSemaphore::test_timeout",
+        ),
+        BREAK: LOCK_TESTS[BREAK],
+        TIME: LOCK_TESTS[TIME],
+        ACTION: LOCK_TESTS[ACTION],
+    },
+    "gevent-patched": {
+        RELEASE: LOCK_TESTS[RELEASE],
+        ONCE: tuple(
+            f"TestSemaphore::test_{name}"
+            for name in (
+                "acquire",
+                "acquire_contended",
+                "release_unacquired",
+                "try_acquire",
+                "with",
+            )
+        ),
+        PRIVATE: ("TestRLock::test__is_owned",),
+        BREAK: LOCK_TESTS[BREAK],
+        TIME: LOCK_TESTS[TIME],
+        ACTION: LOCK_TESTS[ACTION],
+    },
+    "gevent-threads": {ENDS: ("TestLock::test_acquire_in_one_wait_greenlet_wait_thread_gives_up",)},
+    "pykka-gevent": {
+        ALONE: (
+            "test_actor::test_all_actors_are_stopped_on_base_exception[threading]",
+            "test_logging::test_base_exception_is_logged[threading]",
+        )
+    },
+    "pykka-turns": {
+        OPERATIONS: (
+            "test_attribute_access::test_attr_can_be_read_using_get_postfix[threading]",
+            "test_attribute_access::test_attr_can_be_set_using_assignment[threading]",
+            "test_attribute_access::test_property_can_be_set_using_assignment[threading]",
+            "test_attribute_access::test_read_only_property_cannot_be_set[threading]",
+            "test_dynamic_method_calls::test_can_call_method_that_was_added_at_runtime[threading]",
+            "test_dynamic_method_calls::test_can_proxy_itself_and_use_attrs_added_at_runtime[threading]",
+            "test_mocking::test_actor_with_noncallable_mock_property_works[threading]",
+            "test_static_method_calls::test_side_effect_of_method_call_is_observable[threading]",
+            "test_static_method_calls::test_side_effect_of_deferred_method_call_is_observable[threading]",
+            *(
+                f"test_traversable::test_attr_of_traversable_attr_can_be_read[threading-{outer}-{inner}.inner]"
+                for outer, inner in (
+                    ("nested_with_function_marker", "nested_with_no_marker"),
+                    *[(f"nested_with_{name}",) * 2 for name in TRAVERSABLE],
+                )
+            ),
+            "test_typed_proxy::test_proxy_field[threading]",
+            "test_typed_proxy::test_proxy_traversable_object_field[threading]",
+        ),
+        AT_ONCE: ("test_ref::test_ask_can_timeout_if_blocked_too_long[threading]",),
+        HOOKS: (
+            "test_static_method_calls::test_exception_in_deferred_method_call_triggers_on_failure[threading]",
+        ),
+    },
+    "fasteners": {
+        REENTRY: tuple(
+            f"test_lock::test_{name}"
+            for name in (
+                *("double_reader_ctx", "double_reader_plain", "double_reader_writer"),
+                *("double_writer_ctx", "double_writer_plain"),
+                *("reader_to_writer_ctx", "reader_to_writer_plain"),
+                *("writer_reader_writer_ctx", "writer_reader_writer_plain"),
+                *("writer_to_reader_ctx", "writer_to_reader_plain"),
+            )
+        )
+    },
+    "redbeat": {REDIS: ("test_scheduler::RedBeatStartupAcquiresLock::test_connection_error",)},
+    "tldextract": {},
+}
+
+# Tests that pass or fail by chance: clients that end give back what they have, and others that still wait may get it.
+SOMETIMES = {
+    "TestSemaphore::test_try_acquire_contended",
+    "TestLock::test_acquire_in_one_wait_greenlet_wait_thread_gives_up",
+}
+
+# Tests that came after the versions that are recorded.
+NEWER = {"TestSemaphore::test_acquire_fifo_order_4"}
