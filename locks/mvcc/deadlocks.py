@@ -110,8 +110,9 @@ class Deadlocks:
         """Go on with a search; return whether it has come back to its transaction."""
         parties, path, todo = self._waits.parties, search.path, search.todo
         target = parties.get(txn_id)
-        if target is None:
+        if target is None or not target.waits:  # it has given up meanwhile
             todo.clear()
+            search.done = 0
             return False
         while search.done < len(todo) and self._left > 0:
             guard = todo[search.done]
