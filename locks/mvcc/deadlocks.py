@@ -28,7 +28,7 @@ from locks.mvcc.waiting import Party, Waits
 
 __all__ = ["STEPS", "Deadlocks", "choose_victim"]
 
-STEPS = 200
+STEPS = 150
 """How many edges one turn looks at."""
 
 
@@ -121,7 +121,8 @@ class Deadlocks:
                 search.done += 1
                 self._left -= 1
                 continue
-            reached = [(lock.holder or self._waits.front(lock)).id]
+            holder = lock.holder
+            reached = [self._waits.front(lock).id if holder is None else holder.id]
             if not (lock.roaming or lock in target.places) or self._look_ahead(
                 guard, lock, target, search.told, reached
             ):
