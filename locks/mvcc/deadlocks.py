@@ -28,7 +28,7 @@ from locks.mvcc.waiting import Party, Waits
 
 __all__ = ["STEPS", "Deadlocks", "choose_victim"]
 
-STEPS = 200
+STEPS = 150
 """How many edges one turn looks at."""
 
 
@@ -110,8 +110,9 @@ class Deadlocks:
         """Go on with a search; return whether it has come back to its transaction."""
         parties, path, todo = self._waits.parties, search.path, search.todo
         target = parties.get(txn_id)
-        if target is None:
+        if target is None or not target.waits:  # it has given up meanwhile
             todo.clear()
+            search.done = 0
             return False
         while search.done < len(todo) and self._left > 0:
             guard = todo[search.done]
@@ -120,7 +121,8 @@ class Deadlocks:
                 search.done += 1
                 self._left -= 1
                 continue
-            reached = [(lock.holder or self._waits.front(lock)).id]
+            holder = lock.holder
+            reached = [self._waits.front(lock).id if holder is None else holder.id]
             if not (lock.roaming or lock in target.places) or self._look_ahead(
                 guard, lock, target, search.told, reached
             ):

@@ -102,10 +102,12 @@ class Lines:
         """A guard waits in vain: its transaction has ended."""
         lock = guard.waits_at
         assert lock is not None
-        self.stop_waiting(guard)
         if lock in guard.places:
             self._give_place_up(lock, guard)
-        self.woken.append(guard)
+        else:
+            lock.remove(lock.readers, guard)
+            self.waits.count(lock)
+        self._let_go(guard)
 
     def take_out(self, guard: Guard) -> None:
         """Take a request out of all lines."""

@@ -29,6 +29,7 @@ from locks.lock_ids import shown
 from locks.model import check_timeout, is_seconds
 from locks.mvcc.actor import OPERATIONS, LockTableActor
 from locks.mvcc.errors import LockTimeout, TableStopped
+from locks.mvcc.journal import Journal
 from locks.mvcc.model import (
     Intent,
     Key,
@@ -44,7 +45,7 @@ from locks.mvcc.records import Guard
 from locks.mvcc.table import MAX_LOCKS, MAX_WAITERS, LockStates
 from locks.runtime import Waiter, interrupts
 from locks.runtime.addressed import InlineActor
-from locks.runtime.inline import Turn, Work, raised_in
+from locks.runtime.inline import Turn, raised_in
 from locks.runtime.shown import Shown
 
 __all__ = ["Deadlocks", "LockTable", "Push"]
@@ -58,59 +59,6 @@ MOMENT = 1e-6
 """Seconds between two turns of one search: other threads and greenlets come in between."""
 
 _log = logging.getLogger("locks.mvcc")
-
-
-class _Journal:
-    """What a turn of a table works on.
-
-    Its operations raise what they refuse before they change anything. One that is cut short otherwise
-    can't be undone: then nobody can rely on the table any more, and it is stopped.
-    """
-
-    news = ()
-
-    def __init__(
-        self,
-        states: LockStates,
-        finish: Callable[[], object],
-        stop: Callable[[object], object],
-    ) -> None:
-        self._states = states
-        self._finish = finish
-        self._stop = stop
-        self.torn = False
-
-    def conclude(self, work: Work | None = None) -> None:
-        if self._states.changed or self._states.searches:
-            self._finish()
-        if work is not None:
-            work.done = True
-        self.torn = False
-
-    def mend(self, error: BaseException | None = None) -> None:
-        if self.torn and (error is None or not self.refuses(error)):
-            _log.error("a lock table was interrupted, and is stopped", exc_info=error)
-            self._stop(error or "an operation was cut short")
-        self.torn = False
-
-    def refuses(self, error: BaseException) -> bool:
-        return raised_in(error, "locks.mvcc.")
-
-    def cannot_do(self, work: Work, error: BaseException) -> bool:
-        _log.error("%s has failed in a lock table", work.function, exc_info=error)
-        return False
-
-    def can_tell_past(self, question: Callable[..., object]) -> bool:
-        return False
-
-    def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
-        raise AssertionError("a lock table does not know its past")
-
-    def tell(self) -> None:
-        """There is nothing to tell."""
-
-    def leave_it(self, function: Callable[[], object]) -> None:
-        """There is no background: whoever takes the next turn catches up."""
 
 
 class LockTable(InlineActor, metaclass=Shown):
@@ -182,7 +130,7 @@ class LockTable(InlineActor, metaclass=Shown):
         self._states = LockStates(
             detect=deadlocks != "push", max_locks=max_locks, max_waiters=max_waiters
         )
-        self._journal = _Journal(self._states, self._finish, self.stop_inline)
+        self._journal = Journal(self._states, self._finish, self.stop_inline)
         super().__init__(Turn(self._journal, self._journal.leave_it))
         self._push_after = None if deadlocks == "graph" else float(push_after)
         self._push = push

@@ -336,9 +336,20 @@ def client(store: Store, seed: int, number: int, records: list[Record], pause: A
 @pytest.mark.parametrize("seed", range(20 if EXPLORE else 2))
 def test_threads_are_serialisable(seed: int) -> None:
     """Eight threads on four keys, as fast as they can; the seed is the test's parameter."""
+    run_threads(seed, 400 if EXPLORE else 150)
+
+
+@pytest.mark.explore
+@pytest.mark.parametrize("seed", range(100, 105))
+def test_thousands_of_commits_are_serialisable(seed: int) -> None:
+    """The same for longer."""
+    run_threads(seed, 400)
+
+
+def run_threads(seed: int, number: int) -> None:
+    """Let eight threads commit so many transactions each, and judge all of them."""
     with Store() as store:
         records: list[Record] = []
-        number = 400 if EXPLORE else 150
         threads = [
             threading.Thread(
                 target=client, args=(store, 100 * seed + n, number, records, time.sleep)

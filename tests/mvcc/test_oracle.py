@@ -336,6 +336,15 @@ def test_long_runs_are_as_the_obvious_one(machine: type[Lockstep], seed: int) ->
     long_run(machine, seed)
 
 
+@pytest.mark.explore
+@MACHINES
+def test_schedules_by_the_hundred(machine: type[Lockstep]) -> None:
+    """Many more of them; the seed of one that fails is printed last."""
+    for seed in range(1000, 2400 if EXPLORE else 1400):
+        print("seed", seed)
+        long_run(machine, seed)
+
+
 def long_run(machine: type[Lockstep], seed: int) -> Lockstep:
     """Carry out random operations, and compare after each."""
     draw = random.Random(seed)

@@ -1,0 +1,75 @@
+"""What a turn of an MVCC lock table works on, and what becomes of one that is cut short."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from locks.mvcc.table import LockStates
+from locks.runtime.inline import Work, raised_in
+
+__all__ = ["Journal"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("locks.mvcc")
+
+
+class Journal:
+    """What a turn of a table works on.
+
+    Its operations raise what they refuse before they change anything. One that is cut short otherwise
+    can't be undone: then nobody can rely on the table any more, and it is stopped.
+    """
+
+    news = ()
+
+    def __init__(
+        self,
+        states: LockStates,
+        finish: Callable[[], object],
+        stop: Callable[[object], object],
+    ) -> None:
+        self._states = states
+        self._finish = finish
+        self._stop = stop
+        self.torn = False
+
+    def conclude(self, work: Work | None = None) -> None:
+        """A turn is done: wake whose wait is over."""
+        if self._states.changed or self._states.searches:
+            self._finish()
+        if work is not None:
+            work.done = True
+        self.torn = False
+
+    def mend(self, error: BaseException | None = None) -> None:
+        """A turn was cut short: stop the table, unless it was a refusal."""
+        if self.torn and (error is None or not self.refuses(error)):
+            _log.error("a lock table was interrupted, and is stopped", exc_info=error)
+            self._stop(error or "an operation was cut short")
+        self.torn = False
+
+    def refuses(self, error: BaseException) -> bool:
+        """Whether an operation has refused something, and so changed nothing."""
+        return raised_in(error, "locks.mvcc.")
+
+    def cannot_do(self, work: Work, error: BaseException) -> bool:
+        """Work of others has failed: log it."""
+        _log.error("%s has failed in a lock table", work.function, exc_info=error)
+        return False
+
+    def can_tell_past(self, question: Callable[..., object]) -> bool:
+        """Whether a question can be answered from before the turn: none can."""
+        return False
+
+    def tell_past(self, question: Callable[..., T], args: tuple[Any, ...]) -> T:
+        """Never called: see `can_tell_past`."""
+        raise AssertionError("a lock table does not know its past")
+
+    def tell(self) -> None:
+        """There is nothing to tell."""
+
+    def leave_it(self, function: Callable[[], object]) -> None:
+        """There is no background: whoever takes the next turn catches up."""
