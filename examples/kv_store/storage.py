@@ -374,7 +374,7 @@ class Storage:
                 raise StoreFailed(f"the store can't be used any more: {self._failed}; open it anew")
             try:
                 yield from self._db.execute(statement, values)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: of a damaged file
                 # SQLite may have undone all that was gathered, the intents of others too. Only
                 # what is on the disk is certain now: go on from there.
                 self._failed = str(error)
