@@ -23,6 +23,9 @@ __all__ = [
 LOGGERS = {
     "locks": "all of it; nothing is logged to this one itself",
     "locks.deadlocks": "deadlocks that were resolved, with their reports",
+    "locks.engines": "lock servers beside Dask and Ray, that are started, found and lost",
+    "locks.engines.apscheduler": "which scheduler of APScheduler runs the jobs",
+    "locks.engines.celery": "which beat of Celery sends, and what it sends once more",
     "locks.leader": "elections: who leads, who does not any more; callbacks and messages that fail",
     "locks.local": 'the lock server of a machine (`servers="local"`)',
     "locks.losses": "locks that a program was told it has, and that are lost; transactions that an operator has ended",

@@ -172,7 +172,7 @@ os.waitpid(pid, 0)
 """
 
 
-HOLDER = """
+STAYS = """
 import sys, time, locks
 
 def on(node):
@@ -196,7 +196,7 @@ with locks.transaction(timeout=60) as tx:
 def test_all_servers_are_restarted_one_after_the_other(world: World) -> None:
     """A holder asks each of them for its lock again, so in the end it has it on three servers that all forgot it."""
     servers = Servers(world)
-    holder = servers.program(HOLDER)
+    holder = servers.program(STAYS)
     assert holder.stdin is not None
     assert holder.stdout is not None
     assert holder.stdout.readline() == "has it\n"
