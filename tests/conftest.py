@@ -108,8 +108,8 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """One more than there are processors, for many tests wait for processes.
+    """Two more than there are processors, for many tests wait for processes.
 
     With -s all runs in one process, for workers show nothing of what tests print.
     """
-    return 0 if config.option.capture == "no" else (os.cpu_count() or 1) + 1
+    return 0 if config.option.capture == "no" else (os.cpu_count() or 1) + 2
