@@ -23,7 +23,6 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
-from _thread import get_ident
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -112,7 +111,6 @@ class Application:
         self._unsettled: dict[AgentId, None] = {}
         self._rng = random.Random()
         self._main: greenlet | None = None
-        self._thread = 0
         self.closing = False
         self._helpers: list[Client] = []
         self._failure: BaseException | None = None
@@ -168,7 +166,6 @@ class Application:
         self._agenda = agenda
         self._rng = rng
         self._main = getcurrent()
-        self._thread = get_ident()
         death_rate = 10 ** rng.uniform(*DEATH_RATES)  # soon in some runs, late in others
         try:
             for client in self.clients:
@@ -265,28 +262,31 @@ class Application:
         Raises:
             MisuseError: Another thread or greenlet calls.
         """
-        current = getcurrent()
-        within: greenlet | None = current if self.running is not None else None
-        while within is not None:
-            if within is self.running:
-                return self.running
-            within = within.parent
-        if current is self._main or self._main is None:
-            return None
+        client = self.here()
+        if client is not None or self._main is None or getcurrent() is self._main:
+            return client
         raise MisuseError(
-            f"{current!r} is no client of the simulation that runs; only functions that were given "
+            f"{getcurrent()!r} is no client of the simulation that runs; only functions that were given "
             "to simulation.client() can use locks in it"
         )
 
+    def here(self) -> Client | None:
+        """The client that calls, itself or in a greenlet that it runs; nobody if anybody else does."""
+        within: greenlet | None = getcurrent() if self.running is not None else None
+        while within is not None and within is not self.running:
+            within = within.parent
+        return None if within is None else self.running
+
     def within(self) -> Client | None:
-        """The client that calls and is going to wait; nobody if it is called in another thread.
+        """The client that calls and is going to wait; nobody if another thread or greenlet calls.
 
         Raises:
             MisuseError: It is called by what is notified of something.
         """
-        if self._thread != get_ident():
-            return None
-        return self._waiting_caller()
+        client = self.here()
+        if client is None and getcurrent() is self._main:
+            raise MisuseError(NOT_A_CLIENT)
+        return client
 
     def pause(self) -> None:
         """Let others go first, if a client calls."""

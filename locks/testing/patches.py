@@ -20,12 +20,19 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+from gevent import getcurrent, monkey
+
 from locks.errors import MisuseError
 from locks.sim.application import Application, Client
 
 __all__ = ["patched"]
 
 FOR_EVER = -1
+MADE_OF_LOCKS = (
+    (threading, "Event"),
+    *((queue, name) for name in ("LifoQueue", "PriorityQueue", "Queue")),
+)
+"""What gevent replaces where a program is monkey-patched, and is itself again while it is patched here."""
 
 
 class _Lock:
@@ -147,14 +154,14 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
         application: Whose clients see it.
         begin: Adds a client.
     """
-    main = threading.get_ident()
+    main = getcurrent()  # not the thread: in a monkey-patched program greenlets are threads
     threads: dict[threading.Thread, Client] = {}
 
     def is_client() -> bool:
-        return threading.get_ident() == main and application.running is not None
+        return application.here() is not None
 
     def made(kind: type[_Lock], real: Callable[[], Any]) -> Callable[[], Any]:
-        return lambda: kind(application) if threading.get_ident() == main else real()
+        return lambda: kind(application) if is_client() or getcurrent() is main else real()
 
     def sleep(seconds: float) -> None:
         if is_client():
@@ -167,7 +174,7 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
 
     def start(self: threading.Thread) -> None:
         if not is_client():
-            if threading.get_ident() == main:
+            if getcurrent() is main:
                 raise MisuseError(
                     f"thread {self.name} is begun outside of a client, where patch=True has no thread for it: begin it in a client, "
                     "or make a client of it"
@@ -208,6 +215,7 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
         (threading.Thread, "is_alive", is_alive),
         (queue, "time", monotonic),
         (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
+        *((where, name, monkey.get_original(where.__name__, name)) for where, name in MADE_OF_LOCKS),
     ]
     for where, name, there in changes:
         if not hasattr(where, name):

@@ -2,8 +2,9 @@
 
 A client that waits for something that the simulation does not know holds everything up, in its thread. So another thread looks
 now and then whether anything has happened. If nothing has, and the simulation runs in the main thread, that one is sent a SIGINT,
-which ends what it waits in, and the handler raises what is wrong there. In any other thread nothing can be ended; then
-it is logged.
+which ends what it waits in, and the handler raises what is wrong there. A client that waits in gevent's hub, as all do in a
+monkey-patched program, has it raised by the hub; the hub is kept from ending by itself before that. In any other thread nothing can be
+ended; then it is logged.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import logging
 import os
 import signal
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from locks.runtime.native import is_main_thread, start_new_thread
+import gevent
+from gevent import getcurrent, monkey
+
+from locks.runtime.native import get_ident, is_main_thread, native_lock, start_new_thread
+from locks.runtime.waiter import get_hub_if_exists, mailbox_of
 from locks.sim.application import Application
 from locks.sim.host import Violation
 from locks.sim.places import of_frame
@@ -41,7 +45,9 @@ class _Watch:
     def __init__(self, application: Application, patience: float) -> None:
         self.application = application
         self.patience = patience
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
+        self.greenlet = getcurrent()
+        self.over = False
         self.events = -1
         self.barked = False
         self.is_main = False
@@ -51,11 +57,15 @@ class _Watch:
         before, self.events = self.events, self.application.events
         return before == self.events
 
-    def complaint(self) -> str:
-        """What is wrong."""
+    def is_here(self) -> bool:
+        """Whether the run is what goes on just now in its thread, not the hub or another greenlet."""
+        return getcurrent() is self.greenlet or self.application.here() is not None
+
+    def complaint(self, frame: FrameType | None) -> str:
+        """What is wrong; `frame` is where the run stands, if it is not suspended."""
         application = self.application
         client = application.running
-        place = of_frame(sys._current_frames().get(self.thread))
+        place = of_frame(frame) or of_frame(None if client is None else client.gr_frame)
         name = "nobody" if client is None else client.name
         where = "" if place is None else f" at {place} in {place.function}"
         others = [line for line in application.standing() if not line.startswith(f"{name} ")]
@@ -74,7 +84,8 @@ class _Watchdog:
 
     def __init__(self) -> None:
         self._watch: weakref.ref[_Watch] | None = None
-        self._changed = threading.Event()
+        self._unchanged = native_lock()  # of the operating system, also in a monkey-patched program
+        self._unchanged.acquire()
         self._process = 0  # where the thread runs
 
     def watch(self, watch: _Watch | None) -> None:
@@ -83,15 +94,15 @@ class _Watchdog:
             self._process = os.getpid()
             start_new_thread(self._run, ())
         elif watch is not None and watch.patience < PATIENCE:
-            self._changed.set()  # else it looks soon enough
+            with suppress(RuntimeError):  # it is about to look anyway
+                self._unchanged.release()  # else it looks soon enough
 
     def _run(self) -> None:
         while True:
             watch = None if self._watch is None else self._watch()
             patience = PATIENCE if watch is None else watch.patience
             del watch
-            if self._changed.wait(patience):
-                self._changed.clear()
+            if self._unchanged.acquire(timeout=patience):
                 continue
             watch = None if self._watch is None else self._watch()
             if watch is not None and watch.look() and not watch.barked:
@@ -99,7 +110,8 @@ class _Watchdog:
                 if watch.is_main:
                     signal.pthread_kill(watch.thread, signal.SIGINT)
                 else:
-                    logger.error("%s", watch.complaint())
+                    frame = sys._current_frames().get(watch.thread)
+                    logger.error("%s", watch.complaint(frame))
             del watch
 
 
@@ -114,15 +126,41 @@ def watched(application: Application, patience: float) -> Iterator[None]:
     if is_main_thread():
         before = signal.getsignal(signal.SIGINT)
         watch.is_main = callable(before)
-    if watch.is_main:
-        signal.signal(signal.SIGINT, _handler(watch, before))
+    if not watch.is_main:
+        with _looking(watch):
+            yield
+        return
+    signal.signal(signal.SIGINT, _handler(watch, before))
+    try:
+        with _looking(watch), _kept_running():
+            yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _looking(watch: _Watch) -> Iterator[None]:
     _watchdog.watch(watch)
     try:
         yield
     finally:
+        watch.over = True
         _watchdog.watch(None)
-        if watch.is_main:
-            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _kept_running() -> Iterator[None]:
+    """A hub ends with `LoopExit` where nothing can wake who waits in it, and nobody would know who that is."""
+    hub = gevent.get_hub() if monkey.is_module_patched("threading") else get_hub_if_exists()
+    if hub is None:
+        yield
+        return
+    mailbox = mailbox_of(hub)
+    mailbox.hold()
+    try:
+        yield
+    finally:
+        mailbox.release_hold()
 
 
 def _handler(watch: _Watch, before: Callable[[int, FrameType | None], Any]) -> Callable[..., Any]:
@@ -132,8 +170,20 @@ def _handler(watch: _Watch, before: Callable[[int, FrameType | None], Any]) -> C
         watch.barked = False
         if not watch.look():
             return None  # it has gone on
-        violation = Hang(watch.complaint())
+        is_here = watch.is_here()
+        violation = Hang(watch.complaint(frame if is_here else None))
         watch.application.fail(violation)
-        raise violation
+        if is_here:
+            raise violation
+        gevent.get_hub().loop.run_callback(_throw, watch, violation)
+        return None
 
     return on_interrupt
+
+
+def _throw(watch: _Watch, violation: Hang) -> None:
+    """In the hub: raise it in who waits there, if he still does."""
+    client = watch.application.running
+    if not watch.over:
+        (watch.greenlet if client is None else client).throw(violation)
+
