@@ -227,7 +227,7 @@ def test_a_worker_that_is_stopped_in_a_task_leaves_after_it() -> None:
 def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> None:
     """It comes when a task is being entered, as begun or ended: the worker can leave all the same."""
     script = """
-        import os, signal, time
+        import signal, time
         import locks
         from locks.ownership import Ownership
         from locks.ownership.member import Member
@@ -245,8 +245,7 @@ def test_control_c_leaves_nothing_at_hand(run_script: Callable[..., str]) -> Non
 
             def interrupt(self, what):
                 if what == self.when:
-                    os.kill(os.getpid(), signal.SIGINT)
-                    time.sleep(0)  # Python looks for signals
+                    signal.raise_signal(signal.SIGINT)  # in this thread: it comes right here
 
         locks.start()
         for when in ("begin", "end"):
