@@ -215,7 +215,10 @@ def patched(application: Application, begin: Callable[..., Client]) -> Iterator[
         (threading.Thread, "is_alive", is_alive),
         (queue, "time", monotonic),
         (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
-        *((where, name, monkey.get_original(where.__name__, name)) for where, name in MADE_OF_LOCKS),
+        *(
+            (where, name, monkey.get_original(where.__name__, name))
+            for where, name in MADE_OF_LOCKS
+        ),
     ]
     for where, name, there in changes:
         if not hasattr(where, name):

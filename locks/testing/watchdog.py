@@ -186,4 +186,3 @@ def _throw(watch: _Watch, violation: Hang) -> None:
     client = watch.application.running
     if not watch.over:
         (watch.greenlet if client is None else client).throw(violation)
-
