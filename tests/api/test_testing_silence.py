@@ -10,12 +10,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import gevent
+import gevent.event
 import pytest
 
 import locks
 import locks_leader
 from locks import groups
 from locks.ownership import Ownership
+from locks.runtime import Waiter
 from locks.testing import Simulation, Summary, Violation, simulate
 from locks.testing.scenarios import NothingHappened
 from locks_leader import Behaviour, Election
@@ -236,7 +239,9 @@ def test_wait_for_a_loss_is_in_virtual_time() -> None:
 
 
 @pytest.mark.parametrize(
-    "hang", [threading.Lock().acquire, queue.Queue[int]().get], ids=["lock", "queue"]
+    "hang",
+    [threading.Lock().acquire, queue.Queue[int]().get, gevent.event.Event().wait],
+    ids=["lock", "queue", "gevent"],
 )
 def test_what_hangs_says_where(hang: Callable[[], object]) -> None:
     """After a while of real time without an event, the run ends; it names each client's line."""
@@ -253,6 +258,7 @@ def test_what_hangs_says_where(hang: Callable[[], object]) -> None:
 
         simulation.client(wait, name="waits")
         simulation.client(stand, name="stands")
+        gevent.get_hub()  # one that is made by the client raises `LoopExit` there at once
         simulation.run(watchdog=0.1)
 
     with pytest.raises(Violation) as caught:
@@ -277,6 +283,18 @@ def test_hang_that_is_swallowed_fails_all_the_same() -> None:
 
     with pytest.raises(Violation, match="has not come back"):
         simulate(scenario, [1])
+
+
+def test_other_greenlets_wait_as_ever() -> None:
+    """A client that lets gevent's hub run does not have other greenlets of the program wait in virtual time."""
+
+    def scenario(simulation: Simulation) -> None:
+        other = gevent.spawn(Waiter().wait, 0.001)
+        simulation.client(other.join)
+        simulation.run()
+        assert other.get() is False
+
+    simulate(scenario, 1)
 
 
 def test_slow_client_is_left_alone() -> None:
