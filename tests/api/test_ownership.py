@@ -487,7 +487,12 @@ def test_statistics(run: Run) -> None:
     assert mine.statistics() == Statistics(2, *[0] * 9)
     backlog = Backlog(range(10), groups=2, group_for=mine.grouping.group_for)
     seen: list[Statistics] = []
-    one.call(mine.run, backlog, lambda task, token: seen.append(mine.statistics()))
+
+    def look(task: int, token: int) -> None:
+        eventually(lambda: len(mine.owned()) == 2)  # it begins when it has the first one
+        seen.append(mine.statistics())
+
+    one.call(mine.run, backlog, look)
     assert seen[0] == Statistics(2, 2, 10, 0, 1, 2, 0, 1, 0, 0)
     assert mine.statistics().done == 10
     assert mine.statistics().at_hand == 0

@@ -64,6 +64,7 @@ def test_by_id_draft_four_goes_wrong_as_soon() -> None:
         assert moves(by_time, "safe") == moves(by_id, "safe")
 
 
+@pytest.mark.explore
 def test_the_table_of_stores_says_it_all() -> None:
     """A line for each store, readable at 80 columns; "never" is what was proven."""
     lines = quorums().splitlines()

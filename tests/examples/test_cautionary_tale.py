@@ -501,6 +501,7 @@ def test_wrong_arguments_are_refused(
     assert "usage:" in capsys.readouterr().err
 
 
+@pytest.mark.explore
 def test_the_program_tells_everything(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
