@@ -32,6 +32,13 @@ def expected() -> set[tuple[str, int]]:
     }
 
 
+OF_UNTYPED_LIBRARIES = {  # their base classes are Celery's and Django's, which have no types
+    "locks.engines.celery.Scheduler",
+    "locks.engines.django.LockedCommand",
+    "locks.engines.django.LocksConfig",
+}
+
+
 def run(*command: object) -> str:
     """Run a checker; return what it prints."""
     bin = Path(
@@ -89,4 +96,10 @@ def test_no_public_type_is_unknown(package: str) -> None:
     counts = found["exportedSymbolCounts"]
     print(f"{package}: {found['completenessScore']:.3f}", counts)
     assert counts["withKnownType"] > 1000
-    assert counts["withUnknownType"] == 0
+    unknown = {
+        each["name"]
+        for each in found["symbols"]
+        if each["isExported"] and not each["isTypeKnown"] and not each["isTypeAmbiguous"]
+    }
+    assert unknown - OF_UNTYPED_LIBRARIES == set()
+    assert counts["withUnknownType"] == len(unknown)
