@@ -15,6 +15,7 @@ from gevent._hub_local import get_hub_if_exists
 from hypothesis import settings
 
 import locks
+from tests.helpers import SIMULATED
 
 # A failing example prints the line that replays it (`@reproduce_failure`): see tests/README.md.
 # "ci" tries the same examples in each run; "explore" tries many new ones.
@@ -37,21 +38,7 @@ for name, default in DEFAULTS.items():
     if signal.getsignal(number := signal.Signals[name]) is signal.SIG_IGN:
         signal.signal(number, default)
 
-# What simulates needs the interpreted modules; on compiled ones it is left out. (Of other files, single tests are: helpers.py.)
-SIMULATED = [
-    "api/test_testing.py",
-    "api/test_testing_failures.py",
-    "api/test_testing_patched.py",
-    "api/test_testing_shared.py",
-    "api/test_testing_silence.py",
-    "api/test_testing_tasks.py",
-    "examples/test_planted.py",
-    "leader_model",
-    "model",
-    "original",
-]
-SIMULATED += ["examples/test_cautionary_tale.py", "examples/test_cautionary_stores.py"]
-collect_ignore = SIMULATED if locks.__compiled__ else []
+collect_ignore = list(SIMULATED) if locks.__compiled__ else []
 
 TESTS = Path(__file__).parent
 

@@ -24,6 +24,23 @@ LIMIT = 60.0
 """Seconds after which what does not come fails a test: many, for machines that do other things, too."""
 
 
+SIMULATED = (
+    "api/test_testing.py",
+    "api/test_testing_failures.py",
+    "api/test_testing_patched.py",
+    "api/test_testing_shared.py",
+    "api/test_testing_silence.py",
+    "api/test_testing_tasks.py",
+    "examples/test_cautionary_stores.py",
+    "examples/test_cautionary_tale.py",
+    "examples/test_planted.py",
+    "leader_model",
+    "model",
+    "original",
+)
+"""What simulates needs the interpreted modules; on compiled ones it is left out. (Of other files, single tests are.)"""
+
+
 def interpreted_only() -> None:
     """Skip a test that counts lines of the package's modules, or puts something else into them: compiled ones don't let it."""
     if locks.__compiled__:
