@@ -37,6 +37,7 @@ NOT_FOUND = 127
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 OF_TERMINALS = (signal.SIGINT, signal.SIGQUIT)
 PR_SET_PDEATHSIG = 1
+NOW_AND_THEN = 0.5  # seconds
 LONGEST_SHOWN = 150  # characters of a program's name; a label has 200 at most
 
 
@@ -144,7 +145,7 @@ class Child:
                 process.send_signal(self._kept.pop(0))
             if self._is_to_end:  # since before it was started
                 self.end()
-            code = process.wait()
+            code = _await(process)
             return code if code >= 0 else 128 - code
         except OSError as error:
             print(f"{self._command[0]}: {error.strerror}", file=sys.stderr)
@@ -177,6 +178,18 @@ class Child:
             self._kept.append(number)
         else:
             self._process.send_signal(number)
+
+
+def _await(process: subprocess.Popen[bytes]) -> int:
+    """Wait for its end, and handle signals; return its exit code.
+
+    A signal that comes just before the main thread waits does not end the wait. So it looks again now and then.
+    """
+    waits = threading.Thread(target=process.wait, daemon=True)
+    waits.start()
+    while waits.is_alive():
+        waits.join(NOW_AND_THEN)
+    return process.wait()
 
 
 def check_patience(seconds: float) -> None:
