@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from types import TracebackType
 
 __all__ = ["Progress", "run_printing"]
 
@@ -54,14 +54,13 @@ class Progress:
 
     def __init__(self) -> None:
         self._shown = sys.stderr is not None and sys.stderr.isatty()
-        self._counts: dict[str, int] = {}
+        self._counts: Counter[str] = Counter()
         self._begun = time.monotonic()
         self._next = self._begun + OFTEN
 
     def add(self, **counts: int) -> None:
         """So many more of each are done, such as `worlds=1`."""
-        for name, count in counts.items():
-            self._counts[name] = self._counts.get(name, 0) + count
+        self._counts.update(counts)
         self.show()
 
     def show(self, **more: int) -> None:
@@ -69,21 +68,14 @@ class Progress:
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + OFTEN
-            counts = {name: self._counts.get(name, 0) for name in {**self._counts, **more}}
-            done = ", ".join(
-                f"{count + more.get(name, 0):,} {name}" for name, count in counts.items()
-            )
+            counts = self._counts + Counter(more)
+            done = ", ".join(f"{count:,} {name}" for name, count in counts.items())
             self._write(f"\r{done} in {now - self._begun:.0f} s\x1b[K")
 
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._shown:
             self._write("\r\x1b[K")
 

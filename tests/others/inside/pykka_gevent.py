@@ -5,17 +5,23 @@ from __future__ import annotations
 import sys
 
 import gevent.event
+import pykka
 import pytest
 
 from locks.runtime import GeventActor, GeventFuture
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection() -> None:
-    """Their `conftest` is there now, and no test has asked for the runtime."""
+def use(name: str, actor_class: type[pykka.Actor]) -> None:
+    """Have the tests' runtime be another one. Their `conftest` is there by now, and no test has asked for the runtime."""
     (runtime,) = sys.modules["tests.conftest"].RUNTIMES["threading"].values
-    runtime.name = "gevent"
-    runtime.actor_class = GeventActor
+    runtime.name = name
+    runtime.actor_class = actor_class
     runtime.future_class = GeventFuture
     runtime.event_class = gevent.event.Event
     runtime.sleep_func = gevent.sleep
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """Actors are greenlets."""
+    use("gevent", GeventActor)

@@ -6,15 +6,13 @@ its methods are its operations.
 
 from __future__ import annotations
 
-import sys
 from types import FunctionType
 from typing import Any
 
-import gevent.event
 import pykka
+import pykka_gevent
 import pytest
 
-from locks.runtime import GeventFuture
 from locks.runtime.addressed import InlineActor, TurnActor
 from locks.runtime.inline import Turn, Work
 
@@ -124,10 +122,5 @@ class Actor(TurnActor):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection() -> None:
-    """Their `conftest` is there now, and no test has asked for the runtime."""
-    (runtime,) = sys.modules["tests.conftest"].RUNTIMES["threading"].values
-    runtime.name = "turns"
-    runtime.actor_class = Actor
-    runtime.future_class = GeventFuture
-    runtime.event_class = gevent.event.Event
-    runtime.sleep_func = gevent.sleep
+    """Actors are carried out in turns."""
+    pykka_gevent.use("turns", Actor)
