@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from apscheduler.events import (
@@ -23,7 +23,7 @@ from apscheduler.schedulers import SchedulerNotRunningError
 from apscheduler.schedulers.base import BaseScheduler
 
 import locks
-from locks.engines.leading import Leading
+from locks.engines.leading import Leading, from_mark, to_mark
 
 __all__ = ["OneClock"]
 
@@ -101,13 +101,12 @@ class OneClock:
         for job in self.scheduler.get_jobs():
             marked = self._leading.marks.get(job.id)
             if marked is not None and job.next_run_time is not None:
-                last = datetime.fromtimestamp(marked / 1e6, timezone.utc)
-                following = job.trigger.get_next_fire_time(last, now)
+                following = job.trigger.get_next_fire_time(from_mark(marked), now)
                 if following is None:
                     job.remove()
                 else:
                     job.modify(next_run_time=following)
-        recent = int((now.timestamp() - REMEMBERED) * 1e6)
+        recent = to_mark(now - timedelta(seconds=REMEMBERED))
         known = {job.id for job in self.scheduler.get_jobs()}
         marks = dict(self._leading.marks).items()  # more may come meanwhile
         # Also of jobs that have run for the last time here: a process that begins later has them anew.
@@ -116,7 +115,6 @@ class OneClock:
     def _has_run(self, event: Any) -> None:
         """A run was begun, or left out for another one is running; in the scheduler's thread."""
         try:
-            until = max(event.scheduled_run_times).timestamp()
-            self._leading.mark({event.job_id: int(until * 1e6)})
+            self._leading.mark({event.job_id: to_mark(max(event.scheduled_run_times))})
         except locks.LocksError as error:
             logger.error("it could not be marked that job %r was run: %s", event.job_id, error)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from celery.beat import PersistentScheduler
 
 import locks
-from locks.engines.leading import Leading
+from locks.engines.leading import Leading, from_mark, to_mark
 from locks.model import check_lock_id, check_timeout, show
 
 __all__ = ["LeaderMixin", "Scheduler", "single"]
@@ -80,14 +80,14 @@ class LeaderMixin:
         marks = self._leading.marks
         for name, entry in self.schedule.items():
             last = entry.last_run_at
+            marked = from_mark(marks[name]) if name in marks else None
             if last is None or last >= begun:  # it is new in this beat's schedule
-                last = self._since
-                if name in marks:
-                    last = datetime.fromtimestamp(marks[name] / 1e6, timezone.utc)
-            elif name in marks:
-                last = max(last, datetime.fromtimestamp(marks[name] / 1e6, timezone.utc))
-            entry.last_run_at = last
-        self._leading.mark({each.name: _mark(each) for each in self.schedule.values()})
+                entry.last_run_at = marked or self._since
+            elif marked is not None:
+                entry.last_run_at = max(last, marked)
+        self._leading.mark(
+            {each.name: to_mark(each.last_run_at) for each in self.schedule.values()}
+        )
         self._heap = None
         logger.info("this beat leads")
 
@@ -104,7 +104,7 @@ class LeaderMixin:
     def apply_entry(self, entry: Any, producer: Any = None) -> None:
         """Send a task that is due, and leave a mark."""
         super().apply_entry(entry, producer=producer)  # type: ignore[misc]
-        self._leading.mark({entry.name: _mark(self._reserved)})
+        self._leading.mark({entry.name: to_mark(self._reserved.last_run_at)})
 
     def _step_down(self) -> None:
         """Lead no longer. The schedule first: the next one may read it."""
@@ -116,11 +116,6 @@ class LeaderMixin:
     def close(self) -> None:
         """The beat ends; another one leads at once. Celery calls it twice, the first time in a signal handler."""
         self._step_down()
-
-
-def _mark(entry: Any) -> int:
-    """Until when an entry was sent, in microseconds."""
-    return int(entry.last_run_at.timestamp() * 1e6)
 
 
 class Scheduler(LeaderMixin, PersistentScheduler):

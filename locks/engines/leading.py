@@ -8,14 +8,25 @@ set at the very moment of the death may be missed: then what it stands for is do
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 from typing import Any
 
 import locks
 from locks.model import LockId, View, check_lock_id
 
-__all__ = ["Leading"]
+__all__ = ["Leading", "from_mark", "to_mark"]
 
 TIMEOUT = 30.0  # seconds for what only lock servers are waited for
+
+
+def to_mark(at: datetime) -> int:
+    """A moment as marks have it: microseconds since 1970."""
+    return int(at.timestamp() * 1e6)
+
+
+def from_mark(mark: int) -> datetime:
+    """The moment of a mark."""
+    return datetime.fromtimestamp(mark / 1e6, timezone.utc)
 
 
 class Leading:
