@@ -66,10 +66,12 @@ class Servers:
         }
         return {**os.environ, **known}
 
-    def program(self, code: str, servers: list[str] | None = None) -> subprocess.Popen[str]:
+    def program(
+        self, code: str, servers: list[str] | None = None, arguments: Sequence[str] = ()
+    ) -> subprocess.Popen[str]:
         """Start a program of a few lines."""
         return subprocess.Popen(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", code, *arguments],
             env=self.environment(servers),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
