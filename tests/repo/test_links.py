@@ -1,0 +1,95 @@
+"""Links between pages lead somewhere: to a file that is there, and to a heading that it has."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    ROOT / "tests" / "README.md",
+    ROOT / "benchmarks" / "README.md",
+]
+
+CODE = re.compile(r"^ *(`{3,}|~{3,}).*?^ *\1 *$|``.+?``|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
+LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(<?([^)>\s]+)>?\)|<img[^>]* src=\"([^\"]+)\"")
+
+
+def anchor(heading: str) -> str:
+    """The anchor that Python-Markdown, and GitHub, give to a heading of the kind that these pages have."""
+    shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "")
+    ascii_only = unicodedata.normalize("NFKD", shown).encode("ascii", "ignore").decode()
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())
+
+
+def without_code(text: str) -> str:
+    """A page without its blocks; code within a line is kept, for it is part of headings."""
+    return CODE.sub(lambda code: code[0] if "\n" not in code[0] else "", text)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page."""
+    return {anchor(heading) for heading in HEADING.findall(without_code(text))}
+
+
+def links(text: str) -> list[str]:
+    """The links of a page that lead to files of this repository, or to its own headings."""
+    found = [link or image for link, image in LINK.findall(without_code(text))]
+    return [each for each in found if not re.match(r"[a-z]+:", each)]
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """The links of a page that lead nowhere."""
+    wrong = []
+    for link in links(text):
+        path, _, place = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists():
+            wrong.append(link)
+        elif place and target.suffix == ".md" and not place.startswith(("locks.", "locks_leader.")):
+            there = text if target == page else target.read_text(encoding="utf-8")
+            wrong += [link] * (place not in anchors(there))
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Each link of a page names a file that is there, and a heading of it."""
+    assert broken(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_each_page_is_in_the_navigation() -> None:
+    """The site's navigation has each page once, and no other."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    named = re.findall(r"(\S+\.md)\b", nav)
+    assert sorted(named) == sorted(
+        str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")
+    )
+
+
+PAGE = """\
+# Up & down
+
+See [here](#up-down), [there](gone.md), [a heading](#no-such-heading) and [elsewhere](https://a.test/#x).
+
+```text
+[in a block](gone.md)
+# no heading
+```
+
+## `locks why`, and *more*
+"""
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    """A file that is not there, and a heading that is not; blocks have neither links nor headings."""
+    assert anchors(PAGE) == {"up-down", "locks-why-and-more"}
+    page = tmp_path / "page.md"
+    page.write_text(PAGE, encoding="utf-8")
+    assert broken(page, PAGE) == ["gone.md", "#no-such-heading"]
