@@ -1,4 +1,4 @@
-"""What variants of the original's rules cost, and what they break: the table of `docs/original_explained.md`.
+"""What variants of the original's rules cost, and what they break: the table of `docs/original_rules.md`.
 
     python -m benchmarks.original            # prints it
     python -m benchmarks.original --write    # and writes it into the page
@@ -19,7 +19,7 @@ from locks.sim.original.runs import contended, outcome, rings
 from locks.sim.original.variants import ORIGINAL, VARIANTS, Variant, variant_of
 from locks.sim.schedule import Policy
 
-PAGE = Path(__file__).parents[1] / "docs" / "original_explained.md"
+PAGE = Path(__file__).parents[1] / "docs" / "original_rules.md"
 WORLDS = 200
 POLICIES: Sequence[Policy] = ("any", "skewed", "oldest")
 ALONE = ("reopens", "keeps", "mended")
