@@ -59,6 +59,7 @@ def test_a_task_waits_then_is_at_hand_then_done(run: Run) -> None:
     assert states(backlog) == [Waiting(0, 0, None), Waiting(1, 0, None), Waiting(0, 1, None)]
     mine, hands = worker(), Hands()
     answer = run.client().do(mine.run, backlog, hands)
+    eventually(lambda: len(mine.owned()) == 2)  # it begins a task as soon as it has the first
     for number in (1, 2, 3):
         hands.wait_for(number)
         task, token = hands.tokens[-1]

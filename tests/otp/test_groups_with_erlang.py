@@ -14,6 +14,7 @@ import pytest
 
 import locks
 from locks import groups
+from locks.otp.epmd import Refused
 from locks.otp.options import Options
 from locks.otp.terms import Atom, Pid
 from tests.helpers import eventually
@@ -142,8 +143,16 @@ def otp(control: locks.Node) -> Iterator[Otp]:
 
 @pytest.fixture
 def node(control: locks.Node) -> Iterator[locks.Node]:
-    """A Python node that is not connected."""
-    made = start(PYTHON)
+    """A Python node that is not connected; epmd may not have noticed yet that the last one of its name has ended."""
+
+    def started() -> locks.Node | None:
+        try:
+            return start(PYTHON)
+        except Refused:
+            return None
+
+    made = eventually(started)
+    assert made is not None
     yield made
     made.stop()
 
