@@ -81,9 +81,9 @@ def test_each_kind_is_told(nodes: Nodes) -> None:
 
 
 def test_the_list_is_complete() -> None:
-    """In the how-to, and here."""
+    """On the page, and here."""
     kinds = get_args(get_type_hints(locks.Notification)["kind"])
-    page = (Path(__file__).parents[2] / "docs" / "howto.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "notifications.md").read_text()
     table = page[page.index("| `kind` | What happened |") :].split("\n\n")[0]
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| `.+` \|$", table, re.M)
     assert len(rows) == table.count("\n") - 1
