@@ -5,7 +5,7 @@ and what exceeds the budget is the end of its connection (`OverBudget`): with th
 taken out. The budgets are far above what programs do. How much time it takes is no reason to end
 anything: it has to wait (`Pace`).
 
-The table of all limits is in `docs/cluster.md`.
+The table of all limits is in `docs/network.md`.
 """
 
 from __future__ import annotations
