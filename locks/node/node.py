@@ -141,7 +141,7 @@ class Node(metaclass=Shown):
         self.dependents: set[pykka.ActorRef[Any]] = set()
         self._shielded = around.shield()
         self._registers = register_agents
-        if around.has_services:
+        if around.is_registered:
             register_first(self.server)
         if isinstance(self.executor, Executor) and log_waits_longer_than < inf:
             LongWaits(self.server, self.executor, log_waits_longer_than)
@@ -306,12 +306,9 @@ class Node(metaclass=Shown):
         """What else lives on the node under a name; made when it is first asked for. In the turn.
 
         Raises:
-            MisuseError: The node is simulated.
             NodeNotRunning: The node was stopped.
         """
         self.check_running()
-        if not self._surroundings.has_services:
-            raise MisuseError(f"{self.name} is simulated: a simulation has no {kind}")
         return self.services.get(kind, name, make)
 
     @property

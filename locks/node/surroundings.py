@@ -22,12 +22,12 @@ class Surroundings:
         agent_class: What its agents are.
         dispatch_class: What carries messages between its actors.
         new_call: Makes what a client waits with that calls.
-        has_services: Whether other things than locks can live on the node.
+        is_registered: Whether its lock server is in Pykka's registry.
     """
 
     agent_class: ClassVar[type[Agent]] = Agent
     dispatch_class: ClassVar[type[Dispatch]] = Dispatch
-    has_services: ClassVar[bool] = True
+    is_registered: ClassVar[bool] = True
     new_call: Callable[[], PendingCall] = PendingCall
 
     def executor(self) -> Background:

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, get_args
 from weakref import WeakKeyDictionary
 
-import gevent
 import pykka
 
 from locks.errors import InvalidOption
@@ -39,6 +38,7 @@ from locks.ownership.session import CoordinatorSession
 from locks.ownership.worker import Worker, check_node, node_of
 from locks.program import default_node
 from locks.runtime import GeventActor, tell
+from locks.runtime.elsewhere import new_greenlet
 
 __all__ = ["Ownership"]
 
@@ -161,7 +161,7 @@ class _LocalSession:
     def _perform(self, effects: Sequence[SessionEffect]) -> None:
         for effect in effects:
             if isinstance(effect, Agree):
-                gevent.spawn(self._agree, self.core.newest)
+                new_greenlet(self._agree, self.core.newest).start()
             else:
                 tell(effect.worker, effect)
 

@@ -7,13 +7,11 @@ a worker that waits looks at nothing, and one that is woken looks at one group.
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 from weakref import ref
 
-import gevent
 from gevent import getcurrent
 
 from locks.errors import MisuseError
@@ -22,8 +20,8 @@ from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
 from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
 from locks.runtime import Waiter
+from locks.runtime.elsewhere import clock, give_way
 from locks.runtime.leaving import Block, entering
-from locks.runtime.waiter import get_hub_if_exists
 
 __all__ = ["BacklogRun", "check_not_within"]
 
@@ -65,7 +63,7 @@ class BacklogRun(Block, Generic[T]):
         self._tasks = tasks
         self._handler = handler
         self._guards = bool(tasks.retries) or tasks.on_failure != "stop"
-        self._clock = time.perf_counter
+        self._clock = clock()
         self._turns = Turns(self._clock)
         self._waiter: Waiter | None = None
         self._me: ref[Run] = ref(self)
@@ -134,8 +132,7 @@ class BacklogRun(Block, Generic[T]):
             group = turns.take()
             if group is not None:
                 self._slice(group)
-                if get_hub_if_exists() is not None:
-                    gevent.sleep(0)  # greenlets of this thread: other workers, and callbacks
+                give_way()  # to other workers, and callbacks
             elif not self._wait():
                 return
 

@@ -45,6 +45,7 @@ import pykka
 from pykka import ActorDeadError, ActorRegistry
 from pykka.messages import _ActorStop
 
+from locks.runtime.elsewhere import new_greenlet
 from locks.runtime.exits import kill_greenlet
 from locks.runtime.interrupts import whole
 from locks.runtime.monitor import (
@@ -197,7 +198,7 @@ class Inbox(Channel[Any], Mortal):
 
 
 class GeventActor(pykka.Actor):
-    """A Pykka actor that runs in a greenlet, on the hub of the thread that starts it."""
+    """A Pykka actor that runs in a greenlet, on the hub of the thread that starts it; or in the simulation that does."""
 
     actor_inbox: Inbox
 
@@ -218,7 +219,7 @@ class GeventActor(pykka.Actor):
         self._told_failure = False
 
     def _start_actor_loop(self) -> None:
-        greenlet = gevent.Greenlet(self._actor_loop)
+        greenlet = new_greenlet(self._actor_loop)
         greenlet.__dict__[ACTOR_REF] = self._actor_ref
         self.actor_inbox.greenlet = greenlet
         greenlet.rawlink(self._greenlet_ended)

@@ -9,6 +9,7 @@ import greenlet
 import pykka
 from gevent.hub import Hub
 
+from locks.runtime.elsewhere import kill_simulated
 from locks.runtime.monitor import Client, Ending, Killed, Mortal, NativeThread
 from locks.runtime.waiter import get_hub_if_exists, run_in_hub
 
@@ -41,6 +42,8 @@ def exit_client(subject: Client, reason: object) -> None:
 
 def kill_greenlet(subject: greenlet.greenlet, error: BaseException) -> None:
     """Throw `error` into a greenlet soon. From any thread, without waiting."""
+    if kill_simulated(subject, error):
+        return
     hub: Any = subject.parent
     while hub is not None and not isinstance(hub, Hub):
         hub = hub.parent

@@ -301,7 +301,10 @@ def current_client() -> Client:
         thread = getattr(threading, "_active", _NONE).get(id(current))  # as `_green_thread`
         return current if thread is None else _actor_of(thread) or current
     if current.parent is not None:
-        return current.client if type(current) is Bridge else current
+        # A simulated actor has its reference where a greenlet of gevent has it.
+        return (
+            current.client if type(current) is Bridge else current.__dict__.get(ACTOR_REF, current)
+        )
     thread = threading.current_thread()
     return _actor_of(thread) or thread
 

@@ -31,18 +31,19 @@ import os
 import threading
 import weakref
 from collections import deque
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import gevent
 from gevent import getcurrent
 from gevent._hub_local import get_hub_if_exists
 
+from locks.runtime import elsewhere
 from locks.runtime.bridge import Bridge
 from locks.runtime.native import native_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from gevent.hub import Hub
 
@@ -50,9 +51,7 @@ __all__ = [
     "Channel",
     "Event",
     "Mailbox",
-    "Place",
     "Waiter",
-    "elsewhere",
     "get_hub_if_exists",
     "mailbox_if_exists",
     "mailbox_of",
@@ -60,30 +59,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-
-class Place(Protocol):
-    """Where a caller blocks that has no real thread or greenlet to block."""
-
-    def wait(self, timeout: float | None) -> None:
-        """Block until released, or until the time has run out."""
-
-    def release(self) -> None:
-        """Let it go on."""
-
-
-_elsewhere: Callable[[], Place | None] | None = None
-
-
-@contextmanager
-def elsewhere(place: Callable[[], Place | None]) -> Iterator[None]:
-    """For a while, ask where callers block; `None` if one blocks where it is."""
-    global _elsewhere
-    before, _elsewhere = _elsewhere, place
-    try:
-        yield
-    finally:
-        _elsewhere = before
 
 
 class Mailbox:
@@ -280,7 +255,7 @@ class Waiter:
             return False
         if self._parked is not None:
             raise RuntimeError("another caller already waits with this Waiter")
-        if _elsewhere is not None and (place := _elsewhere()) is not None:
+        if (place := elsewhere.place()) is not None:
             return self._wait_elsewhere(place, timeout)
         current = getcurrent()
         if type(current) is Bridge:
@@ -290,7 +265,7 @@ class Waiter:
             return self._wait_in_thread(timeout)
         return self._wait_in_hub(hub, timeout, idle)
 
-    def _wait_elsewhere(self, place: Place, timeout: float | None) -> bool:
+    def _wait_elsewhere(self, place: elsewhere.Place, timeout: float | None) -> bool:
         self._parked = place
         try:
             place.wait(timeout)

@@ -239,8 +239,10 @@ class Application:
     def _resume(self, client: Client) -> None:
         client.resumed += 1
         self._switch(client)
-        if client.dead and not client.is_helper:
-            self.note(client.name, "is dead" if client.killed else "is done", matters=client.killed)
+        if client.dead:
+            if not client.is_helper:
+                what = "is dead" if client.killed else "is done"
+                self.note(client.name, what, matters=client.killed)
             due = self.time + self._agenda.strategy.later(MESSAGE)
             self._at(due, CLIENTS, self._ended, client)
 
@@ -276,6 +278,10 @@ class Application:
         while within is not None and within is not self.running:
             within = within.parent
         return None if within is None else self.running
+
+    def is_here(self) -> bool:
+        """Whether it is the run that calls: a client, or what is notified of something."""
+        return self.here() is not None or (self._main is not None and getcurrent() is self._main)
 
     def within(self) -> Client | None:
         """The client that calls and is going to wait; nobody if another thread or greenlet calls.

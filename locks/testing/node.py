@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gevent import getcurrent
+from greenlet import greenlet
 
 from locks.core.messages import AnswerWait, Ended, ToAgent
 from locks.core.statistics import NodeStatistics
@@ -24,7 +25,7 @@ from locks.model import AgentId, Deadlock, LockResult, show
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
 from locks.node.dispatch import Dispatch
-from locks.node.node import Node, Service
+from locks.node.node import Node
 from locks.node.one_client import interrupt_others
 from locks.node.owner import Owner
 from locks.node.ports import Background, NodePort, PendingCall
@@ -32,8 +33,7 @@ from locks.node.server import Server
 from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit_client
-from locks.runtime import waiter as waiting
+from locks.runtime import Down, Killed, Waiter, client_key, current_client, elsewhere, exit_client
 from locks.runtime.bridge import Bridge
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import tell_end
@@ -41,6 +41,7 @@ from locks.sim.application import Application, Client
 from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
 from locks.sim.places import entry_of
+from locks.testing.spawned import Spawned
 
 __all__ = ["SimulatedNode", "stand_in"]
 
@@ -58,7 +59,7 @@ def stand_in(node: SimulatedNode) -> Iterator[None]:
     """
     if isinstance(program._default, SimulatedNode):
         raise MisuseError("a simulation runs already; it can't have another one within it")
-    with program.stand_in(node), waiting.elsewhere(node.place):
+    with program.stand_in(node), elsewhere.stand_in(node):
         yield
 
 
@@ -66,7 +67,7 @@ def not_simulated() -> MisuseError:
     """The refusal of what is called, by its name."""
     what = entry_of(sys._getframe(1))
     return MisuseError(
-        f"{what} is not simulated: a simulation has one node, without elections, ownership, process groups or other nodes. "
+        f"{what} is not simulated: a simulation has one node, without elections or other nodes. "
         "Call what is to be tested of your code without it, or test this with real nodes",
     )
 
@@ -109,7 +110,10 @@ class _Background:
         self._around.application.soon(function, *args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
-        raise not_simulated()
+        if function.__module__.startswith("locks_leader."):
+            raise not_simulated()
+        self._around.application.pause()
+        return function(*args)
 
     def stop(self, timeout: float | None = None) -> object:
         raise AssertionError("a simulated node is not stopped")
@@ -239,7 +243,7 @@ class _Surroundings(Surroundings):
 
     agent_class = _Agent
     dispatch_class = _Dispatch
-    has_services = False
+    is_registered = False
     application: Application
 
     def executor(self) -> Background:
@@ -330,9 +334,23 @@ class SimulatedNode(Node):
             )
         return None
 
-    def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
-        """There are none."""
-        raise not_simulated()
+    def is_here(self) -> bool:
+        """Whether the simulation calls; tasks are the event loop's."""
+        return self.application.is_here() and not self.tasks.is_at_work
+
+    def new_greenlet(self, function: Callable[..., object], args: tuple[Any, ...]) -> Spawned:
+        """A greenlet that is simulated, to be started."""
+        return Spawned(self.application, function, args)
+
+    def kill(self, subject: greenlet, error: BaseException) -> bool:
+        """Have an error raised in a client, or in an actor of one; returns whether it is one."""
+        if isinstance(subject, Client):
+            self.application.kill(subject, error)
+        return isinstance(subject, Client)
+
+    def give_way(self) -> None:
+        """Let other clients go first."""
+        self.application.pause()
 
     def _needs_cluster(self) -> Cluster:
         raise not_simulated()

@@ -16,8 +16,6 @@ import pytest
 
 import locks
 import locks_leader
-from locks import groups
-from locks.ownership import Ownership
 from locks.runtime import Waiter
 from locks.testing import Simulation, Summary, Violation, simulate
 from locks.testing.scenarios import NothingHappened
@@ -188,8 +186,7 @@ def test_error_in_a_task_that_nobody_awaits_fails_the_run() -> None:
     [
         (lambda: Election("x").run(print), "Election.run"),
         (lambda: locks_leader.start(Behaviour, "x"), "start"),
-        (lambda: Ownership("x", 4).join(), "join"),
-        (lambda: groups.members("x"), "members"),
+        (lambda: locks_leader.Ownership("x", 4).join(), "join"),
         (lambda: locks.program.default_node().connect("a@localhost:1"), "connect"),
     ],
 )

@@ -1,0 +1,108 @@
+"""Greenlets, waits and a clock: gevent's and the machine's, or those of a simulation that stands in for them.
+
+While one does, its clients wait by its clock (`locks.runtime.waiter`), and greenlets that they begin, actors above all, are simulated, too.
+Other threads and greenlets of the program go on as ever.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import gevent
+from gevent._hub_local import get_hub_if_exists
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from greenlet import greenlet
+
+__all__ = [
+    "Elsewhere",
+    "Place",
+    "clock",
+    "give_way",
+    "kill_simulated",
+    "new_greenlet",
+    "place",
+    "stand_in",
+]
+
+
+class Place(Protocol):
+    """Where a caller blocks that has no real thread or greenlet to block."""
+
+    def wait(self, timeout: float | None) -> None:
+        """Block until released, or until the time has run out."""
+
+    def release(self) -> None:
+        """Let it go on."""
+
+
+class Elsewhere(Protocol):
+    """What stands in: a simulation."""
+
+    def place(self) -> Place | None:
+        """Where the caller blocks; `None` if it blocks where it is."""
+
+    def is_here(self) -> bool:
+        """Whether it is the simulation that calls."""
+
+    def new_greenlet(self, function: Callable[..., object], args: tuple[Any, ...]) -> Any:
+        """A greenlet of the simulation, which is used like gevent's."""
+
+    def kill(self, subject: greenlet, error: BaseException) -> bool:
+        """Have an error raised in a greenlet of the simulation soon; returns whether it is one."""
+
+    def give_way(self) -> None:
+        """Let others go first."""
+
+    def clock(self) -> float:
+        """The simulation's time in seconds."""
+
+
+_elsewhere: Elsewhere | None = None
+
+
+@contextmanager
+def stand_in(simulation: Elsewhere) -> Iterator[None]:
+    """For a while, have a simulation stand in."""
+    global _elsewhere
+    before, _elsewhere = _elsewhere, simulation
+    try:
+        yield
+    finally:
+        _elsewhere = before
+
+
+def place() -> Place | None:
+    """Where the caller blocks; `None` if it blocks where it is."""
+    return None if _elsewhere is None else _elsewhere.place()
+
+
+def new_greenlet(function: Callable[..., object], *args: Any) -> Any:
+    """A greenlet that is to be started: gevent's, or the simulation's that calls."""
+    if _elsewhere is not None and _elsewhere.is_here():
+        return _elsewhere.new_greenlet(function, args)
+    return gevent.Greenlet(function, *args)
+
+
+def kill_simulated(subject: greenlet, error: BaseException) -> bool:
+    """Have an error raised in a simulated greenlet soon; returns whether it is one."""
+    return _elsewhere is not None and _elsewhere.kill(subject, error)
+
+
+def give_way() -> None:
+    """Let other greenlets of the caller's thread go first, if there can be any."""
+    if _elsewhere is not None and _elsewhere.is_here():
+        _elsewhere.give_way()
+    elif get_hub_if_exists() is not None:
+        gevent.sleep(0)
+
+
+def clock() -> Callable[[], float]:
+    """What tells the caller seconds, also short ones."""
+    if _elsewhere is not None and _elsewhere.is_here():
+        return _elsewhere.clock
+    return time.perf_counter

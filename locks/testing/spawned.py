@@ -1,0 +1,56 @@
+"""Greenlets that a simulation's clients begin, above all those of actors: they are simulated as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from greenlet import GreenletExit
+
+from locks.sim.application import Application, Client
+
+__all__ = ["Spawned"]
+
+
+class Spawned(Client):
+    """A greenlet that is used like gevent's, and is none of the clients: nobody waits for its end.
+
+    Args:
+        application: Whose it is.
+        function: What it runs; if that is a method of an actor, it is called like the actor's class.
+        args: With what.
+    """
+
+    is_helper = True
+
+    def __init__(
+        self, application: Application, function: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        of = type(getattr(function, "__self__", None)).__name__
+        name = function.__name__ if of == "NoneType" else of
+        super().__init__(f"{name.lstrip('_')}-{application.made + 1}", function, args)
+        self.exception: BaseException | None = None
+        self._application = application
+        self._links: list[Callable[[Spawned], object]] = []
+
+    def start(self) -> None:
+        """Begin."""
+        self._application.help(self)
+
+    def rawlink(self, callback: Callable[[Spawned], object]) -> None:
+        """Call a function when it has ended."""
+        self._links.append(callback)
+
+    def go_on(self, fatal: BaseException | None) -> None:
+        """As a client, but that others look at its end."""
+        if isinstance(fatal, GreenletExit):
+            self.value = fatal  # if it does not catch that
+        try:
+            super().go_on(fatal)
+        except BaseException as error:
+            self.exception = error
+            raise
+        finally:
+            if self.dead:
+                for each in self._links:
+                    each(self)
