@@ -302,9 +302,10 @@ def current_client() -> Client:
         return current if thread is None else _actor_of(thread) or current
     if current.parent is not None:
         # A simulated actor has its reference where a greenlet of gevent has it.
-        return (
-            current.client if type(current) is Bridge else current.__dict__.get(ACTOR_REF, current)
-        )
+        simulated: pykka.ActorRef[Any] | None = current.__dict__.get(ACTOR_REF)
+        if simulated is not None:
+            return simulated
+        return current.client if type(current) is Bridge else current
     thread = threading.current_thread()
     return _actor_of(thread) or thread
 
