@@ -36,6 +36,7 @@ from locks.node.node import Node
 from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom
 from locks.program import default_node
+from locks.runtime.elsewhere import check_actor
 
 __all__ = [
     "SCOPE",
@@ -198,6 +199,8 @@ def monitor(
             f"watcher {watcher!r} is neither the reference of an actor of this node nor a callable",
             watcher=repr(watcher),
         )
+    if isinstance(watcher, pykka.ActorRef):
+        check_actor(watcher)
     return _ask(node, scope, lambda found: found.monitor(key, watcher))
 
 
@@ -216,6 +219,7 @@ def _check_members(given: tuple[Any, ...]) -> tuple[Ref, ...]:
                 "start() has returned, or actor_ref",
                 member=repr(member),
             )
+        check_actor(member)
     return given
 
 

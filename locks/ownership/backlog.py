@@ -28,6 +28,7 @@ from locks.node.node import Node
 from locks.ownership.errors import StaleToken
 from locks.ownership.groups import Grouping
 from locks.runtime import interrupts
+from locks.runtime.elsewhere import step
 from locks.runtime.native import native_lock
 
 __all__ = ["Among", "AtHand", "Backlog", "Doer", "Done", "Run", "SetAside", "TaskState", "Waiting"]
@@ -335,6 +336,7 @@ class Backlog(Generic[T]):
             MisuseError: It is closed; nothing was added.
             InvalidOption: The resource of a task has no group; nothing was added.
         """
+        step()
         self._add(list(map(self.grouping.group_of, map(self._resource, tasks))), tasks)
 
     @interrupts.whole

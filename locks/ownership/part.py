@@ -36,6 +36,7 @@ from locks.ownership.messages import (
     Welcome,
 )
 from locks.runtime import Client, Event, interrupts, monitor
+from locks.runtime.elsewhere import note
 from locks.runtime.leaving import Block, entering
 
 __all__ = ["Part"]
@@ -51,6 +52,7 @@ class Part:
         on_lost: Called with each group that was let go.
 
     Attributes:
+        client: The same.
         over: Opens when it has ended.
         reason: Why, then: `"normal"` or an exception.
         agreements: How many agreements it was told of.
@@ -67,6 +69,7 @@ class Part:
         on_lost: Callable[[int], object] | None = None,
     ) -> None:
         self.name = name
+        self.client = client
         self._on_gained = on_gained
         self._on_lost = on_lost
         self.member = Member()
@@ -141,6 +144,7 @@ class Part:
     def granted(self, groups: Iterable[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""
         for group in groups:
+            note(self.client, "owns group {} of {}, token {}", group, self.name, token)
             if self._on_gained is not None:
                 self._on_gained(group, token)
             self.member.granted(group, token)
@@ -191,8 +195,9 @@ class Part:
 
     def tell_lost(self, groups: Iterable[int]) -> None:
         """Tell the callback of groups that were let go."""
-        if self._on_lost is not None:
-            for group in groups:
+        for group in groups:
+            note(self.client, "has let go group {} of {}", group, self.name)
+            if self._on_lost is not None:
                 self._on_lost(group)
 
     def ended(self, reason: object) -> None:
@@ -240,6 +245,7 @@ class Part:
         if token is None or self.stopping:
             self.end(task)
             return None
+        note(self.client, "works on group {} of {}, token {}", task.group, self.name, token)
         return token
 
     def end(self, task: Task) -> None:

@@ -20,7 +20,7 @@ from locks.ownership.errors import StaleToken
 from locks.ownership.part import Part, Task
 from locks.ownership.turns import BATCH, QUICK, SLICE, Turns
 from locks.runtime import Waiter
-from locks.runtime.elsewhere import clock, give_way
+from locks.runtime.elsewhere import clock, give_way, stepwise
 from locks.runtime.leaving import Block, entering
 
 __all__ = ["BacklogRun", "check_not_within"]
@@ -61,7 +61,7 @@ class BacklogRun(Block, Generic[T]):
         self.caller = getcurrent()
         self._part = part
         self._tasks = tasks
-        self._handler = handler
+        self._handler = stepwise(handler)
         self._guards = bool(tasks.retries) or tasks.on_failure != "stop"
         self._clock = clock()
         self._turns = Turns(self._clock)

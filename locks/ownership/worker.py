@@ -18,6 +18,7 @@ from locks.ownership.part import Part, Task
 from locks.ownership.run import BacklogRun, check_not_within
 from locks.program import default_node, is_at_hand
 from locks.runtime import current_client
+from locks.runtime.elsewhere import step
 from locks.runtime.interrupts import whole_itself
 from locks.runtime.leaving import Block, Hold, entering
 from locks.runtime.native import native_rlock
@@ -184,6 +185,7 @@ class Worker(Block, ABC):
 
         To do one, use `hold`: what was true may have changed.
         """
+        step()
         part = self._part
         return part is not None and self.grouping.group_of(resource) in part.member.owned
 
@@ -299,6 +301,7 @@ class _Hold(Block, AbstractContextManager[int]):
 
     def __enter__(self) -> int:
         hold = entering(self)
+        step()
         task = self._worker._task(self._resource)
         hold.take(task)
         try:

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 __all__ = [
     "Elsewhere",
     "Place",
+    "check_actor",
     "clock",
     "give_way",
     "kill_simulated",
     "new_greenlet",
+    "note",
     "place",
     "stand_in",
+    "step",
+    "stepwise",
 ]
 
 
@@ -60,6 +64,12 @@ class Elsewhere(Protocol):
 
     def clock(self) -> float:
         """The simulation's time in seconds."""
+
+    def check_actor(self, actor: Any) -> None:
+        """Raise an error if an actor, given by its reference, is not of the simulation."""
+
+    def note_of(self, client: object, what: str) -> None:
+        """Put down what a client does, or what becomes of it."""
 
 
 _elsewhere: Elsewhere | None = None
@@ -99,6 +109,36 @@ def give_way() -> None:
         _elsewhere.give_way()
     elif get_hub_if_exists() is not None:
         gevent.sleep(0)
+
+
+def step() -> None:
+    """In a simulation: let others go first."""
+    if _elsewhere is not None and _elsewhere.is_here():
+        _elsewhere.give_way()
+
+
+def stepwise(function: Callable[..., object]) -> Callable[..., object]:
+    """A function before which others go first, in a simulation; else the function itself."""
+    if _elsewhere is None or not _elsewhere.is_here():
+        return function
+
+    def call(*args: Any) -> object:
+        step()
+        return function(*args)
+
+    return call
+
+
+def check_actor(actor: Any) -> None:
+    """In a simulation: raise `MisuseError` if an actor, given by its reference, is not simulated."""
+    if _elsewhere is not None and _elsewhere.is_here():
+        _elsewhere.check_actor(actor)
+
+
+def note(client: object, what: str, *args: object) -> None:
+    """In a simulation: put down what a client does, or what becomes of it; `args` are for the places in `what`."""
+    if _elsewhere is not None and _elsewhere.is_here():
+        _elsewhere.note_of(client, what.format(*args))
 
 
 def clock() -> Callable[[], float]:

@@ -34,6 +34,7 @@ from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
 from locks.runtime import Down, Killed, Waiter, client_key, current_client, elsewhere, exit_client
+from locks.runtime.actor import Inbox
 from locks.runtime.bridge import Bridge
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import tell_end
@@ -41,6 +42,8 @@ from locks.sim.application import Application, Client
 from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
 from locks.sim.places import entry_of
+from locks.testing.owning import two_at_work
+from locks.testing.patches import is_patched
 from locks.testing.spawned import Spawned
 
 __all__ = ["SimulatedNode", "stand_in"]
@@ -202,7 +205,8 @@ class _Agent(Agent):
         elif isinstance(effect, AnswerWait):
             if isinstance(effect.result, LockResult):
                 application.told(host)
-                application.note(self.client.name, "has all that it asked for")
+                if not isinstance(self.client, Spawned):
+                    application.note(self.client.name, "has all that it asked for")
             else:
                 what = f"gets {type(effect.result).__name__}"
                 application.note(self.client.name, what, matters=True)
@@ -307,6 +311,8 @@ class SimulatedNode(Node):
 
     def note(self, client: Client | Owner, what: str, **more: Any) -> None:
         """Put down what a client does, and where in the user's code."""
+        if isinstance(client, Spawned):  # no actor: one of ours
+            return
         application = self.application
         running = application.running
         place = None
@@ -347,6 +353,32 @@ class SimulatedNode(Node):
         if isinstance(subject, Client):
             self.application.kill(subject, error)
         return isinstance(subject, Client)
+
+    def check_actor(self, actor: Any) -> None:
+        """Refuse an actor that runs in a thread or greenlet of its own.
+
+        Raises:
+            MisuseError: It does.
+        """
+        inbox = actor.actor_inbox
+        runs = inbox.greenlet if isinstance(inbox, Inbox) else None
+        is_thread = is_patched(getattr(inbox, "mutex", None))
+        if isinstance(runs, Client) or isinstance(actor, Agent) or is_thread:
+            return
+        if actor.is_alive():
+            raise MisuseError(
+                f"{actor!r} is not simulated: it was not begun by a client of the simulation. Let a client begin a "
+                "locks.GeventActor, or, with patch=True, any actor of Pykka",
+                actor=repr(actor),
+            )
+
+    def note_of(self, client: object, what: str) -> None:
+        """Put down what becomes of a client."""
+        if isinstance(client, Client):
+            self.note(client, what)
+        if violation := two_at_work(self.counters.workers):
+            self.application.fail(violation)
+            raise violation
 
     def give_way(self) -> None:
         """Let other clients go first."""

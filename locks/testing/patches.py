@@ -25,7 +25,7 @@ from gevent import getcurrent, monkey
 from locks.errors import MisuseError
 from locks.sim.application import Application, Client
 
-__all__ = ["patched"]
+__all__ = ["is_patched", "patched"]
 
 FOR_EVER = -1
 MADE_OF_LOCKS = (
@@ -134,6 +134,11 @@ class _RLock(_Lock):
     def _acquire_restore(self, count: int) -> None:
         super().acquire()
         self._owner, self._count = self._application.caller(), count
+
+
+def is_patched(lock: object) -> bool:
+    """Whether a lock of `threading` is in virtual time."""
+    return isinstance(lock, _Lock)
 
 
 class _Real:

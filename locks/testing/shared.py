@@ -3,7 +3,7 @@
 Each access to what is wrapped is put down with the locks that its client has, as Eraser does (Savage, Burrows, Nelson, Sobalvarro,
 Anderson: Eraser: A Dynamic Data Race Detector for Multithreaded Programs, 1997). Two clients that access the same thing, one of them to
 write, need locks that keep them apart: ids of which one covers the other, not both to read, or one lock of `threading` that both
-hold. Where there are none it is a violation, under whatever schedule: nobody has to come in between just there.
+hold, or one group of an `Ownership` at hand. Where there are none it is a violation, under whatever schedule: nobody has to come in between just there.
 
 Eraser keeps one set of locks for each place, which every access makes smaller. Here ids are a tree, and what is in common is a matter of two
 accesses; so each kind of access is kept, and compared with those of others. What was accessed before a client was added is not compared with
@@ -22,6 +22,7 @@ from locks.runtime import client_key, current_client
 from locks.sim.host import Violation
 from locks.sim.places import Place
 from locks.testing.node import SimulatedNode
+from locks.testing.owning import GroupAtHand, at_hand
 
 __all__ = ["Shared", "Unguarded", "share"]
 
@@ -48,7 +49,7 @@ class _Access(NamedTuple):
         name: Its name.
         writes: Whether it has written.
         held: The ids that it had locked, and the modes.
-        guards: The locks of `threading` that it had.
+        guards: The locks of `threading` that it had, and the groups of resources on which it was at work.
         place: Where in the user's code.
         before: So many clients were there; those that were added later come after it.
     """
@@ -75,7 +76,12 @@ class _Access(NamedTuple):
 
     def __str__(self) -> str:
         locks = [f"{mode} {show(lock_id)}" for lock_id, mode in sorted(self.held, key=repr)]
-        locks += ["a lock of threading"] if self.guards else []
+        locks += sorted(
+            {
+                str(each) if isinstance(each, GroupAtHand) else "a lock of threading"
+                for each in self.guards
+            }
+        )
         where = "" if self.place is None else f" at {self.place}"
         done = "written" if self.writes else "read"
         return f"{done} by {self.name}{where} with {' and '.join(locks) or 'no lock'}"
@@ -100,7 +106,7 @@ class _Record:
         client = None if application.closing else application.running
         if client is None:
             return
-        if client.is_helper:
+        if self._node.tasks.is_at_work:
             raise MisuseError(
                 f"{self._name} is shared with tasks of asyncio, whose locks simulation.shared() does not see: use it for clients that "
                 "are functions"
@@ -112,7 +118,9 @@ class _Record:
             for agent in agents
             for (_, lock_id), mode in agent.host.told.items()  # type: ignore[attr-defined]
         )
-        guards = frozenset(application.guards.get(client, ()))
+        guards = frozenset(
+            (*application.guards.get(client, ()), *at_hand(self._node.counters.workers, client))
+        )
         place = application.place(client)
         access = _Access(client.number, client.name, writes, held, guards, place, application.made)
         places = list(self._seen) if what is WHOLE else [what, WHOLE]

@@ -83,7 +83,9 @@ LIBRARY = [
     Layer("groups", ("locks.groups*",), (*NODES, "node", "program"), "groups/: process groups"),
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
     Layer("sim", ("locks.sim*",), ("form", *GROUND, "core"), "sim/: the simulator"),
-    Layer("testing", ("locks.testing*",), (*NODES, "node", "program", "sim"), "testing/"),
+    Layer(
+        "testing", ("locks.testing*",), (*NODES, "node", "program", "sim", "ownership"), "testing/"
+    ),
     Layer(
         "face",
         (
