@@ -63,8 +63,8 @@ def shortest(
     found = search.fails(simulation._as_script)
     if found is None:
         return None
-    for number in reversed(range(1, simulation._application.made + 1)):
-        found = search.without(found, number) or found
+    for client in reversed(simulation._application.clients):
+        found = search.without(found, client.number) or found
     return search.fewer_switches(found)
 
 
