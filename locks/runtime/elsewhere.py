@@ -24,6 +24,7 @@ __all__ = [
     "check_actor",
     "clock",
     "give_way",
+    "here",
     "kill_simulated",
     "new_greenlet",
     "note",
@@ -86,6 +87,11 @@ def stand_in(simulation: Elsewhere) -> Iterator[None]:
         _elsewhere = before
 
 
+def here() -> Elsewhere | None:
+    """The simulation, if it is the simulation that calls."""
+    return _elsewhere if _elsewhere is not None and _elsewhere.is_here() else None
+
+
 def place() -> Place | None:
     """Where the caller blocks; `None` if it blocks where it is."""
     return None if _elsewhere is None else _elsewhere.place()
@@ -93,8 +99,8 @@ def place() -> Place | None:
 
 def new_greenlet(function: Callable[..., object], *args: Any) -> Any:
     """A greenlet that is to be started: gevent's, or the simulation's that calls."""
-    if _elsewhere is not None and _elsewhere.is_here():
-        return _elsewhere.new_greenlet(function, args)
+    if (simulation := here()) is not None:
+        return simulation.new_greenlet(function, args)
     return gevent.Greenlet(function, *args)
 
 
@@ -105,21 +111,21 @@ def kill_simulated(subject: greenlet, error: BaseException) -> bool:
 
 def give_way() -> None:
     """Let other greenlets of the caller's thread go first, if there can be any."""
-    if _elsewhere is not None and _elsewhere.is_here():
-        _elsewhere.give_way()
+    if (simulation := here()) is not None:
+        simulation.give_way()
     elif get_hub_if_exists() is not None:
         gevent.sleep(0)
 
 
 def step() -> None:
     """In a simulation: let others go first."""
-    if _elsewhere is not None and _elsewhere.is_here():
-        _elsewhere.give_way()
+    if (simulation := here()) is not None:
+        simulation.give_way()
 
 
 def stepwise(function: Callable[..., object]) -> Callable[..., object]:
     """A function before which others go first, in a simulation; else the function itself."""
-    if _elsewhere is None or not _elsewhere.is_here():
+    if here() is None:
         return function
 
     def call(*args: Any) -> object:
@@ -131,18 +137,18 @@ def stepwise(function: Callable[..., object]) -> Callable[..., object]:
 
 def check_actor(actor: Any) -> None:
     """In a simulation: raise `MisuseError` if an actor, given by its reference, is not simulated."""
-    if _elsewhere is not None and _elsewhere.is_here():
-        _elsewhere.check_actor(actor)
+    if (simulation := here()) is not None:
+        simulation.check_actor(actor)
 
 
 def note(client: object, what: str, *args: object) -> None:
     """In a simulation: put down what a client does, or what becomes of it; `args` are for the places in `what`."""
-    if _elsewhere is not None and _elsewhere.is_here():
-        _elsewhere.note_of(client, what.format(*args))
+    if (simulation := here()) is not None:
+        simulation.note_of(client, what.format(*args))
 
 
 def clock() -> Callable[[], float]:
     """What tells the caller seconds, also short ones."""
-    if _elsewhere is not None and _elsewhere.is_here():
-        return _elsewhere.clock
+    if (simulation := here()) is not None:
+        return simulation.clock
     return time.perf_counter

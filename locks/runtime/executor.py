@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import gevent
 from gevent import monkey
 
-from locks.runtime import interrupts
+from locks.errors import MisuseError
+from locks.runtime import elsewhere, interrupts
 from locks.runtime.native import is_main_thread, native_lock, start_thread
 from locks.runtime.waiter import (
     Channel,
@@ -113,7 +114,12 @@ class Executor:
 
         Raises:
             RuntimeError: after `stop`, or if the worker was killed meanwhile.
+            MisuseError: a simulation calls, which has a node of its own.
         """
+        if elsewhere.here() is not None:
+            raise MisuseError(
+                "the node that is called is not simulated, and a simulation runs here: leave node=... away"
+            )
         if get_hub_if_exists() is self.hub:
             return function(*args)
         outcome: list[T | BaseException] = []
