@@ -1,18 +1,16 @@
 """Application code as simulated clients, over the pure machines.
 
-A client is a function in a greenlet of its own. It runs until it calls `locks`: there it lets the
-scheduler choose who goes on, and comes back when it is its turn again, when its answer has come,
-when its time is up, or to die. Whatever it does between two such calls is one step. All that
-happens has a moment of virtual time, drawn from the seed, and an agenda (`locks.sim.agenda`) keeps it in
-order. So time passes at once, and the same seed gives the same run. Who goes first is a matter of
-strategy (`locks.sim.strategies`).
+A client is a function in a greenlet of its own. It runs until it calls `locks`: there it lets the scheduler choose who goes on,
+and comes back when it is its turn again, when its answer has come, when its time is up, or to die. Whatever it does between
+two such calls is one step. All that happens has a moment of virtual time, drawn from the seed, and an agenda (`locks.sim.agenda`)
+keeps it in order. So time passes at once, and the same seed gives the same run. Who goes first is a matter of strategy
+(`locks.sim.strategies`). Greenlets that clients begin, such as those of actors, are *helpers*: they go on like clients.
 
 What is under way is in a `Network`, and what takes time is as in a program with one node:
 
 - What a client tells its lock server has arrived when the call returns, in the order of the calls.
-- What lock servers tell agents, and agents each other, takes its time, so that the order in which
-  clients learn of their locks and of deadlocks varies. In some runs it takes none: then all
-  that follows from a call happens before anybody else goes on, as in a real node.
+- What lock servers tell agents, and agents each other, takes its time, so that the order in which clients learn of their locks and of
+  deadlocks varies. In some runs it takes none: then all that follows from a call happens before anybody else goes on, as in a real node.
 - A call that only looks, or doesn't wait, sees the outcome of all that is under way (`finish`).
 
 The application's agents are not made here: `locks.testing` has those of the product run on this.
@@ -138,7 +136,7 @@ class Application:
         return client
 
     def help(self, client: Client) -> None:
-        """Let a greenlet go on like a client, which is none: nobody kills it, or waits for its end."""
+        """Let a helper go on: nobody kills it, or waits for its end."""
         self._helpers.append(self._numbered(client))
         self._start(client)
 
@@ -239,10 +237,9 @@ class Application:
     def _resume(self, client: Client) -> None:
         client.resumed += 1
         self._switch(client)
+        if client.dead and not client.is_helper:
+            self.note(client.name, "is dead" if client.killed else "is done", matters=client.killed)
         if client.dead:
-            if not client.is_helper:
-                what = "is dead" if client.killed else "is done"
-                self.note(client.name, what, matters=client.killed)
             due = self.time + self._agenda.strategy.later(MESSAGE)
             self._at(due, CLIENTS, self._ended, client)
 
@@ -280,8 +277,8 @@ class Application:
         return None if within is None else self.running
 
     def is_here(self) -> bool:
-        """Whether it is the run that calls: a client, or what is notified of something."""
-        return self.here() is not None or (self._main is not None and getcurrent() is self._main)
+        """Whether the run calls: a client, or what is notified of something."""
+        return self.here() is not None or getcurrent() is self._main
 
     def within(self) -> Client | None:
         """The client that calls and is going to wait; nobody if another thread or greenlet calls.

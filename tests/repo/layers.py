@@ -84,9 +84,6 @@ LIBRARY = [
     Layer("mvcc", ("locks.mvcc*",), (*GROUND, "runtime"), "mvcc/: a multi-version lock table"),
     Layer("sim", ("locks.sim*",), ("form", *GROUND, "core"), "sim/: the simulator"),
     Layer(
-        "testing", ("locks.testing*",), (*NODES, "node", "program", "sim", "ownership"), "testing/"
-    ),
-    Layer(
         "face",
         (
             "locks.api",
@@ -131,6 +128,9 @@ LIBRARY = [
         ("locks.ownership*",),
         (*GROUND, "runtime", "node", "program", "face", "package"),
         "ownership/: who owns what",
+    ),
+    Layer(
+        "testing", ("locks.testing*",), (*NODES, "node", "program", "sim", "ownership"), "testing/"
     ),
     Layer(
         "engines",
