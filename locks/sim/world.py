@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from locks.core.agent.wait_graph import Exploration
-from locks.core.messages import Remove, ServerMessage, Surrender, ToAgent
+from locks.core.messages import ServerMessage, Surrender, ToAgent
 from locks.core.server.machine import ServerMachine
 from locks.errors import assert_never
 from locks.model import AgentId, Deadlock, Edge, LockId
@@ -19,12 +19,10 @@ from locks.sim.by_hand import ByHand
 from locks.sim.checks import (
     check_clean,
     check_done,
-    check_exclusion,
     check_heard,
     check_report,
     check_rule,
     check_token,
-    check_told,
     edges_of,
     excused,
     is_deadlock,
@@ -37,6 +35,7 @@ from locks.sim.client import Fate, ScriptedClient
 from locks.sim.events import Act, Choice, Event
 from locks.sim.host import Host, Mail, Message, Violation
 from locks.sim.network import Change, Link, Network, Pair, Party
+from locks.sim.nodes import Nodes
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Step, script
 from locks.sim.topology import cut_off, never_linked, route
@@ -65,7 +64,7 @@ class Faults(NamedTuple):
 NO_FAULTS = Faults()
 
 
-class World(ByHand):
+class World(Nodes, ByHand):
     """Lock servers, clients, and messages on their way.
 
     Args:
@@ -86,7 +85,6 @@ class World(ByHand):
         outdated: Those that were, but with an edge in their report that was not there (any more).
         tokens: How many fencing tokens clients have got.
         losses: How often clients were told that they have lost locks.
-        names: The nodes with lock servers, whether they run or not.
     """
 
     def __init__(
@@ -102,17 +100,11 @@ class World(ByHand):
     ) -> None:
         homes = homes or nodes[:1]
         never = never_linked(nodes, homes, unlinked)
-        self.network = Network(dict.fromkeys((*nodes, *homes)), never)
-        self.rule = rule
+        super().__init__(rule, nodes, Network(dict.fromkeys((*nodes, *homes)), never))
+        self.rule: Rule = rule
         self.faults = faults
         self.mortal: dict[int, Fate] = dict(faults.mortal)
         self.cuts, self.crashes = faults.cuts, faults.crashes
-        self.names = tuple(nodes)
-        self.servers = {node: rule.server(node) for node in nodes}
-        for node, other in self.network.seen:
-            if node in self.servers:
-                self.servers[node].peer_up(other, other in self.servers)
-        self.restarts = 0
         self.hosts: dict[AgentId, tuple[Host, ScriptedClient]] = {}
         self.unsettled: dict[int, None] = {}
         self.sent: Counter[str] = Counter()
@@ -123,7 +115,6 @@ class World(ByHand):
         self.before_surrender: Counter[str] | None = None  # `sent` when the first one was sent
         self.events: list[Event] | None = [] if trace else None
         self._created = 0
-        self._last_token: dict[str, int] = {}
         self._mail: list[Mail] = []
         self._ended: list[int] = []
         self._lost: list[tuple[int, tuple[LockId, ...]]] = []
@@ -303,10 +294,10 @@ class World(ByHand):
     def _check_locks(self, client: ScriptedClient) -> None:
         """What it was told that it has is granted, and nobody else was told of it."""
         for server in self.servers.values():
-            self._check_told(client, server)
+            self._check_told(client.host, server)
         for other in self.clients:
             if other.told and other is not client:
-                self._check_exclusion(client, other)
+                self._check_exclusion(client.host, other.host)
 
     def _serve(self, server: ServerMachine, message: ServerMessage) -> None:
         """A lock server takes in a message."""
@@ -333,7 +324,7 @@ class World(ByHand):
         if agent in self.hosts:  # of the others it took nothing
             _, client = self.hosts[agent]
             if client.told:
-                self._check_told(client, server)
+                self._check_told(client.host, server)
 
     def _send(self, sender: Party, receiver: Party, message: Message) -> None:
         if sender != receiver:  # if there is no way, an agent is told that at once
@@ -365,18 +356,6 @@ class World(ByHand):
             self._notice_peer(server, other, there)
         self._note(("notice", pair), me, there=there)
 
-    def _notice_peer(self, server: ServerMachine, other: str, there: bool) -> None:
-        """A lock server's node notices that another one is gone, or there."""
-        relays = other in self.names
-        if there and relays:
-            server.raise_to(self.servers[other].version)
-        effects = server.peer_up(other, relays) if there else server.peer_down(other)
-        for mail in mail_of(server.node, effects):
-            self._send(*mail)
-        if not there:
-            for agent in [agent for agent in server.table.owners if agent.node == other]:
-                self._serve(server, Remove(agent))
-
     def _change(self, change: Change) -> None:
         """A connection or a node breaks, or is mended."""
         self.network.make(change)
@@ -387,37 +366,18 @@ class World(ByHand):
                 self.cuts -= 1
             case ("crash", node):
                 self.crashes -= 1
-                self.servers.pop(node, None)
+                self._end_or_begin("crash", node)
                 for client in self.clients:
                     if client.home == node and not client.finished:
                         client.vanish()
                         self._after(client)
             case ("restart", node):
-                self.restarts += 1
-                if node in self.names:
-                    self.servers[node] = self.rule.server(node, self.restarts << 32)
+                self._end_or_begin("restart", node)
             case _:
                 assert_never(change)
         self._note(change)
 
-    # --- What must always be true
-
-    def _check_tokens(self, node: str, new: set[int]) -> None:
-        """Fencing tokens rise from grant to grant, also when the node runs anew."""
-        if new and min(new) <= self._last_token.get(node, -1):
-            raise Violation(f"fencing tokens of {node} fall: {min(new)}")
-        if new:
-            self._last_token[node] = max(new)
-
-    def _check_told(self, client: ScriptedClient, server: ServerMachine) -> None:
-        """A client that has not yet noticed that its connection is gone is let off."""
-        if self.network.vouches(server.node, client.home):
-            check_told(client.host, server)
-
-    def _check_exclusion(self, one: ScriptedClient, other: ScriptedClient) -> None:
-        for node in self.servers:
-            if self.network.vouches(node, one.home) and self.network.vouches(node, other.home):
-                check_exclusion(one.host, other.host, node)
+    # --- What must be true in the end
 
     def check_quiet(self) -> None:
         """When nothing needs to happen any more, who still waits does so for nodes that are down."""
