@@ -41,7 +41,7 @@ from locks.runtime.monitor import tell_end
 from locks.sim.application import Application, Client
 from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
-from locks.sim.places import entry_of
+from locks.sim.places import Place, entry_of
 from locks.testing.owning import two_at_work
 from locks.testing.patches import is_patched
 from locks.testing.spawned import Spawned
@@ -313,14 +313,14 @@ class SimulatedNode(Node):
         """Put down what a client does, and where in the user's code."""
         if isinstance(client, Spawned):  # no actor: one of ours
             return
-        application = self.application
-        running = application.running
-        place = None
+        self.application.note(client.name, what, place=self.line(), **more)
+
+    def line(self) -> Place | None:
+        """Where in the user's code the client stands that runs."""
+        running = self.application.running
         if self.tasks.is_at_work:
-            place = self.tasks.place()
-        elif running is not None:
-            place = application.place(running)
-        application.note(client.name, what, place=place, **more)
+            return self.tasks.place()
+        return None if running is None else self.application.place(running)
 
     def place(self) -> _Place | None:
         """Where the caller has to wait, if it is a client; `None` for other threads.

@@ -22,6 +22,7 @@ from locks.sim.application import Client
 from locks.sim.places import is_inner, without_inner
 from locks.sim.strategies import Named, Unhurried, check_strategy, strategy_for
 from locks.testing import schedules
+from locks.testing.histories import History, Recorded
 from locks.testing.node import SimulatedNode, stand_in
 from locks.testing.patches import patched
 from locks.testing.shared import share
@@ -61,6 +62,7 @@ class Simulation:
         self._application = self._node.application
         self._agenda: Agenda | None = None
         self._number = 0
+        self._histories: list[History] = []
         self._is_one_of_many = False  # who runs them explains what goes wrong
 
     def client(self, function: Callable[..., Any], *args: Any, name: str = "") -> Client:
@@ -134,6 +136,8 @@ class Simulation:
                 self._agenda = agenda
                 with watched(self._application, watchdog), self._seeing_threads():
                     self._application.run(agenda, rng, deaths, limit)
+            for history in self._histories:
+                history.check()
         except BaseException as error:
             if not self._is_one_of_many:
                 self._explain(error)
@@ -163,6 +167,26 @@ class Simulation:
             The thing, wrapped: give this to the clients.
         """
         return cast(T, share(self._node, thing, name))
+
+    def history(self, thing: T, model: Callable[[], object], *, key: str = "") -> T:
+        """Wrap what clients call, and check that their calls could have come one after the other: that it is linearizable.
+
+        Each call of a method that the model has is recorded. At the end of the run there must be an order of all calls in which the
+        model does what they have done: each takes effect between its begin and its end. What a client that died was calling,
+        or what an error of `locks` has ended, may have taken effect or not.
+
+        Args:
+            thing: What clients call: an object, or a module.
+            model: A class, or a function that makes a new model: it has the same methods, for one client alone.
+            key: The name of a parameter that all methods have, if calls with different ones have nothing to do with each other. Each
+                key has a model of its own then, which makes long histories quick to check.
+
+        Returns:
+            The thing, wrapped: give this to the clients.
+        """
+        history = History(self._node, thing, model, key)
+        self._histories.append(history)
+        return cast(T, Recorded(history))
 
     def sleep(self, seconds: float = 0.0) -> None:
         """Let a client sleep by the virtual clock: its `time.sleep`. A coroutine uses `asyncio.sleep`."""

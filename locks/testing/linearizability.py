@@ -1,0 +1,202 @@
+"""Whether calls that overlap could have come one after the other: linearizability, of a history that is over.
+
+A call takes effect at some moment between its begin and its end. A history is linearizable (Herlihy, Wing: Linearizability: A
+Correctness Condition for Concurrent Objects, 1990) if there is an order of such moments in which each call has the outcome that a
+sequential model gives it. The search is that of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), with Lowe's memory
+(Testing for Linearizability, 2017): where the same calls have led to the same state before, it goes no further. Parts of a history that
+have nothing to do with each other can be checked one by one (Horn, Kroening: Faster Linearizability Checking via
+P-Compositionality, 2015); that is up to the caller. The problem is NP-complete, so the number of states is bounded.
+
+A call whose end is infinite is a *maybe*: it may have taken effect, with whatever outcome, or never. A call that is *set free* may have
+taken effect in its own time, with whatever outcome, or never. To set calls free only allows for more orders. So if no more calls
+can be set free without there being an order, those that are left are a smallest part that has none (`core`). And what has an order has one
+at each earlier moment, too, with the calls that are under way then as maybes; so there is a first moment without one (`until`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from math import inf
+from typing import Generic, NamedTuple, TypeVar
+
+__all__ = ["Model", "Order", "Span", "TooMany", "core", "order", "until"]
+
+S = TypeVar("S")
+
+
+class Span(NamedTuple):
+    """When a call was under way.
+
+    Attributes:
+        begin: The number of its begin; no two begins and ends have the same.
+        end: The number of its end; infinite for a maybe.
+    """
+
+    begin: int
+    end: float = inf
+
+
+class Model(NamedTuple, Generic[S]):
+    """What calls do, one after the other.
+
+    Attributes:
+        initial: The first state.
+        apply: Applies a call, by its index, to a state: the state after it, and whether it has the outcome that was recorded.
+        same: Whether two states are the same; it may say no of some that are.
+    """
+
+    initial: S
+    apply: Callable[[S, int], tuple[S, bool]]
+    same: Callable[[S, S], bool]
+
+
+class Order(NamedTuple, Generic[S]):
+    """How far calls can be ordered.
+
+    Attributes:
+        found: Whether all can be that have to.
+        calls: The indices of the calls, in order; where there is no order for all, one of the longest.
+        state: The state after them.
+        stuck: The calls that could have been next, but have another outcome in that state.
+    """
+
+    found: bool
+    calls: tuple[int, ...]
+    state: S
+    stuck: tuple[int, ...] = ()
+
+
+class TooMany(Exception):
+    """There are more states than allowed."""
+
+
+def order(
+    spans: Sequence[Span], model: Model[S], limit: int, free: Collection[int] = ()
+) -> Order[S]:
+    """Look for an order.
+
+    Args:
+        spans: The calls, in the order of their begins.
+        model: What they do.
+        limit: The most states.
+        free: The indices of those that are set free.
+
+    Raises:
+        TooMany: There are more.
+    """
+    needed = sum(1 << n for n, span in enumerate(spans) if span.end != inf and n not in free)
+    if not needed:
+        return Order(True, (), model.initial)
+    known: dict[int, list[S]] = {}  # by the calls that have led there
+    states = 0
+    longest = Order(False, (), model.initial)
+    most = -1
+    path = [_Place(model.initial, 0, _next(spans, needed, 0))]
+    while path:
+        here = path[-1]
+        number = next(here.following, None)
+        if number is None:
+            if (done := (here.done & needed).bit_count()) > most:
+                most = done
+                longest = Order(False, _taken(path), here.state, tuple(here.stuck))
+            path.pop()
+            continue
+        state, fits = model.apply(here.state, number)
+        if not fits and needed >> number & 1:
+            here.stuck.append(number)
+            continue
+        done = here.done | 1 << number
+        before = known.setdefault(done, [])
+        if any(model.same(state, other) for other in before):
+            continue
+        before.append(state)
+        states += 1
+        if states > limit:
+            raise TooMany(limit)
+        here.taken = number
+        path.append(_Place(state, done, _next(spans, needed, done)))
+        if not needed & ~done:
+            return Order(True, _taken(path), state)
+    return longest
+
+
+class _Place(Generic[S]):
+    """A place on the path of the search.
+
+    Attributes:
+        state: The state there.
+        done: The calls that have led there, as bits.
+        following: Which calls may be next.
+        taken: Which one is, just now.
+        stuck: Which can't be, for they have another outcome.
+    """
+
+    __slots__ = ("done", "following", "state", "stuck", "taken")
+
+    def __init__(self, state: S, done: int, following: Iterator[int]) -> None:
+        self.state, self.done, self.following = state, done, following
+        self.taken = 0
+        self.stuck: list[int] = []
+
+
+def _taken(path: Sequence[_Place[S]]) -> tuple[int, ...]:
+    return tuple(place.taken for place in path[:-1])
+
+
+def _next(spans: Sequence[Span], needed: int, done: int) -> Iterator[int]:
+    """The calls that may be next: none that has to be there has ended before they begin. Maybes come last."""
+    first = (~done & done + 1).bit_length() - 1  # what is before is done
+    latest = spans[done.bit_length() - 1].begin if done else -1
+    soonest = inf
+    maybes = []
+    for number in range(first, len(spans)):
+        begin, end = spans[number]
+        if begin > soonest:
+            break
+        if done >> number & 1:
+            continue
+        if needed >> number & 1:
+            soonest = min(soonest, end)
+            yield number
+        elif end > latest:
+            maybes.append(number)
+    yield from maybes
+
+
+def until(spans: Sequence[Span], model: Model[S], limit: int) -> list[Span]:
+    """Of calls that have no order, what there was when they first had none."""
+    ends = sorted(int(span.end) for span in spans if span.end != inf)
+    low, high = 0, len(ends) - 1
+    while low < high:
+        middle = (low + high) // 2
+        if _has_none(_cut(spans, ends[middle]), model, limit):
+            high = middle
+        else:
+            low = middle + 1
+    return _cut(spans, ends[high])
+
+
+def _cut(spans: Sequence[Span], moment: int) -> list[Span]:
+    return [
+        Span(begin, end if end <= moment else inf) for begin, end in spans if begin < moment
+    ]
+
+
+def core(spans: Sequence[Span], model: Model[S], limit: int) -> set[int]:
+    """Of calls that have no order, the indices of a smallest part: whatever the others have done, it has none."""
+    free = {number for number, span in enumerate(spans) if span.end == inf}
+    left = set(range(len(spans))) - free
+    for number in sorted(left):
+        if _has_none(spans, model, limit, {*free, number}):
+            free.add(number)
+    return left - free
+
+
+def _has_none(
+    spans: Sequence[Span], model: Model[S], limit: int, free: Collection[int] = ()
+) -> bool:
+    """Whether it is known that there is no order."""
+    try:
+        return not order(spans, model, limit, free).found
+    except TooMany:
+        return False
