@@ -14,7 +14,7 @@ import asyncio
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from math import inf
@@ -29,8 +29,9 @@ from locks.testing.node import SimulatedNode
 
 __all__ = ["History", "NotLinearizable", "Recorded"]
 
-MOST = 50_000  # states of a model, for one part of a history
+MOST = 20_000  # calls that are tried, for one part of a history
 CONTAINERS = (list, tuple, dict, set)
+ATOMS = (str, int, float, bytes, type(None))  # a copy of one is itself
 WIDTH = 4  # of a moment in a picture
 
 
@@ -42,7 +43,9 @@ class NotLinearizable(Violation):
         self._check = check
 
     @functools.cached_property
-    def _told(self) -> str:  # it takes time, and most errors of a search for a shorter one are never shown
+    def _told(
+        self,
+    ) -> str:  # it takes time, and most errors of a search for a shorter one are never shown
         return "\n".join(self._check.story())
 
     def __str__(self) -> str:
@@ -94,7 +97,9 @@ class _Outcome:
 
     def __str__(self) -> str:
         return (
-            f"returned {shown(self.value)}" if self.error is None else f"raised {self.error.__name__}"
+            f"returned {shown(self.value)}"
+            if self.error is None
+            else f"raised {self.error.__name__}"
         )
 
 
@@ -108,9 +113,7 @@ class History:
         key: The name of the parameter that says what a call concerns.
     """
 
-    def __init__(
-        self, node: SimulatedNode, thing: Any, model: Callable[[], Any], key: str
-    ) -> None:
+    def __init__(self, node: SimulatedNode, thing: Any, model: Callable[[], Any], key: str) -> None:
         self._node = node
         self.thing = thing
         self._model = model
@@ -132,7 +135,9 @@ class History:
         try:
             copy.deepcopy(made)
         except TypeError as error:
-            raise InvalidOption(f"{what}: it can't be copied ({error}); keep plain data in it") from error
+            raise InvalidOption(
+                f"{what}: it can't be copied ({error}); keep plain data in it"
+            ) from error
         found = {}
         for name in names:
             if not callable(getattr(self.thing, name, None)):
@@ -153,6 +158,7 @@ class History:
 
             @functools.wraps(attribute)
             async def awaits(*args: Any, **options: Any) -> Any:
+                __tracebackhide__ = True
                 call = self._begin(name, args, options)
                 try:
                     value = await attribute(*args, **options)
@@ -165,6 +171,7 @@ class History:
 
         @functools.wraps(attribute)
         def calls(*args: Any, **options: Any) -> Any:
+            __tracebackhide__ = True
             call = self._begin(name, args, options)
             try:
                 value = attribute(*args, **options)
@@ -184,21 +191,30 @@ class History:
         except TypeError as error:
             raise MisuseError(f"{self._key}={shown(part)} can't be a key: {error}") from None
         call = _Call(
-            self._who(), name, _as_now(args), _as_now(options), part, self._node.line(), next(self._numbers)
+            self._who(),
+            name,
+            _as_now(args),
+            _as_now(options),
+            part,
+            self._node.line(),
+            next(self._numbers),
         )
         self._calls.append(call)
         self._note(call, f"calls {call}")
         return call
 
     def _returned(self, call: _Call, value: Any) -> Any:
+        __tracebackhide__ = True
         self._end(call, _Outcome(_as_now(value)))
         return value
 
     def _raised(self, call: _Call, error: Exception) -> None:
+        __tracebackhide__ = True
         if not isinstance(error, LocksError):
             self._end(call, _Outcome(error=type(error)))
 
     def _end(self, call: _Call, outcome: _Outcome) -> None:
+        __tracebackhide__ = True
         call.outcome = outcome
         call.end = next(self._numbers)
         self._note(call, f"{outcome} from {call.name}")
@@ -221,6 +237,7 @@ class History:
             NotLinearizable: There is none.
             MisuseError: That can't be found out.
         """
+        __tracebackhide__ = True
         self._is_over = True
         parts: dict[Any, list[_Call]] = {}
         for call in self._calls:
@@ -231,7 +248,7 @@ class History:
                 found = order(check.spans, check.model, MOST).found
             except TooMany:
                 raise MisuseError(
-                    f"the order of {len(calls)} calls can't be found among {MOST} states: let fewer of them overlap, or die, or say by "
+                    f"the order of {len(calls)} calls can't be found with {MOST} tries: let fewer of them overlap, or die, or say by "
                     "history(..., key=...) which parameter says what a call concerns"
                 ) from None
             if not found:
@@ -263,9 +280,9 @@ class _Check:
         self.calls = calls
         self.key = key
         self.spans = [call.span for call in calls]
-        self.model = Model(model(), self._apply, _is_same)
+        self.model = Model(model(), self._apply, _key)
         given = (each for call in calls for each in _leaves((call.args, call.options)))
-        self._given = {id(each): each for each in given}
+        self._given = {id(each): each for each in given if not isinstance(each, ATOMS)}
 
     def _apply(self, state: Any, number: int) -> tuple[Any, bool]:
         after, outcome = self._applied(state, self.calls[number])
@@ -334,11 +351,23 @@ def _leaves(thing: Any) -> Iterator[Any]:
         yield from _leaves(each)
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    """Whether two models are in the same state, by all that a copy is made of."""
-    return bool(_parts(one) == _parts(other))
+def _key(model: Any) -> Hashable:
+    """The state of a model, by all that a copy is made of."""
+    parts = model.__reduce_ex__(4)[1:]
+    return tuple(_frozen(list(each) if isinstance(each, Iterator) else each) for each in parts)
 
 
-def _parts(model: Any) -> list[Any]:
-    reduced = model.__reduce_ex__(4)
-    return [list(each) if isinstance(each, Iterator) else each for each in reduced[1:]]
+def _frozen(thing: Any) -> Hashable:
+    """What is the same for things that can't be told apart; a thing itself where nothing better is known."""
+    kind = type(thing)
+    if kind in (list, tuple):
+        return kind, tuple(map(_frozen, thing))
+    if kind is dict:  # their order can be told
+        return kind, tuple((_frozen(key), _frozen(value)) for key, value in thing.items())
+    if kind in (set, frozenset):
+        return kind, frozenset(map(_frozen, thing))
+    try:
+        hash(thing)
+    except TypeError:
+        return kind, _key(thing)
+    return kind, thing

@@ -5,7 +5,7 @@ Correctness Condition for Concurrent Objects, 1990) if there is an order of such
 sequential model gives it. The search is that of Wing and Gong (Testing and Verifying Concurrent Objects, 1993), with Lowe's memory
 (Testing for Linearizability, 2017): where the same calls have led to the same state before, it goes no further. Parts of a history that
 have nothing to do with each other can be checked one by one (Horn, Kroening: Faster Linearizability Checking via
-P-Compositionality, 2015); that is up to the caller. The problem is NP-complete, so the number of states is bounded.
+P-Compositionality, 2015); that is up to the caller. The problem is NP-complete, so the number of calls that are tried is bounded.
 
 A call whose end is infinite is a *maybe*: it may have taken effect, with whatever outcome, or never. A call that is *set free* may have
 taken effect in its own time, with whatever outcome, or never. To set calls free only allows for more orders. So if no more calls
@@ -15,7 +15,7 @@ at each earlier moment, too, with the calls that are under way then as maybes; s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -42,12 +42,12 @@ class Model(NamedTuple, Generic[S]):
     Attributes:
         initial: The first state.
         apply: Applies a call, by its index, to a state: the state after it, and whether it has the outcome that was recorded.
-        same: Whether two states are the same; it may say no of some that are.
+        key: What is the same for states only if they are the same.
     """
 
     initial: S
     apply: Callable[[S, int], tuple[S, bool]]
-    same: Callable[[S, S], bool]
+    key: Callable[[S], Hashable]
 
 
 class Order(NamedTuple, Generic[S]):
@@ -67,7 +67,7 @@ class Order(NamedTuple, Generic[S]):
 
 
 class TooMany(Exception):
-    """There are more states than allowed."""
+    """More calls would have to be tried than allowed."""
 
 
 def order(
@@ -78,17 +78,17 @@ def order(
     Args:
         spans: The calls, in the order of their begins.
         model: What they do.
-        limit: The most states.
+        limit: The most calls that are tried.
         free: The indices of those that are set free.
 
     Raises:
-        TooMany: There are more.
+        TooMany: It takes more.
     """
     needed = sum(1 << n for n, span in enumerate(spans) if span.end != inf and n not in free)
     if not needed:
         return Order(True, (), model.initial)
-    known: dict[int, list[S]] = {}  # by the calls that have led there
-    states = 0
+    known: set[tuple[int, Hashable]] = set()  # the calls that have led to a state, and the state
+    tried = 0
     longest = Order(False, (), model.initial)
     most = -1
     path = [_Place(model.initial, 0, _next(spans, needed, 0))]
@@ -101,18 +101,18 @@ def order(
                 longest = Order(False, _taken(path), here.state, tuple(here.stuck))
             path.pop()
             continue
+        tried += 1
+        if tried > limit:
+            raise TooMany(limit)
         state, fits = model.apply(here.state, number)
         if not fits and needed >> number & 1:
             here.stuck.append(number)
             continue
         done = here.done | 1 << number
-        before = known.setdefault(done, [])
-        if any(model.same(state, other) for other in before):
+        key = (done, model.key(state))
+        if key in known:
             continue
-        before.append(state)
-        states += 1
-        if states > limit:
-            raise TooMany(limit)
+        known.add(key)
         here.taken = number
         path.append(_Place(state, done, _next(spans, needed, done)))
         if not needed & ~done:
@@ -177,9 +177,7 @@ def until(spans: Sequence[Span], model: Model[S], limit: int) -> list[Span]:
 
 
 def _cut(spans: Sequence[Span], moment: int) -> list[Span]:
-    return [
-        Span(begin, end if end <= moment else inf) for begin, end in spans if begin < moment
-    ]
+    return [Span(begin, end if end <= moment else inf) for begin, end in spans if begin < moment]
 
 
 def core(spans: Sequence[Span], model: Model[S], limit: int) -> set[int]:

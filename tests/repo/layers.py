@@ -227,6 +227,7 @@ PURE = (
     "locks.otp.discovery",
     "locks.otp.tunnel_relay",
     "locks.groups.table",
+    "locks.testing.linearizability",
     "locks.ownership.errors",
     "locks.ownership.spread",
     "locks.ownership.coordinator",
