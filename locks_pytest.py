@@ -11,8 +11,10 @@ the seeds that have failed are kept in pytest's cache.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 PROPERTY = "locks"
 CACHE = "locks/failed"
 MOST_SHOWN = 20  # seeds in a line
+LONGEST_NAME = 100  # of a file
 
 
 class Setting(NamedTuple):
@@ -51,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--locks-diagram",
         action="store_true",
         help="show a failed simulation as a Mermaid diagram, too",
+    )
+    group.addoption(
+        "--locks-svg",
+        type=Path,
+        metavar="FOLDER",
+        help="draw each failed simulation, as a file (SVG) in this folder",
     )
 
 
@@ -128,8 +137,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         _shrunk[pyfuncitem.parent].add(pyfuncitem.originalname)
         found = explained(pyfuncitem.obj, simulation, error, alone and first)
         if pyfuncitem.config.option.locks_diagram:
-            pyfuncitem.add_report_section("call", "diagram", simulation.diagram())
-        raise found from None
+            pyfuncitem.add_report_section("call", "diagram", found.simulation.diagram())
+        if (folder := pyfuncitem.config.option.locks_svg) is not None:
+            path = _drawn(found.simulation, folder, pyfuncitem.nodeid)
+            pyfuncitem.add_report_section("call", "drawing", str(path))
+        raise found.error from None
+
+
+def _drawn(simulation: Simulation, folder: Path, name: str) -> Path:
+    """Draw a simulation, in a file with the name of its test."""
+    plain = re.sub(r"[^\w.-]+", "_", name).strip("_")
+    path = folder / f"{plain[-LONGEST_NAME:]}.svg"
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(simulation.diagram("svg"), "utf-8")
+    return path
 
 
 _shrunk: dict[Any, set[str]] = {}

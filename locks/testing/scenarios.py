@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from locks.errors import InvalidOption, MisuseError
 from locks.sim.strategies import Named, check_strategy
 from locks.testing.schedules import Script
-from locks.testing.shrinking import Scenario, shortest
+from locks.testing.shrinking import Found, Scenario, shortest
 from locks.testing.simulation import Simulation
 from locks.testing.story import Summary
 from locks.testing.watchdog import Hang
@@ -73,7 +73,7 @@ def simulate(
             try:
                 simulation._try(scenario, patch)
             except Exception as error:
-                raise explained(scenario, simulation, error, shrinks, patch) from None
+                raise explained(scenario, simulation, error, shrinks, patch).error from None
             simulation._check_ran()
             summary += simulation.summary
         if not summary.schedules:
@@ -94,15 +94,15 @@ def explained(
     error: Exception,
     shrinks: bool,
     patch: bool = False,
-) -> Exception:
-    """The error of a run, or that of a shorter one that fails in the same way, with its story."""
+) -> Found:
+    """A run that fails, or a shorter one that fails in the same way; its error has its story."""
     if shrinks and simulation._has_run and not isinstance(error, Hang):
         found = shortest(scenario, simulation, error, patch)
         if found is not None:
             found.simulation._explain(found.error, found.words(simulation))
-            return found.error
+            return found
     simulation._explain(error)
-    return error
+    return Found(simulation, error)
 
 
 def _every(scenario: Scenario, limit: int, patch: bool) -> Summary:

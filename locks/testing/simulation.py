@@ -25,8 +25,9 @@ from locks.testing import schedules
 from locks.testing.histories import History, Recorded
 from locks.testing.node import SimulatedNode, stand_in
 from locks.testing.patches import patched
+from locks.testing.pictures import KINDS, Kind
 from locks.testing.shared import share
-from locks.testing.story import Summary, diagram, story
+from locks.testing.story import Summary, story
 from locks.testing.watchdog import PATIENCE, watched
 
 __all__ = ["Simulation"]
@@ -227,9 +228,14 @@ class Simulation:
         """Which client has gone on when: what `Simulation(schedule=...)` takes."""
         return str(self._as_script)
 
-    def diagram(self) -> str:
-        """What has happened, as a Mermaid sequence diagram."""
-        return diagram(self._application.notes, [each.name for each in self._application.clients])
+    def diagram(self, kind: Kind = "mermaid") -> str:
+        """What has happened, as a sequence diagram: text for Mermaid, or with `"svg"` a drawing for any browser."""
+        if kind not in KINDS:
+            raise InvalidOption(
+                f"kind={kind!r} is not known; there are {', '.join(map(repr, KINDS))}"
+            )
+        names = dict.fromkeys(each.name for each in self._application.clients)
+        return KINDS[kind](self._application.notes, list(names))
 
     # --- For those who run many
 

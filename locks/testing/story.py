@@ -1,4 +1,4 @@
-"""What has happened in a simulation, for people: as lines, and as a diagram."""
+"""What has happened in a simulation, for people, as lines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from locks.sim.diagrams import escape
 from locks.sim.greenlets import Note
 
-__all__ = ["Summary", "diagram", "story"]
+__all__ = ["Summary", "story"]
 
 LONGEST = 40  # so many lines of a story are told
 COUNTED = ("deadlocks", "aborts", "waits", "timeouts", "deaths")
@@ -79,20 +78,3 @@ def story(notes: Sequence[Note]) -> list[str]:
         lines.append(f"  {said}{where}")
         lines += [f"      {detail}" for detail in note.details]
     return lines
-
-
-def diagram(notes: Sequence[Note], clients: Sequence[str]) -> str:
-    """The notes as a Mermaid sequence diagram: a column for each client."""
-    ids = {name: f"C{number}" for number, name in enumerate(clients, 1)}
-    lines = ["sequenceDiagram"]
-    lines += [f"    participant {each} as {escape(name)}" for name, each in ids.items()]
-    for note in notes:
-        where = "" if note.place is None else f"<br/>{note.place}"
-        if note.who in ids:
-            lines.append(f"    Note over {ids[note.who]}: {escape(note.what)}{where}")
-        elif ids:
-            ends = list(ids.values())
-            over = ends[0] if len(ends) == 1 else f"{ends[0]},{ends[-1]}"
-            text = "<br/>".join(map(escape, (f"{note.who} {note.what}", *note.details)))
-            lines.append(f"    Note over {over}: {text}")
-    return "\n".join(lines)

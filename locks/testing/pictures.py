@@ -1,0 +1,120 @@
+"""What has happened in a simulation as a sequence diagram: as text for Mermaid, and as a drawing (SVG).
+
+Each client has a column with its lifeline. What one of them does, or what becomes of it, is a box on that; what concerns several, such as a
+deadlock, is a box over all of them. One thing stands below the other, in the order of time.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+from xml.etree import ElementTree as Xml
+
+from locks.sim.diagrams import escape
+from locks.sim.greenlets import Note
+
+__all__ = ["KINDS", "Kind"]
+
+Kind = Literal["mermaid", "svg"]
+
+
+class _Box(NamedTuple):
+    """A box in a diagram.
+
+    Attributes:
+        first: The first column that it is over.
+        last: The last one.
+        lines: What it says.
+        matters: Whether it is to be seen at once.
+    """
+
+    first: int
+    last: int
+    lines: tuple[str, ...]
+    matters: bool
+
+
+def _boxes(notes: Sequence[Note], columns: Sequence[str]) -> Iterator[_Box]:
+    at = {name: number for number, name in enumerate(columns)}
+    for note in notes:
+        if note.who in at:
+            where = () if note.place is None else (str(note.place),)
+            column = at[note.who]
+            yield _Box(column, column, (note.what, *where), note.matters)
+        elif columns:
+            lines = (f"{note.who} {note.what}", *note.details)
+            yield _Box(0, len(columns) - 1, lines, note.matters)
+
+
+def _mermaid(notes: Sequence[Note], columns: Sequence[str]) -> str:
+    lines = ["sequenceDiagram"]
+    lines += [f"    participant C{n} as {escape(name)}" for n, name in enumerate(columns, 1)]
+    for box in _boxes(notes, columns):
+        over = ",".join(f"C{n + 1}" for n in dict.fromkeys((box.first, box.last)))
+        lines.append(f"    Note over {over}: {'<br/>'.join(map(escape, box.lines))}")
+    return "\n".join(lines)
+
+
+# Sizes of drawings, in pixels. Letters are all of the same width, so it is known what has room in a line.
+COLUMN, MARGIN, PAD, GAP = 270, 12, 8, 8
+LETTER, LINE = 7.25, 16
+STYLE = {"font-family": "monospace", "font-size": "12", "xml:space": "preserve"}
+LIFELINE = {"stroke": "#999", "stroke-dasharray": "4 4"}
+PLAIN = {"fill": "#fff", "stroke": "#888"}
+STRIKING = {"fill": "#fff7ed", "stroke": "#b45309", "stroke-width": "2"}
+HEAD = {"fill": "#eef2ff", "stroke": "#555"}
+
+
+def _svg(notes: Sequence[Note], columns: Sequence[str]) -> str:
+    root = Xml.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **STYLE})
+    paper = Xml.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#fff"})
+    lifelines = Xml.SubElement(root, "g", LIFELINE)
+    heads = [_Box(n, n, (name,), False) for n, name in enumerate(columns)]
+    top = float(MARGIN)
+    bottom = max((_draw(root, box, top, HEAD) for box in heads), default=top)
+    end = bottom
+    for box in _boxes(notes, columns):
+        end = _draw(root, box, end + GAP, STRIKING if box.matters else PLAIN)
+    end += GAP
+    for number in range(len(columns)):
+        x = _number(MARGIN + (number + 0.5) * COLUMN)
+        ends = {"x1": x, "y1": _number(bottom), "x2": x, "y2": _number(end)}
+        Xml.SubElement(lifelines, "line", ends)
+    size = {"width": _number(2 * MARGIN + COLUMN * len(columns)), "height": _number(end + MARGIN)}
+    for element in (root, paper):
+        element.attrib.update(size)
+    Xml.indent(root)
+    return Xml.tostring(root, encoding="unicode")
+
+
+def _draw(parent: Xml.Element, box: _Box, y: float, style: Mapping[str, str]) -> float:
+    """Draw a box, and say where it ends."""
+    x = MARGIN + box.first * COLUMN + GAP / 2
+    width = (box.last - box.first + 1) * COLUMN - GAP
+    room = int((width - 2 * PAD) / LETTER)
+    lines = [part for line in box.lines for part in textwrap.wrap(_shown(line), room) or [""]]
+    height = len(lines) * LINE + PAD
+    group = Xml.SubElement(parent, "g")
+    place = {"x": x, "y": y, "width": width, "height": height, "rx": 4.0}
+    Xml.SubElement(group, "rect", {**{k: _number(v) for k, v in place.items()}, **style})
+    for number, line in enumerate(lines, 1):
+        at = {"x": _number(x + PAD), "y": _number(y + number * LINE)}
+        Xml.SubElement(group, "text", at).text = line
+    return y + height
+
+
+def _number(value: float) -> str:
+    return f"{value:g}"
+
+
+def _shown(text: str) -> str:
+    """A text without what XML can't have."""
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+KINDS: Mapping[Kind, Callable[[Sequence[Note], Sequence[str]], str]] = {
+    "mermaid": _mermaid,
+    "svg": _svg,
+}
+"""The kinds of pictures: each of notes, with a column for each of these clients."""
