@@ -157,9 +157,8 @@ class Lock(Block, metaclass=Shown):
                         lock_id=self.lock_id,
                     )
                 call = node.new_call()
-                call.quiet = (
-                    quiet  # whether the caller is told that it was not acquired, and no more
-                )
+                call.checked = True  # its transaction was found by the client
+                call.quiet = quiet  # told that it was not acquired, and no more
                 hold.take(agent)
                 agent.lock_by(call, (wanted,), timeout)
                 return True

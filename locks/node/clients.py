@@ -41,6 +41,9 @@ __all__ = [
 
 LONGEST_LABEL = 200  # characters
 MOST_SITES = 1000  # that are remembered
+_NAME = (
+    "_locks_name"  # the attribute of a greenlet that holds how it is called if nobody has named it
+)
 _NOT_THE_PROGRAM = ("locks", "locks_leader", "contextlib")
 _sites: dict[tuple[CodeType, int], str] = {}
 
@@ -154,13 +157,21 @@ def _name_of(client: Client) -> str:
             return str(label)
         return f"{client.actor_class.__name__}-{client.actor_urn[-8:]}"
     if isinstance(client, gevent.Greenlet):
+        own = client.__dict__
+        is_named = type(client) is not gevent.Greenlet or "name" in own
+        kept: str | None = own.get(_NAME)
+        if kept is not None and not is_named:
+            return kept
         name = f"Greenlet-{client.minimal_ident}"  # what gevent calls one, unless somebody says otherwise
-        if type(client) is not gevent.Greenlet or "name" in client.__dict__:
+        if is_named:
             given = str(client.name)
             if given != name:
                 return given
         run = getattr(client, "_run", None)  # a name that nobody gave says nothing
-        return f"{getattr(run, '__qualname__', type(client).__name__)} ({name})"
+        found = f"{getattr(run, '__qualname__', type(client).__name__)} ({name})"
+        if run is not None:  # else it has ended, or gevent has let go of what it runs
+            own[_NAME] = found
+        return found
     return str(getattr(client, "name", client))
 
 

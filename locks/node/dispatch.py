@@ -178,9 +178,7 @@ class Dispatch:
         effect: AnswerWait | Notify | Lost | Ended | ToWatcher | ToServer | ToAgent,
     ) -> None:
         """Carry out an effect that is not a message to an actor of this node."""
-        if isinstance(effect, (ToServer, ToAgent)):
-            self._send(sender, effect)
-        elif isinstance(effect, AnswerWait):
+        if isinstance(effect, AnswerWait):
             wait: Any = effect.wait  # the shell's own: `PendingCall`, or one for another node
             wait.answer(effect.result)
         elif isinstance(effect, Ended):
@@ -188,6 +186,8 @@ class Dispatch:
             self.agents.pop(sender.id, None)
             self._on_ended(sender)
             sender.has_ended(effect)
+        elif isinstance(effect, (ToServer, ToAgent)):
+            self._send(sender, effect)
         elif isinstance(effect, ToWatcher):
             self._tell_watcher(effect)
         elif isinstance(effect, Notify):
@@ -306,10 +306,11 @@ class Dispatch:
         """The turn is committed: put down what the lock server has changed, and when. Twice is as good as once."""
         server = self.server
         server.times.note(server.changed)
-        for report in server.broken:
-            self.log_broken(report)
-            server.record.broke(report)
-        server.broken.clear()
+        if server.broken:
+            for report in server.broken:
+                self.log_broken(report)
+                server.record.broke(report)
+            server.broken.clear()
         server.changed.clear()
 
     def log_broken(self, report: Deadlock) -> None:

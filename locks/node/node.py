@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Hashable, Iterable
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -211,10 +210,11 @@ class Node(metaclass=Shown):
         """The transaction of a client's `locks.Lock`s; a new one if it has none."""
         agent = self.holders.get(client)
         if agent is None or not agent.is_alive():
-            agent = self.spawn_agent(
-                client, keep=partial(self.holders.__setitem__, client), abort_on_deadlock=True
-            )
+            agent = self.spawn_agent(client, keep=self._hold, abort_on_deadlock=True)
         return agent
+
+    def _hold(self, agent: Agent) -> None:
+        self.holders.put(agent.client_key, agent)
 
     # An agent may begin while another one of its client ends, in another thread or from within, by a
     # finaliser. A lock would do harm: whoever has it may be made to wait for the turn.

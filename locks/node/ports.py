@@ -35,14 +35,16 @@ class PendingCall:
     Attributes:
         result: The answer, once there is one.
         begun: Whether anything was asked for with it.
+        checked: Whether it is known that its client calls.
         quiet: Whether nobody is told who has what it has waited for in vain.
     """
 
-    __slots__ = ("_waiter", "begun", "quiet", "result")
+    __slots__ = ("_waiter", "begun", "checked", "quiet", "result")
 
     def __init__(self, waiter: Waiter | None = None) -> None:
         self.result: LockResult | int | Exception | None = None
         self.begun = False
+        self.checked = False
         self.quiet = False
         self._waiter = waiter
 

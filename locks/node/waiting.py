@@ -80,7 +80,8 @@ class Waiting(Door):
         """Do in the turn what has `call` answered; return the answer, `None` if it did not come."""
         if timeout is not None:
             check_timeout(timeout)
-        self.check_client()
+        if not call.checked:
+            self.check_client()
         if is_in_event_loop():
             raise blocks_event_loop()
         call.begun = True

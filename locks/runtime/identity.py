@@ -81,6 +81,10 @@ class ByClient(Generic[T]):
         """What there is for all clients."""
         return list(self._found.values())
 
+    def put(self, key: Hashable, value: T) -> None:
+        """Put in what there is for the client with this key."""
+        self._found[key] = value
+
     def __setitem__(self, client: Any, value: T) -> None:
         self._found[client_key(client)] = value
 

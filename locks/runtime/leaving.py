@@ -46,30 +46,26 @@ class Hold:
     def __init__(self, subject: Block) -> None:
         self.subject = subject
         self.held: Any = None
-        self.exit: Callable[[], Any] = _nothing
+        self.exit: Callable[[], Any] | None = None
 
     @property
     def is_watched(self) -> bool:
         """Whether there is a `with` statement that drops what it has, as there is none in an `ExitStack`."""
-        return self.exit() is not None
+        return self.exit is not None and self.exit() is not None
 
     def take(self, held: Any) -> None:
         """From now on something is to be let go when the block is left."""
         self.held = held
-        exit = self.exit()
+        exit = None if self.exit is None else self.exit()
         if exit is not None:
             exit.__class__ = _ArmedExit
 
     def drop(self) -> None:
         """There is nothing to be let go any more."""
         self.held = None
-        exit = self.exit()
+        exit = None if self.exit is None else self.exit()
         if exit is not None:
             exit.__class__ = _Exit
-
-
-def _nothing() -> None:
-    return None
 
 
 def entering(subject: Block) -> Hold:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from locks.core.agent.machine import AgentMachine
+from locks.core.agent.requests import Undo
 from locks.core.messages import Request, ToAgent, ToServer, Watch
 from locks.core.server.machine import ServerMachine
 from locks.errors import LocksError
@@ -132,7 +133,7 @@ class World:
         return (
             [repr(a.ended) if a.ended else freeze(a, UNORDERED, {}) for a in self.agents],
             [
-                each and (each[0], freeze(each[1].undo and list(each[1].undo), (), {}))
+                each and (each[0], [*each[1]] if each[2] is None else [Undo(each[2])])
                 for each in last
             ],
             [server.view(lock_id) for server in self.servers.values() for lock_id in IDS],

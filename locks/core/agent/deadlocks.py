@@ -99,6 +99,12 @@ class Resolver:
         self.alive: Collection[str] = ()
         self.used: Collection[str] = ()
 
+    def are_alive(self, nodes: Collection[str]) -> None:
+        """These lock servers are up now."""
+        self.alive = nodes
+        if self._ways is not None:
+            self._ways.alive = nodes
+
     @property
     def _reach(self) -> Reach:
         """How it reaches others; made when there are any."""

@@ -89,7 +89,7 @@ class Ledger:
         out: list[AgentEffect],
         resolver: Resolver,
     ) -> None:
-        self.alive = set(alive)
+        self.alive = frozenset(alive)  # that of the node, as long as nothing changes
         self.requests: dict[LockId, LockRequest] = {}
         self.open: dict[LockId, LockRequest] = {}
         self.waiting: dict[RequestKey, LockRequest] = {}
@@ -150,17 +150,20 @@ class Ledger:
             or (self.used and (len(self.used) > 1 or node not in self.used))
         )
 
-    def add_granted(self, wanted: Object, record: RequestRecord) -> Undo:
-        """The same as `add` and then `update`, of a lock request that `is_alone`, and that was granted."""
+    def add_granted(self, wanted: Object, record: RequestRecord) -> None:
+        """The same as `add`, `update` and `acknowledge`, of a lock request that `is_alone`, and that was granted."""
         lock_id, mode, _, require = wanted
+        node = record.node
         self.seq += 1
         request = self.requests[lock_id] = LockRequest(lock_id, mode, require, self.seq)
-        node_request = request.node_requests[record.node] = NodeRequest(record.node)
+        node_request = request.node_requests[node] = NodeRequest(node)
         node_request.records[mode] = record
-        self._use(node_request, mode)
+        node_request.asked = mode
+        self.used[node] = self.used.get(node, 0) + 1
         request.held = True
-        self._unacknowledged[lock_id] = request
-        return Undo(lock_id)
+        if self._unacknowledged:
+            self.acknowledge(self.seq)
+        request.acknowledge(self.alive)
 
     def hide(self, lock_id: LockId, mode: Mode) -> None:
         """Ask the own node for something that is hidden from the client."""
@@ -190,7 +193,7 @@ class Ledger:
 
     def node_up(self, node: str) -> None:
         """Ask a lock server that is there (again) for what is wanted of it."""
-        self.alive.add(node)
+        self._are_alive(self.alive | {node})
         for request in self.requests.values():
             if node in request.node_requests:
                 if not request.node_requests[node].withdrawn:
@@ -200,12 +203,16 @@ class Ledger:
     def node_down(self, node: str) -> list[LockRequest]:
         """Forget what a lock server had granted that is gone; return what is lost by that."""
         given_up = {r.lock_id for r in self.requests.values() if self._is_given_up(r)}
-        self.alive.discard(node)
+        self._are_alive(self.alive - {node})
         self.standings.pop(node, None)
         for slot in [slot for slot in self._releasing if slot[0] == node]:
             del self._releasing[slot]
         asked = [request for request in self.requests.values() if node in request.node_requests]
         return [each for each in asked if self._loses(each, node, each.lock_id in given_up)]
+
+    def _are_alive(self, nodes: frozenset[str]) -> None:
+        self.alive = nodes
+        self._resolver.are_alive(nodes)
 
     def _loses(self, request: LockRequest, node: str, given_up: bool) -> bool:
         """Forget what a lock request had on a node; whether its lock is lost by that.

@@ -10,7 +10,7 @@ no clock, no actor and no network. `ledger` keeps what the client wants and what
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from locks.core.agent.counted import another_number
 from locks.core.agent.deadlocks import Resolver
@@ -60,6 +60,9 @@ from locks.model import (
 
 __all__ = ["AgentMachine", "Flag", "Object"]
 
+HAVE_ALL: Final = "have_all_locks"
+GRANTED: Final = LockResult(HAVE_ALL, ())  # what nearly all are answered
+NORMALLY: Final = Ended(None)  # likewise what nearly all end with
 REPORTS = 100  # of so many deadlocks, the newest ones, an agent keeps the reports
 
 
@@ -198,11 +201,10 @@ class AgentMachine(Questions):
             record: What the lock server has answered.
             wait: As for `ask_all`.
         """
-        ledger = self._ledger
-        undo = ledger.add_granted(wanted, record)
-        self._waits.answered(wait, ledger.seq, (undo,))
-        ledger.acknowledge(ledger.seq)
-        return [AnswerWait(wait, LockResult("have_all_locks", self.deadlocks))]
+        self._ledger.add_granted(wanted, record)
+        self._waits.answered(wait, wanted[0])
+        deadlocks = self.deadlocks
+        return [AnswerWait(wait, LockResult(HAVE_ALL, deadlocks) if deadlocks else GRANTED)]
 
     def await_all(self, wait: Hashable) -> list[AgentEffect]:
         """Answer `wait` when everything asked for so far is held; at once if nothing was."""
@@ -283,7 +285,7 @@ class AgentMachine(Questions):
                 self._resolver.cease()
             if self.notify and reason is not None:  # its own end is no news to the client
                 self._notify_end(reason)
-            self.ended = Ended(reason)
+            self.ended = NORMALLY if reason is None else Ended(reason)
             self._out.append(self.ended)
         return self._flush()
 
@@ -444,8 +446,10 @@ class AgentMachine(Questions):
                 return
             break
         for wait, upto in self._waits.over(first_open):
-            status: Status = "have_all_locks" if ledger.requests else "no_locks"
-            self._out.append(AnswerWait(wait, LockResult(status, self.deadlocks)))
+            result = GRANTED
+            if self.deadlocks or not ledger.requests:
+                result = LockResult(HAVE_ALL if ledger.requests else "no_locks", self.deadlocks)
+            self._out.append(AnswerWait(wait, result))
             ledger.acknowledge(upto)
 
     def _my_hold_ups(self) -> HoldUps:

@@ -303,23 +303,27 @@ class ClientWaits:
 
     def __init__(self) -> None:
         self.pending: dict[Hashable, ClientWait] = {}
-        self._answered: tuple[Hashable, ClientWait] | None = None
+        self._answered: tuple[Hashable, Sequence[Undo | None], LockId | None] | None = None
 
     def begin(self, wait: Hashable, upto: int, undo: Sequence[Undo | None] = ()) -> None:
         """Somebody waits for all lock requests up to `upto`."""
         self._answered = None
         self.pending[wait] = ClientWait(upto, undo)
 
-    def answered(self, wait: Hashable, upto: int, undo: Sequence[Undo | None]) -> None:
-        """Somebody has waited likewise, and was answered at once."""
-        self._answered = (wait, ClientWait(upto, undo))
+    def answered(self, wait: Hashable, lock_id: LockId) -> None:
+        """Somebody has waited likewise for one lock, which is new, and was answered at once."""
+        self._answered = (wait, (), lock_id)
 
     def abandon(self, wait: Hashable) -> Sequence[Undo | None]:
         """A client gave up waiting; return what only this wait was for."""
         waiting = self.pending.pop(wait, None)
-        if waiting is None and self._answered is not None and self._answered[0] == wait:
-            waiting, self._answered = self._answered[1], None
-        return () if waiting is None else waiting.undo
+        if waiting is not None:
+            return waiting.undo
+        if self._answered is None or self._answered[0] != wait:
+            return ()
+        _, undo, lock_id = self._answered
+        self._answered = None
+        return undo if lock_id is None else (Undo(lock_id),)
 
     def over(self, first_open: int) -> list[tuple[Hashable, int]]:
         """Those whose wait is over, each with the number of the last request that it waited for.
@@ -332,11 +336,11 @@ class ClientWaits:
             if waiting.upto >= first_open:
                 return []
             self.pending.clear()
-            self._answered = (wait, waiting)
+            self._answered = (wait, waiting.undo, None)
             return [(wait, waiting.upto)]
         found = [(wait, each.upto) for wait, each in self.pending.items() if each.upto < first_open]
         for wait, _ in found:
-            self._answered = (wait, self.pending.pop(wait))
+            self._answered = (wait, self.pending.pop(wait).undo, None)
         return found
 
     @property

@@ -17,7 +17,7 @@ Object = tuple[LockId, Mode, tuple[str, ...], Require]
 
 def check_terms(
     requests: Mapping[LockId, LockRequest],
-    alive: set[str],
+    alive: frozenset[str],
     objects: Sequence[Object],
     await_nodes: bool,
 ) -> None:

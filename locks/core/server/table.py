@@ -268,7 +268,7 @@ class LockTable:
         for depth, element in enumerate(lock_id, 1):
             child = slot.children.get(element)
             if child is None:
-                child = slot.children[element] = Slot(lock_id[:depth], slot)
+                child = slot.grow(lock_id[:depth])
                 if type(element) is tuple:
                     self._count(child)
             slot = child

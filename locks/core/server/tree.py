@@ -61,6 +61,7 @@ COVERED_RIVALS: Final[dict[Mode, Ranks]] = {
 }
 _NO_LIST: Final[list[Any]] = []  # stand for what nothing was put in yet; nothing is put into them
 _NO_ENTRIES: Final[dict[Any, None]] = {}
+_NO_CHILDREN: Final[dict[Any, Any]] = {}
 _NO_LISTS: Final = [_NO_LIST] * len(MODES)
 _ZEROS: Final = [0] * len(MODES)
 
@@ -94,12 +95,20 @@ class Slot:
     def __init__(self, lock_id: LockId, parent: Slot | None) -> None:
         self.lock_id = lock_id
         self.parent = parent
-        self.children: dict[Hashable, Slot] = {}
+        self.children: dict[Hashable, Slot] = _NO_CHILDREN
         self.queues: list[list[Entry]] = _NO_LIST
         self.granted: list[int] = _NO_LIST
-        self.below = _ZEROS.copy()
+        self.below = _ZEROS
         self.counting: dict[Entry, None] = _NO_ENTRIES
         self.units = 0
+
+    def grow(self, lock_id: LockId) -> Slot:
+        """A new slot directly below this one."""
+        if self.children is _NO_CHILDREN:
+            self.children = {}
+            self.below = _ZEROS.copy()
+        child = self.children[lock_id[-1]] = Slot(lock_id, self)
+        return child
 
     def open(self) -> None:
         """Make room for entries."""
