@@ -208,7 +208,7 @@ def end_transaction(agent: Agent) -> None:
         NotClient: The caller is not its client.
         AgentEnded: It has ended already.
     """
-    checked_agent(agent).end()
+    (agent if type(agent) is Agent else checked_agent(agent)).end()
 
 
 def lock(
@@ -244,7 +244,7 @@ def lock(
         DeadlockAborted: The transaction was aborted (only with `abort_on_deadlock`).
         AgentEnded: The transaction has ended.
     """
-    user = checked_agent(agent)
+    user = agent if type(agent) is Agent else checked_agent(agent)
     wanted = checked_object(user.node, lock_id, mode, nodes, require)
     call = user.node.new_call()
     try:

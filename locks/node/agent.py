@@ -477,7 +477,8 @@ class Agent(Holding, metaclass=Shown):
 
     def end(self) -> None:
         """End the transaction."""
-        self.check_client()
+        if self._here is None or getcurrent() is not self._here:
+            self.check_client()
         self.turn.run_surely(self._leave)
 
     def leave(self) -> None:

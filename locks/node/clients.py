@@ -95,8 +95,11 @@ def labelled(client: Client, label: str | None, program: str, is_caller: bool) -
     """
     if label is not None:
         return _sendable(f"{label}{program}")
-    at = call_site() if program and is_caller else ""
-    return _sendable(f"{_name_of(client)}{at}{program}")
+    name = _name_of(client)
+    if program:
+        at = call_site() if is_caller else ""
+        name = f"{name}{at}{program}"
+    return name if name.isascii() and len(name) <= LONGEST_TEXT else _sendable(name)
 
 
 def call_site() -> str:

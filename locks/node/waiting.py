@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, ClassVar
 
+from gevent import getcurrent
+
 from locks.core.agent.machine import AgentMachine, Object
 from locks.errors import CannotServe
 from locks.model import AgentId, LockResult, check_timeout
@@ -41,6 +43,7 @@ class Waiting(Door):
     id: AgentId
     client: Any
     client_key: Hashable
+    _here: Any  # the greenlet in which its client has begun it, until it ends
     _tries: PendingCall | None  # who waits for the answers of lock servers, and no longer
 
     def check_client(self) -> None:
@@ -80,7 +83,7 @@ class Waiting(Door):
         """Do in the turn what has `call` answered; return the answer, `None` if it did not come."""
         if timeout is not None:
             check_timeout(timeout)
-        if not call.checked:
+        if not (call.checked or (self._here is not None and getcurrent() is self._here)):
             self.check_client()
         if is_in_event_loop():
             raise blocks_event_loop()

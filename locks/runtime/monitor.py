@@ -137,7 +137,10 @@ class Monitor(metaclass=Shown):
 
     def begin(self, subject: Client) -> None:
         """Watch a subject; see `monitor`."""
-        watch = _watch_of(subject)
+        watch: DeathWatch | None = None
+        if isinstance(subject, gevent.Greenlet) and not subject.ready():  # most have one already
+            watch = subject.__dict__.get(_WATCH)
+        watch = watch or _watch_of(subject)
         if watch is None:
             self._notify(Down(subject, "noproc"))
         else:
@@ -313,8 +316,7 @@ def current_client() -> Client:
 def _watch_of(subject: Client) -> DeathWatch | None:
     """Return the subject's watch, hooked to its end; None if it has ended."""
     if isinstance(subject, gevent.Greenlet):
-        watch: DeathWatch | None = subject.__dict__.get(_WATCH)
-        return watch if watch is not None and not subject.ready() else _watch_of_greenlet(subject)
+        return _watch_of_greenlet(subject)
     if isinstance(subject, pykka.ActorRef):
         inbox = subject.actor_inbox
         if isinstance(inbox, Mortal):

@@ -113,8 +113,8 @@ class ServerMachine:
         Returns:
             What its agent is to be told, which needs no message; and what else is to be done.
         """
-        changed = self.changed = self.table.request(agent, client, lock_id, mode)
-        effects = self._views(changed) if self._watchers else []
+        changed = self.changed = self.table.request(agent, client, lock_id, mode, free=True)
+        effects = self._views(changed) if self._watchers.any else []
         return changed[0].record(self.node), effects
 
     def raise_to(self, version: int) -> None:
@@ -269,7 +269,7 @@ class ServerMachine:
             if entry is not None and entry not in own:
                 own[entry] = entry.record(self.node)
         effects += self._notify(news)
-        if self._watchers:
+        if self._watchers.any:
             effects += self._views(changed)
         gone = tuple([end[0] for end in stale if self.table.entry(end[0]) is None])
         answer = Surrendered(
@@ -322,7 +322,7 @@ class ServerMachine:
         self.changed = changed
         news = self._notifier.after(changed, new, owner)
         effects = self._notify(news) if news else []
-        if self._watchers:
+        if self._watchers.any:
             effects += self._views(changed)
         return effects
 

@@ -96,11 +96,13 @@ class LockTable:
         """Give no version from now on that is not larger than this one."""
         self.version = max(self.version, version)
 
-    def request(self, agent: AgentId, client: str, lock_id: LockId, mode: Mode) -> list[Entry]:
+    def request(
+        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode, free: bool = False
+    ) -> list[Entry]:
         """Ask for a lock. The first entry returned is the request itself.
 
         A request that the agent already has, in this or a stronger mode on the same id, is
-        returned as it is, unchanged.
+        returned as it is, unchanged. With `free`, it is known that there is no related entry.
         """
         owner = self.owners.get(agent)
         if owner is None:
@@ -108,7 +110,7 @@ class LockTable:
         slot = self._grow(lock_id)
         covers: list[Entry] = []
         ahead_of: Entry | None = None
-        if owner.entries:
+        if owner.entries and not free:
             covers = covering(owner, slot, mode)
             if not covers:
                 ahead_of = first_waiting_for(owner, slot, mode)
@@ -121,7 +123,7 @@ class LockTable:
         else:
             self._place(entry, ahead_of)
         counted = self._stand(entry)
-        if covers and any(each.granted for each in covers):
+        if free or (covers and any(each.granted for each in covers)):
             self._grant(entry)
         else:
             self._look(entry)

@@ -19,22 +19,22 @@ class Watchers:
     """The watchers of lock ids.
 
     Attributes:
+        any: Whether there are any.
         outside: Whether there are watchers on other nodes: whatever changes concerns them.
         watched: The ids that are watched by others than those, with their watchers.
     """
 
-    __slots__ = ("_below", "outside", "watched")
+    __slots__ = ("_below", "any", "outside", "watched")
 
     def __init__(self) -> None:
+        self.any = False
         self.outside = False
         self.watched: dict[LockId, dict[Hashable, None]] = {}
         self._below: dict[LockId, dict[LockId, None]] = {}  # the ids that are watched below an id
 
-    def __bool__(self) -> bool:
-        return self.outside or bool(self.watched)
-
     def add(self, lock_id: LockId, watcher: Hashable) -> None:
         """Somebody watches a lock id."""
+        self.any = True
         if watcher is OUTSIDE:
             self.outside = True
             return
@@ -46,17 +46,15 @@ class Watchers:
         """Somebody watches a lock id no more, or never did."""
         if watcher is OUTSIDE:
             self.outside = False
-        there = self.watched.get(lock_id)
-        if there is None:
-            return
+        there = self.watched.get(lock_id, {})
         there.pop(watcher, None)
-        if not there:
-            del self.watched[lock_id]
+        if not there and self.watched.pop(lock_id, None) is not None:
             for depth in range(len(lock_id)):
                 below = self._below[lock_id[:depth]]
                 del below[lock_id]
                 if not below:
                     del self._below[lock_id[:depth]]
+        self.any = self.outside or bool(self.watched)
 
     def of(self, lock_id: LockId) -> Collection[Hashable]:
         """The watchers of exactly this id."""
