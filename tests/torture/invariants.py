@@ -154,7 +154,7 @@ def check_empty(node: Node) -> None:
     assert not node.holders, f"holders left: {list(node.holders)}"
     assert not table.owners, f"owners left: {list(map(str, table.owners))}"
     assert not table._entries, "entries left"
-    assert not node.server.machine._watchers, "watchers left"
+    assert not node.server.machine._watchers.any, "watchers left"
     assert not node.server.machine._notifier.closers, "the notifier looks at somebody"
     watch = threading.current_thread().__dict__.get("_locks_watch")
     assert watch is None or not watch.monitors, "monitors of this thread are left"
