@@ -14,9 +14,8 @@ import pytest
 import locks
 from tests.api.clients import left_nothing_behind
 
-DEADLOCKS = (
-    "locks.deadlocks"  # the logger: that a deadlock was resolved may be said at any time after it
-)
+# Loggers: that a deadlock was resolved may be said at any time after it, and on a busy machine waits are long.
+SAID_LATER = {"locks.deadlocks", "locks.waits"}
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +38,7 @@ def clean(
             caplog.clear()
         assert lost == []
         said = [record for record in caplog.records if record.levelno > logging.INFO]
-        assert [each.getMessage() for each in said if each.name != DEADLOCKS] == []
+        assert [each.getMessage() for each in said if each.name not in SAID_LATER] == []
         left_nothing_behind()
     finally:
         locks.stop()

