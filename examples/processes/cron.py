@@ -22,4 +22,4 @@ def write_invoices(leadership: locks_leader.Leadership) -> None:
 
 
 while True:
-    write_invoices()  # waits until it leads; returns when it does not any more
+    write_invoices()  # waits until it leads; returns when it no longer leads

@@ -39,24 +39,22 @@ METRICS = {
         ("outcome",),
         by_first=True,
     ),
-    "locks_hold_seconds": Metric(
-        "histogram", "How long locks were held that were given back.", by_first=True
-    ),
+    "locks_hold_seconds": Metric("histogram", "How long released locks were held.", by_first=True),
     "locks_waiting": Metric(
         "gauge",
-        "Requests that wait at the lock server now, but for candidates of elections.",
+        "Requests that wait at the lock server now, except those of elections' candidates.",
         by_first=True,
     ),
     "locks_held": Metric(
         "gauge",
-        "Locks that the lock server has granted now, but for those of leaders.",
+        "Locks that are granted at the lock server now, except those of leaders.",
         by_first=True,
     ),
     "locks_longest_wait_seconds": Metric(
-        "gauge", "For how long the oldest request waits at the lock server; 0 if none does."
+        "gauge", "How long the oldest request has waited at the lock server; 0 if none waits."
     ),
     "locks_longest_hold_seconds": Metric(
-        "gauge", "For how long the oldest lock is held; 0 if none is."
+        "gauge", "How long the oldest lock has been held; 0 if none is held."
     ),
     "locks_deadlocks_total": Metric(
         "counter",
@@ -71,12 +69,8 @@ METRICS = {
     "locks_transactions_aborted_total": Metric(
         "counter", "Of these, those that were aborted to resolve a deadlock."
     ),
-    "locks_timeouts_total": Metric(
-        "counter", "Waits of this program's clients that were given up as their time was over."
-    ),
-    "locks_lost_total": Metric(
-        "counter", "Locks that this program's clients were told they have, and that were lost."
-    ),
+    "locks_timeouts_total": Metric("counter", "Waits of this program's clients that timed out."),
+    "locks_lost_total": Metric("counter", "Locks that this program's clients held, and lost."),
     "locks_knowledge_messages_total": Metric(
         "counter", "Messages by which agents told each other who waits for whom."
     ),

@@ -21,21 +21,21 @@ __all__ = [
 ]
 
 LOGGERS = {
-    "locks": "all of it; nothing is logged to this one itself",
+    "locks": "the parent of all others; nothing is logged to it directly",
     "locks.deadlocks": "deadlocks that were resolved, with their reports",
-    "locks.engines": "lock servers beside Dask and Ray, that are started, found and lost",
+    "locks.engines": "lock servers beside Dask and Ray: started, found and lost",
     "locks.engines.apscheduler": "which scheduler of APScheduler runs the jobs",
-    "locks.engines.celery": "which beat of Celery sends, and what it sends once more",
-    "locks.leader": "elections: who leads, who does not any more; callbacks and messages that fail",
+    "locks.engines.celery": "which beat of Celery sends tasks, and which ones it sends again",
+    "locks.leader": "elections: instances that begin or cease to lead; callbacks and messages that fail",
     "locks.local": 'the lock server of a machine (`servers="local"`)',
-    "locks.losses": "locks that a program was told it has, and that are lost; transactions that an operator has ended",
+    "locks.losses": "locks that a program held and has lost; transactions that an operator has ended",
     "locks.mvcc": "the lock table of `locks.mvcc`",
-    "locks.nodes": "nodes that come and go; what others do wrong, strangers, discovery, servers that are others",
+    "locks.nodes": "nodes that come and go; mistakes of other nodes, strangers, discovery, a changed set of servers",
     "locks.program": "how a program's node is started",
-    "locks.runtime": "the node's own work that fails: crashes, callbacks and traces that raise",
-    "locks.testing": "what a simulated program of `locks.testing` has raised, where Python has no notes",
-    "locks.waits": "waits that take long, and their ends",
-    "locks.web": "a picture that the live page could not make",
+    "locks.runtime": "failures within the node: crashes, callbacks and traces that raise",
+    "locks.testing": "exceptions of programs that `locks.testing` simulates, on Pythons without notes",
+    "locks.waits": "long waits, and their ends",
+    "locks.web": "pictures that the live page could not make",
 }
 """The loggers, and what each is for."""
 
@@ -71,7 +71,7 @@ EVENTS = {
     "wait": LoggedEvent(
         "locks.waits",
         logging.WARNING,
-        {**_WAIT, "holders": "who is in the way: a list of texts; of many the first ones"},
+        {**_WAIT, "holders": "who is in the way: a list of texts; only the first ones of many"},
         "A wait takes longer than `log_waits_longer_than`; logged by the node whose lock it is.",
     ),
     "wait_over": LoggedEvent(
@@ -83,8 +83,8 @@ EVENTS = {
     "waits_left_out": LoggedEvent(
         "locks.waits",
         logging.WARNING,
-        {**_NODE, "count": "how many lines"},
-        "More was to be said of waits than is said in a minute.",
+        {**_NODE, "count": "how many lines were left out"},
+        "There were more lines about waits than are logged in a minute.",
     ),
     "deadlock": LoggedEvent(
         "locks.deadlocks",
@@ -104,7 +104,7 @@ EVENTS = {
         "locks.losses",
         logging.WARNING,
         {**_NODE, "agent": "the agent", "client": "its client", "locks": "the lock ids, as texts"},
-        "A client has lost locks that it was told it has.",
+        "A client has lost locks that it held.",
     ),
     "broken": LoggedEvent(
         "locks.losses",
@@ -112,8 +112,8 @@ EVENTS = {
         {
             **_NODE,
             "agent": "the agent",
-            "by": "who wants it, as that one says",
-            "reason": "why, likewise",
+            "by": "the name that the operator gives",
+            "reason": "the reason that the operator gives",
         },
         "A transaction is ended from outside; logged by the lock server that was asked, and by the transaction's node.",
     ),
@@ -141,7 +141,7 @@ EVENTS = {
         "locks.leader",
         logging.INFO,
         {**_LEADER, "reason": "why, in words"},
-        "An instance that has led does not any more.",
+        "An instance no longer leads.",
     ),
 }
 """The events, by the value of `event`."""

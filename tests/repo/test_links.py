@@ -7,6 +7,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -66,8 +67,9 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_each_page_is_in_the_navigation() -> None:
     """The site's navigation has each page once, and no other."""
-    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
-    named = re.findall(r"(\S+\.md)\b", nav)
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert list(yaml.parse(text)), "it is YAML"
+    named = re.findall(r"(\S+\.md)\b", text.partition("\nnav:\n")[2])
     assert sorted(named) == sorted(
         str(p.relative_to(ROOT / "docs")) for p in (ROOT / "docs").rglob("*.md")
     )
