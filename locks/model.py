@@ -191,8 +191,8 @@ def _check_has_no_port(name: str) -> None:
     host, colon, port = name.partition("@")[2].partition(":")
     if host and colon and port.isdecimal():  # an address of IPv6 has more than one colon
         raise InvalidOption(
-            f"nodes names {name} with a port; name the node alone, {name.removesuffix(f':{port}')}. Where it is, is "
-            "said in servers= or peers= of locks.start",
+            f"nodes names {name} with a port; name the node alone, {name.removesuffix(f':{port}')}. Its address "
+            "belongs in servers= or peers= of locks.start",
             value=shown(name),
         )
 

@@ -104,7 +104,7 @@ def start(
     """
     if not (isinstance(behaviour, type) and issubclass(behaviour, Behaviour)):
         raise InvalidOption(
-            f"{behaviour!r} is no class of callbacks; subclass locks_leader.Behaviour",
+            f"{behaviour!r} is not a class of callbacks; subclass locks_leader.Behaviour",
             behaviour=repr(behaviour),
         )
     if role not in ("candidate", "worker"):
@@ -174,7 +174,7 @@ def check_resource(resource: Any) -> Any:
 def _check_instance(instance: Any) -> None:
     if not isinstance(instance, pykka.ActorRef):
         raise InvalidOption(
-            f"{instance!r:.100} is no instance of an election; start() returns one",
+            f"{instance!r:.100} is not an instance of an election; start() returns one",
             instance=f"{instance!r:.100}",
         )
 

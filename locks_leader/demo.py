@@ -66,7 +66,7 @@ class GuestList(Behaviour):
     def handle_leader_call(self, guest: str, caller: Caller, election: ElectionState) -> None:
         """Write a guest down, and tell the others."""
         self._write(guest)
-        self.say(f"{self.name}, who leads, writes {guest} down and tells the others.")
+        self.say(f"{self.name} leads, writes {guest} down and tells the others.")
         election.broadcast((self.name, guest))
 
     def from_leader(self, message: Any, election: ElectionState) -> None:

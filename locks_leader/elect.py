@@ -69,7 +69,7 @@ def _elected(options: argparse.Namespace, signals: Signals) -> int:
             status = Election(options.name, label=label).run(lead, timeout=options.timeout)
             if status is not None:
                 return status
-            print(f"locks elect: {options.name} is led by this program no more", file=sys.stderr)
+            print(f"locks elect: {options.name} is no longer led by this program", file=sys.stderr)
     except locks.LocksError as error:
         print(f"locks elect: {error}", file=sys.stderr)
         return IN_VAIN if isinstance(error, LeaderTimeout) else FAILED

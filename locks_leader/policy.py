@@ -116,7 +116,7 @@ def policy_of(
         )
     if electorate is not None and not len(electorate) // 2 < policy.quorum <= len(electorate):
         raise InvalidOption(
-            f"{policy.quorum} of {len(electorate)} nodes is no quorum: with nodes=[...] it takes more "
+            f"{policy.quorum} of {len(electorate)} nodes is not a quorum: with nodes=[...] it takes more "
             "than half of them, so that there are never two leaders, and no more than all"
         )
     return policy._replace(electorate=electorate)

@@ -95,7 +95,7 @@ class Storage:
             except sqlite3.Error as error:
                 raise StoreFailed(f"can't open {path!r}: {error}") from error
             except (TypeError, ValueError) as error:
-                raise InvalidOption(f"{path!r} is no name of a file: {error}") from error
+                raise InvalidOption(f"{path!r} is not the name of a file: {error}") from error
             try:
                 self._open(path, sync)
             except BaseException as error:
@@ -371,7 +371,9 @@ class Storage:
     def _rows(self, statement: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         with self._mutex:
             if self._failed is not None:
-                raise StoreFailed(f"the store can't be used any more: {self._failed}; open it anew")
+                raise StoreFailed(
+                    f"the store can't be used any more: {self._failed}; open it again"
+                )
             try:
                 yield from self._db.execute(statement, values)
             except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: of a damaged file
@@ -379,7 +381,7 @@ class Storage:
                 # what is on the disk is certain now: go on from there.
                 self._failed = str(error)
                 raise StoreFailed(
-                    f"SQLite says: {error}. Open the store anew (once no other process has it "
+                    f"SQLite says: {error}. Open the store again (once no other process has it "
                     "open); what was committed is in the file"
                 ) from error
 

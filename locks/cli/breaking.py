@@ -23,9 +23,9 @@ __all__ = ["add_command"]
 EXAMPLES = """\
   locks break agent-3@client-1@host --reason "has slept for an hour, ticket 17"
 """
-SAYS = """End somebody's transaction: its locks go to who waits for them. Its program is told so by
-TransactionBroken, with the reason and who did it; its node and the lock server log it. What the program does under its
-locks does not stop by that: what it writes is kept out by fencing tokens alone."""
+SAYS = """End somebody's transaction: its locks go to those that wait for them. Its program gets the error
+TransactionBroken, with the reason and who did it; its node and the lock server log it. This does not stop what the program
+does under its locks: only fencing tokens keep out what it writes."""
 
 
 def add_command(commands: Any) -> None:
@@ -40,7 +40,9 @@ def add_command(commands: Any) -> None:
         examples=EXAMPLES,
     )
     parser.add_argument("agent", metavar="AGENT", help="as `locks ps` and `locks why` name it")
-    parser.add_argument("--reason", required=True, help="why; its owner is told, and it is logged")
+    parser.add_argument(
+        "--reason", required=True, help="why; its owner gets this text, and it is logged"
+    )
 
 
 def _run(options: argparse.Namespace) -> int:

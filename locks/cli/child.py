@@ -196,7 +196,7 @@ def check_patience(seconds: float) -> None:
     """Raise `InvalidOption` unless a command can be killed after so many seconds."""
     if not 0 <= seconds <= threading.TIMEOUT_MAX:
         raise InvalidOption(
-            f"--kill-after {seconds:g} is no time after which a command can be killed: take 0 s or more"
+            f"--kill-after {seconds:g} is not a time after which to kill a command: use 0 s or more"
         )
 
 

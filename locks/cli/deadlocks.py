@@ -39,7 +39,7 @@ def add_command(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     if options.last is not None and options.last < 1:
-        raise InvalidOption(f"--last {options.last} is no number of deadlocks: take 1 or more")
+        raise InvalidOption(f"--last {options.last} is not a number of deadlocks: use 1 or more")
     found = deadlocks(timeout=options.timeout)
     facts: tuple[DeadlockFact, ...] = found.facts[: options.last]
     if options.json:

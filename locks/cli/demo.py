@@ -220,7 +220,7 @@ def add_command(commands: Any) -> None:
         "--seconds", type=_positive, help="default 5; with --web an hour, or until Ctrl-C"
     )
     parser.add_argument("--seed", type=int, default=1, help="default 1")
-    parser.add_argument("--json", action="store_true", help="print one JSON object and no more")
+    parser.add_argument("--json", action="store_true", help="print only one JSON object")
     parser.add_argument(
         "--web",
         nargs="?",

@@ -18,7 +18,7 @@ EXAMPLES = """\
   locks graph --format dot | dot -Tpng > waits.png  # with Graphviz
   locks graph --format mermaid
 """
-SAYS = """The wait-for graph of all servers. Who is waited for and waits for nothing is a root: there it hangs."""
+SAYS = """The wait-for graph of all servers. A transaction that others wait for, and that waits for nothing, is a root: that is where it hangs."""
 
 
 def add_command(commands: Any) -> None:

@@ -61,7 +61,7 @@ def parse_id(text: str) -> LockId:
             value = _value(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             raise InvalidLockId(
-                f"""{text!r} is no tuple that Python can read; write it as '("accounts", 17)'"""
+                f"""{text!r} is not a tuple that Python can read; write it as '("accounts", 17)'"""
             ) from None
         return check_lock_id(value)
     words = tuple(text.split("/"))

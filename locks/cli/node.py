@@ -102,7 +102,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--no-mesh",
         action="store_true",
-        help="connect to the given peers and no others, and tell nobody of nodes",
+        help="connect only to the given peers, and pass on no names of nodes",
     )
     parser.add_argument(
         "--allow-plaintext",
@@ -198,7 +198,7 @@ def _run(options: argparse.Namespace) -> int:
                     return 0
         elif servers and name not in parse_servers(servers, bool(options.epmd or said.get("epmd"))):
             raise InvalidOption(
-                f"{name} is none of the servers {', '.join(servers)}: a lock server is one of those that it shares "
+                f"{name} is not one of the servers {', '.join(servers)}: a lock server is one of those that it shares "
                 "programs with"
             )
         listen = options.listen or said.get("listen") or (None if servers else "127.0.0.1:0")

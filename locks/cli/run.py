@@ -42,7 +42,9 @@ def add_command(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("id", metavar="ID", help=ID_HELP)
-    parser.add_argument("--read", action="store_true", help="take a read lock, as others may, too")
+    parser.add_argument(
+        "--read", action="store_true", help="take a read lock, which others can share"
+    )
     parser.add_argument(
         "--timeout",
         type=float,

@@ -226,10 +226,13 @@ def _add_run(subcommands: Any) -> None:
         "--abort",
         action="store_true",
         default=None,
-        help="who yields aborts, if its client was told that it has the lock",
+        help="an agent that yields aborts, if its client knows that it has the lock",
     )
     action.add_argument(
-        "--surrender", action="store_false", dest="abort", help="who yields surrenders a lock"
+        "--surrender",
+        action="store_false",
+        dest="abort",
+        help="an agent that yields surrenders a lock",
     )
 
 
@@ -306,7 +309,7 @@ def add_case(parser: argparse.ArgumentParser) -> None:
         default="text",
         help=(
             "sentences (default), a Mermaid sequence diagram, the wait-for graph in Mermaid at the "
-            "moment of the first surrender, or the steps of each deadlock, as `locks deadlocks` tells them"
+            "moment of the first surrender, or the steps of each deadlock, as `locks deadlocks` shows them"
         ),
     )
 
@@ -456,5 +459,5 @@ def _requirements(text: str) -> tuple[str, ...]:
     found = tuple(text.split(","))
     for each in found:
         if each not in REQUIREMENTS:
-            raise argparse.ArgumentTypeError(f"{each!r} is none of {', '.join(REQUIREMENTS)}")
+            raise argparse.ArgumentTypeError(f"{each!r} is not one of {', '.join(REQUIREMENTS)}")
     return found

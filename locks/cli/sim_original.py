@@ -113,7 +113,7 @@ def _tell(world: World, form: str, violation: AssertionError | None = None) -> i
         case "waits":
             print(stories.waits(world))
         case "steps":
-            print("the original tells nobody of its deadlocks", file=sys.stderr)
+            print("the original does not report its deadlocks", file=sys.stderr)
             return 2
         case _:
             for line in stories.tell(world):

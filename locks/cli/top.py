@@ -57,7 +57,7 @@ def add_command(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> int:
     if not QUICKEST <= options.interval <= threading.TIMEOUT_MAX:
         raise InvalidOption(
-            f"--interval {options.interval:g} is no time between two looks: take {QUICKEST:g} s or more",
+            f"--interval {options.interval:g} is not a time between two looks: use {QUICKEST:g} s or more",
             interval=options.interval,
         )
     if options.once or options.json or not sys.stdout.isatty():

@@ -25,7 +25,7 @@ EXAMPLES = """\
   locks web                                            # then open the address that it prints
   locks web --allow-break                              # transactions can be ended by it
   locks web --listen 0.0.0.0:8420 --token-file token   # for other machines, too
-  locks web --host locks.example.org                   # behind a proxy that is called so
+  locks web --host locks.example.org                   # behind a proxy of that name
 """
 SAYS = """A live page for a browser: who holds, who waits, behind whom and since when, and which deadlocks there were. It looks
 only while somebody has it open, and at most a tenth of the time. Whoever can open it sees all lock ids and labels: by
@@ -55,19 +55,19 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--allow-break",
         action="store_true",
-        help="transactions can be ended by the page, with a reason",
+        help="let the page end transactions, with a reason",
     )
     parser.add_argument(
         "--host",
         action="append",
         default=[],
         metavar="NAME",
-        help="what the page may be called, besides addresses and localhost; may be repeated",
+        help="a host name of the page, besides addresses and localhost; may be repeated",
     )
     parser.add_argument(
         "--token-file",
         type=Path,
-        help="file with the token that is demanded (default: a new one, where one is needed)",
+        help="file with the required token (default: a new one, if one is needed)",
     )
     parser.set_defaults(json=False, run=lambda options: joined("web", _run, options))
 
@@ -113,7 +113,7 @@ def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise InvalidOption(f"{text!r} is no HOST:PORT, such as {LISTEN}")
+        raise InvalidOption(f"{text!r} is not HOST:PORT, such as {LISTEN}")
     return host, int(port)
 
 

@@ -144,7 +144,7 @@ class NodeStatistics(NamedTuple):
         table: Counters of the lock table.
         broken: Deadlocks that this node's lock server has broken; the agents may be of other nodes.
         times: How long locks of this node were waited for and held.
-        timeouts: Waits of this node's clients that were given up as their time was over.
+        timeouts: Waits of this node's clients that were given up because their time was over.
         lost: Locks that this node's clients were told they have, and that were lost.
         connections_lost: Connections with other nodes that were lost.
         leaders: The elections in which instances of this node take part, by name; the first 1,000.

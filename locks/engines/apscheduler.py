@@ -117,4 +117,4 @@ class OneClock:
         try:
             self._leading.mark({event.job_id: to_mark(max(event.scheduled_run_times))})
         except locks.LocksError as error:
-            logger.error("it could not be marked that job %r was run: %s", event.job_id, error)
+            logger.error("can't mark that job %r was run: %s", event.job_id, error)

@@ -358,7 +358,7 @@ class _Servers(SchedulerPlugin):
                 self._listening[name] = place
                 await self._tell()
                 await place.gone.wait()
-                logger.warning("the lock server %s is lost; it is started anew", name)
+                logger.warning("the lock server %s is lost; it is being restarted", name)
             except (OSError, LocksError) as error:
                 self._problem = str(error)
                 logger.warning("the lock server %s does not start: %s", name, error)

@@ -72,7 +72,7 @@ class LockedCommand(BaseCommand):
             type=float,
             default=0.0,
             metavar="SECONDS",
-            help="how long to wait for another one that is running; it is not waited for by default",
+            help="how long to wait for another one that is running (default: not at all)",
         )
         return parser
 

@@ -114,7 +114,7 @@ class Leading:
         """
         agent = self._agent
         if agent is None:
-            raise locks.NotHeld("only who leads leaves marks", lock_id=self._leader)
+            raise locks.NotHeld("only the leader leaves marks", lock_id=self._leader)
         new = {what: (*self._above, what, until) for what, until in done.items()}
         changed = {what: each for what, each in new.items() if self._set.get(what) != each}
         if changed:

@@ -232,7 +232,7 @@ def break_transaction(
     said = [answer.why if isinstance(answer, Broken) else WRONG for answer in told.said.values()]
     why = ", ".join(dict.fromkeys([*said, *told.silent.values()]))
     if told.silent:
-        by = "" if name.node in told.silent else f" by way of {', '.join(told.silent)}"
+        by = "" if name.node in told.silent else f" through {', '.join(told.silent)}"
         raise NodeNotRunning(
             f"it is not known whether transaction {name} was ended: asked{by}, {name.node} has not said so ({why}). "
             "If its program is stopped, the transaction ends when it goes on, and loses its locks before that when its node "
@@ -268,7 +268,7 @@ def statistics(node: str | None = None, *, timeout: float = PATIENCE) -> NodeSta
         if isinstance(answer, NodeFact):
             return answer.statistics
     why = ", ".join(dict.fromkeys(told.silent.values())) or WRONG
-    raise NodeNotRunning(f"{name} tells no statistics: {why}", nodes=[name])
+    raise NodeNotRunning(f"{name} gives no statistics: {why}", nodes=[name])
 
 
 def _said(name: str, text: Any) -> str:

@@ -130,7 +130,7 @@ def _to_key(term: Any) -> Group:
     try:
         return Group(term)
     except MisuseError as error:  # it can be read, but not be sent back
-        raise BadMessage(f"{brief(term)} is no group: {error}") from error
+        raise BadMessage(f"{brief(term)} is not a group: {error}") from error
 
 
 def _pids(members: Iterable[Any], pid_of: Callable[[Any], Pid]) -> list[Pid]:
@@ -190,9 +190,9 @@ def unpack(term: Any) -> tuple[Pid, Message]:
     tag = inner[0] if type(inner) is tuple and inner else None
     kind = _KINDS.get(tag) if type(tag) is Atom else None
     if kind is None:
-        raise StrangeMessage(f"{brief(term)} is no message of process groups")
+        raise StrangeMessage(f"{brief(term)} is not a message of process groups")
     if len(inner) < 2 or type(inner[1]) is not Pid or is_cast != (kind is Sync):
-        raise BadMessage(f"{brief(term)} is no message of process groups")
+        raise BadMessage(f"{brief(term)} is not a message of process groups")
     _, peer, *fields = inner
     if kind is Discover and len(fields) == 1:
         fields = []  # a version of the protocol

@@ -27,7 +27,7 @@ class LockTableActor(TurnActor):
     `wait_for` is not among them: it would have to be answered to whoever waits. Call it on the table.
     """
 
-    _begun_by = "make a table by locks.mvcc.LockTable()"
+    _begun_by = "make a table with locks.mvcc.LockTable()"
     _actor_ref: Any  # `locks.mvcc.LockTable`, which knows this class
 
     def scan_and_enqueue(

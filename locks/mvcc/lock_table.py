@@ -120,13 +120,13 @@ class LockTable(InlineActor, metaclass=Shown):
             )
         if push is not None and (deadlocks == "graph" or not callable(push)):
             raise InvalidOption(
-                f'push={push!r} is of no use: it is called with deadlocks="push" or "both", and '
+                f'push={push!r} is useless: it is called with deadlocks="push" or "both", and '
                 "with two transactions and a key",
                 value=repr(push),
             )
         for name, limit in (("max_locks", max_locks), ("max_waiters", max_waiters)):
             if type(limit) is not int or limit < 1:
-                raise InvalidOption(f"{name}={limit!r} is no integer >= 1", value=repr(limit))
+                raise InvalidOption(f"{name}={limit!r} is not an integer >= 1", value=repr(limit))
         self._states = LockStates(
             detect=deadlocks != "push", max_locks=max_locks, max_waiters=max_waiters
         )
@@ -291,8 +291,8 @@ class LockTable(InlineActor, metaclass=Shown):
                 now = time.monotonic()
                 if now >= deadline:
                     raise LockTimeout(
-                        f"transaction {guard.txn.id} waits for {key!r} since {timeout} s, which "
-                        f"transaction {holder.id} has. Wait on, or dequeue the guard",
+                        f"transaction {guard.txn.id} has waited {timeout} s for {key!r}, which "
+                        f"transaction {holder.id} has. Wait again, or dequeue the guard",
                         key=key,
                         holder=holder,
                         timeout=timeout,
@@ -324,7 +324,7 @@ class LockTable(InlineActor, metaclass=Shown):
         if self._states.waits_for(guard) is None:
             return False
         if guard in self._waiters:
-            raise MisuseError(f"somebody waits with {guard!r} already", guard=guard)
+            raise MisuseError(f"another call waits with {guard!r} already", guard=guard)
         self._waiters[guard] = waiter
         if self._searcher is guard:
             self._searcher = None
@@ -348,7 +348,7 @@ class LockTable(InlineActor, metaclass=Shown):
             return
         if not isinstance(update, Update) or update.txn.id != holder.id:
             raise MisuseError(
-                f"push returned {update!r}, which is no update of transaction {holder.id}",
+                f"push returned {update!r}, which is not an update of transaction {holder.id}",
                 update=repr(update),
             )
         self._ask(self._apply, guard, holder, key, update)
@@ -396,7 +396,7 @@ class LockTable(InlineActor, metaclass=Shown):
             operation = None
         if operation is None:
             raise MisuseError(
-                f"{shown(message)} is no message for a lock table; send a tuple of an operation and "
+                f"{shown(message)} is not a message for a lock table; send a tuple of an operation and "
                 f"its arguments. Operations: {', '.join(OPERATIONS)}",
                 value=shown(message),
             )

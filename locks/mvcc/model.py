@@ -133,7 +133,7 @@ class Request:
 def _spans(places: Iterable[Key | Span]) -> tuple[Span, ...]:
     if isinstance(places, (str, bytes, Span)):
         raise InvalidOption(
-            f"{places!r} is no list of keys and spans; write [{places!r}]", value=repr(places)
+            f"{places!r} is not a list of keys and spans; write [{places!r}]", value=repr(places)
         )
     spans = []
     try:
@@ -144,7 +144,7 @@ def _spans(places: Iterable[Key | Span]) -> tuple[Span, ...]:
                 _ = span.start < span.start  # raises if keys like this have no order
             elif not span.start < span.end:
                 raise InvalidOption(
-                    f"{span!r} is empty: its end is not behind its start; for a key alone write "
+                    f"{span!r} is empty: its end is not after its start; for a key alone write "
                     f"Span({span.start!r})",
                     value=repr(span),
                 )

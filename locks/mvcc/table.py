@@ -265,7 +265,7 @@ class LockStates:
         """
         if not isinstance(update, Update):
             raise MisuseError(
-                f"{update!r} is no update; use Committed, Aborted or Moved", update=repr(update)
+                f"{update!r} is not an update; use Committed, Aborted or Moved", update=repr(update)
             )
         txn = update.txn
         self._waits.check(txn)
@@ -307,7 +307,7 @@ class LockStates:
         """Raise `UnknownGuard` unless it is the guard of a request that is in this table."""
         if not isinstance(guard, Guard):
             raise UnknownGuard(
-                f"{guard!r} is no guard; scan_and_enqueue returns one", guard=repr(guard)
+                f"{guard!r} is not a guard; scan_and_enqueue returns one", guard=repr(guard)
             )
         if guard.owner is not self:
             what = "was dequeued" if guard.owner is None else "is of another lock table"

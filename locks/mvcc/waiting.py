@@ -90,7 +90,7 @@ class Waits:
         txn_id, timestamp, priority = txn
         check_timestamp(timestamp)
         if priority is not None and not isinstance(priority, int):
-            raise MisuseError(f"priority {priority!r} of {txn!r} is no integer", txn=txn)
+            raise MisuseError(f"priority {priority!r} of {txn!r} is not an integer", txn=txn)
         try:
             if txn_id not in self.parties:
                 for other in self.parties:
@@ -291,4 +291,6 @@ def not_available(lock: KeyLock, holder: Txn, txn: Txn) -> LockNotAvailable:
 def check_timestamp(timestamp: Timestamp) -> None:
     """Raise `BadTimestamp` unless it is an integer >= 0."""
     if not isinstance(timestamp, int) or timestamp < 0:
-        raise BadTimestamp(f"timestamp {timestamp!r} is no integer >= 0", timestamp=repr(timestamp))
+        raise BadTimestamp(
+            f"timestamp {timestamp!r} is not an integer >= 0", timestamp=repr(timestamp)
+        )

@@ -42,7 +42,7 @@ class LockAgent(TurnActor):
     for: `unlock` withdraws it.
     """
 
-    _begun_by = "an agent begins by locks.begin_transaction() or locks.spawn_agent()"
+    _begun_by = "start an agent with locks.begin_transaction() or locks.spawn_agent()"
     _actor_ref: Any  # `locks.node.agent.Agent`, which knows this class
 
     @property
@@ -147,7 +147,7 @@ class LockServer(TurnActor):
     own end. Each operation is about the lock table of this one node.
     """
 
-    _begun_by = "a lock server begins with its node, by locks.start()"
+    _begun_by = "a lock server starts with its node, by locks.start()"
     _actor_ref: Any  # `locks.node.server.Server`, which knows this class
 
     def lock(self, lock_id: Sequence[Any], mode: Mode = "write") -> Later:
@@ -162,7 +162,7 @@ class LockServer(TurnActor):
         server, checked = self._actor_ref, check_lock_id(lock_id)
         agent = server.agent_of_caller(begin=False)
         if agent is None:
-            raise MisuseError(f"the caller has locked nothing by {self}", value=shown(checked))
+            raise MisuseError(f"the caller has locked nothing through {self}", value=shown(checked))
         if other is None:
             found = (each.agent for each in server.node.view(checked).waiting)
             to = next((each for each in found if each != agent.id), None)

@@ -372,7 +372,7 @@ class Cluster:
                 try:
                     encoded = etf.encode(pack(part, agent))
                 except etf.EncodeError as error:
-                    text = "%s is not told what can't be sent: %s"
+                    text = "%s does not get what can't be sent: %s"
                     self.executor.run_soon(logger.error, text, agent, error)
                 else:
                     self.processes.send(pid, encoded)

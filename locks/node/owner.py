@@ -164,6 +164,6 @@ def checked_owner(owner: Any) -> Owner | None:
     if owner is None or isinstance(owner, Owner):
         return owner
     raise InvalidOption(
-        f'owner={shown(owner)} is no locks.Owner; make one: locks.Owner("session 17")',
+        f'owner={shown(owner)} is not a locks.Owner; make one: locks.Owner("session 17")',
         owner=shown(owner),
     )

@@ -119,7 +119,7 @@ def reasons(nodes: Iterable[str], refusals: Mapping[str, str]) -> str:
 def no_units(lock_id: LockId) -> InvalidOption:
     """The error for who asks for the unit of a lock that is no counted one."""
     return InvalidOption(
-        f"{show(lock_id)} is no counted lock, so it has no units; locks.units() makes the id of one",
+        f"{show(lock_id)} is not a counted lock, so it has no units; locks.units() makes the id of one",
         lock_id=lock_id,
     )
 

@@ -119,7 +119,7 @@ class Relaying:
         else:
             right = agent.node == name and isinstance(told, Knowledge)
         if not right or (isinstance(told, Knowledge) and told.sender != agent):
-            raise BadMessage(f"{name} can't speak for {agent} by way of {via or 'itself'}")
+            raise BadMessage(f"{name} can't speak for {agent} through {via or 'itself'}")
 
     def _warn(self, agent: AgentId, nodes: tuple[str, ...]) -> None:
         """Say once that the original's lock servers relay nothing."""

@@ -236,9 +236,9 @@ class RemoteClients:
                     agent=agent.id,
                 )
             if not is_ours(request):
-                raise StrangeMessage(f"{brief(request)} is nothing that an agent can be asked")
+                raise StrangeMessage(f"{brief(request)} is not a question for an agent")
             if not (len(request) >= 3 and type(request[1]) is Atom and type(tag) is Reference):
-                raise BadMessage(f"{brief(request)} is nothing that an agent can be asked")
+                raise BadMessage(f"{brief(request)} is not a question for an agent")
             if tag.node != caller.node:
                 raise BadMessage(f"{brief(tag)} is the reference of another call")
             _, verb, client, *arguments = request
@@ -275,7 +275,7 @@ class RemoteClients:
     def take_cast(self, agent: Agent, message: tuple[Any, ...]) -> None:
         """A client has given up waiting."""
         if not (message[1] == ABANDON and len(message) == 3 and isinstance(message[2], Reference)):
-            raise BadMessage(f"{brief(message)} is nothing that an agent can be told")
+            raise BadMessage(f"{brief(message)} is not a message for an agent")
         if message[2].node != self._remotes.processes.speaker:
             raise BadMessage(f"{brief(message[2])} is a call of another node")
         wait = self._forget((agent, message[2]))

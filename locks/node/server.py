@@ -358,7 +358,7 @@ def listener(watcher: Any) -> Listener:
         return Listener(watcher)
     except TypeError as error:
         raise InvalidOption(
-            f"watcher {shown(watcher)} is no watcher: {error}; pass watcher=function or "
+            f"watcher {shown(watcher)} is not a watcher: {error}; pass watcher=function or "
             "watcher=actor_ref",
             watcher=shown(watcher),
         ) from None

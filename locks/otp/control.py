@@ -343,7 +343,7 @@ def parse(
         raise DecodeError(f"a frame begins with {frame[:1]!r}, and not with b'p' (pass through)")
     control, end = decode_from(frame, 1, limits)
     if type(control) is not tuple or not control or type(control[0]) is not int:
-        raise DecodeError(f"a control message is no tuple with an operation: {brief(control)}")
+        raise DecodeError(f"a control message is not a tuple with an operation: {brief(control)}")
     form = _FORMS.get(control[0])
     message: Message
     if form is None:
@@ -392,9 +392,7 @@ def check_ends(message: Message, peer: str, own: str) -> None:
     """
     sender: Any = getattr(message, "sender", None)
     if type(sender) is Pid and sender.node != peer:
-        raise BadMessage(
-            f"a process of {sender.node} can't send by way of {peer}: {brief(message)}"
-        )
+        raise BadMessage(f"a process of {sender.node} can't send through {peer}: {brief(message)}")
     to: Any = message.target if isinstance(message, _OF_MONITORS) else getattr(message, "to", None)
     if type(to) is Pid and to.node != own:
         raise BadMessage(f"what is for {to.node} can't be sent to {own}: {brief(message)}")
@@ -403,7 +401,7 @@ def check_ends(message: Message, peer: str, own: str) -> None:
 def check_speaker(pid: Pid, peer: str) -> None:
     """Raise `BadMessage` unless a process that says something is of the node that has sent it."""
     if pid.node != peer:
-        raise BadMessage(f"a process of {pid.node} can't speak by way of {peer}")
+        raise BadMessage(f"a process of {pid.node} can't speak through {peer}")
 
 
 _OF_MONITORS: Final = (MonitorP, DemonitorP)

@@ -403,7 +403,7 @@ class Distribution:
     def _take_name(self, stranger: Stranger, shake: Handshake, name: str) -> list[steps.Event]:
         """What to say to a node that says who it is, and has proven nothing."""
         if not self._running or name in self._shunned:
-            said = f"{self.name} keeps apart from {name}; it was told to disconnect"
+            said = f"{self.name} keeps apart from {name}, after a call of disconnect"
             return shake.refuse(said, "not wanted")
         over = stranger.stream.over
         if over is not None and over[0] != name:
@@ -433,7 +433,7 @@ class Distribution:
     ) -> None:
         old = self.links.get(peer.name)
         if old is not None and old is replaced:
-            old.lose("its node has connected anew")
+            old.lose("its node has connected again")
         elif old is not None or not self._running or peer.name in self._shunned:
             sock.close()
             return

@@ -164,7 +164,7 @@ def parse_names_response(data: bytes) -> dict[str, int]:
     try:
         lines = data[4:].decode().splitlines()
     except UnicodeDecodeError:
-        raise DecodeError(f"epmd's list of nodes is no UTF-8: {data[4:104]!r}") from None
+        raise DecodeError(f"epmd's list of nodes is not UTF-8: {data[4:104]!r}") from None
     ports = {}
     for line in lines:
         words = line.split(" ")

@@ -184,7 +184,7 @@ def _write_other(item: Any, parts: list[bytes], depth: int) -> int:
         items, tail = item
         if type(items) is not tuple or not items or type(tail) in (list, ImproperList):
             raise EncodeError(
-                f"an improper list has a tuple of items and a tail that is no list, not {item!r}"
+                f"an improper list has a tuple of items and a tail that is not a list, but {item!r}"
             )
         parts.append(_pack_head(108, len(items)))
         return _write((*items, tail), parts, depth - 1)

@@ -384,7 +384,7 @@ def _name(text: bytes) -> str:
     try:
         name = text.decode()
     except UnicodeDecodeError:
-        raise DecodeError(f"an atom is no UTF-8: {text[:100]!r}") from None
+        raise DecodeError(f"an atom is not UTF-8: {text[:100]!r}") from None
     if len(name) > LONGEST_ATOM:
         raise DecodeError(f"an atom has {len(name)} characters, more than {LONGEST_ATOM}")
     return name

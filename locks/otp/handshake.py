@@ -393,7 +393,7 @@ class Handshake:
         try:
             name = encoded.decode()
         except UnicodeDecodeError:
-            return self._fail(f"a name is no UTF-8: {_shown(encoded)}")
+            return self._fail(f"a name is not UTF-8: {_shown(encoded)}")
         wrong = _wrong_name(name)
         if wrong:
             return self._fail(f"it has no good name: {wrong}")
@@ -477,7 +477,7 @@ def _wrong_name(name: str) -> str | None:
     if not isinstance(name, str) or name.count("@") != 1 or not all(name.split("@")):
         return f"{name!r:.100} is not of the form name@host"
     if not name.isprintable() or " " in name:
-        return f"{name!r:.100} has a character that is no part of names"
+        return f"{name!r:.100} has a character that names can't have"
     if len(name.encode()) > LONGEST_NAME:
         return f"{name!r:.100}... has more than {LONGEST_NAME} bytes"
     return None

@@ -172,7 +172,9 @@ class Options(NamedTuple):
                 net_ticktime=repr(net_ticktime),
             )
         if tls is not None and not isinstance(tls, TLS):
-            raise InvalidOption(f"tls={tls!r} is no locks.TLS(certificate, key, ca)", tls=repr(tls))
+            raise InvalidOption(
+                f"tls={tls!r} is not locks.TLS(certificate, key, ca)", tls=repr(tls)
+            )
         if mesh is None:
             mesh = not given or name in given
         if listen is None:
@@ -279,7 +281,7 @@ def parse_servers(
     """
     if isinstance(servers, (str, bytes)) or not isinstance(servers, Iterable):
         raise InvalidOption(
-            f"servers={shown(servers)} is no list of servers; write one: "
+            f"servers={shown(servers)} is not a list of servers; write one: "
             '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"]',
             servers=shown(servers),
         )
@@ -291,7 +293,7 @@ def parse_servers(
     found = dict(parse_peer(server, epmd) for server in each)
     if len(found) < len(each):
         raise InvalidOption(
-            f"servers={shown(each)} has a name twice; each server needs a name of its own",
+            f"servers={shown(each)} has a name twice; each server needs its own name",
             servers=shown(each),
         )
     return found

@@ -159,5 +159,5 @@ def taken(link: Link) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(link.since))
     return (
         f"another program is connected as {link.peer.name}, since {since}, from {place(link.address)}; give each "
-        "program a name of its own"
+        "program its own name"
     )

@@ -70,7 +70,7 @@ def first_words(data: bytes) -> tuple[str, Cause]:
     shown = f"{data[:40]!r}{'...' if len(data) > 40 else ''}"
     if data[:2].isalpha():
         return f"it speaks another protocol, {shown}; one of name and port is wrong", "bad words"
-    return f"that is no handshake of a node: {shown}", "bad words"
+    return f"that is not a node's handshake: {shown}", "bad words"
 
 
 def tls_words(reason: str | None, text: str) -> tuple[str, Cause]:

@@ -99,7 +99,7 @@ class Stream:
     def address(self) -> HostAndPort:
         """Host and port of the other side; words in place of the host, if it has none."""
         if self.over is not None:
-            return f"{self.over[0]} (by way of {self.over[1]})", 0
+            return f"{self.over[0]} (through {self.over[1]})", 0
         if self._is_unix:
             found = credentials_of(self._socket)
             pid = None if found is None else found.pid

@@ -46,8 +46,8 @@ def found_by(discovery: Discovery) -> dict[str, Address]:
     for name, address in found.items():
         if not isinstance(address, UnixAddress) and not _is_host_and_port(address):
             raise InvalidOption(
-                f"{discovery.describe()} says that {check_node_name(name)} is at {shown(address)}, and that is no "
-                'host with a port, such as ("10.0.0.1", 9100)',
+                f"{discovery.describe()} says that {check_node_name(name)} is at {shown(address)}, and that is not "
+                'a host with a port, such as ("10.0.0.1", 9100)',
                 servers=shown(address),
             )
     return {check_node_name(name): address for name, address in found.items()}

@@ -214,7 +214,7 @@ class Backlog(Generic[T]):
                 f"resource={resource!r} can't be called: pass a function from a task to its resource"
             )
         if not isinstance(tasks, Iterable):
-            raise InvalidOption(f"tasks={tasks!r} are no tasks: pass a list, or leave it away")
+            raise InvalidOption(f"tasks={tasks!r} are not tasks: pass a list, or leave them out")
         if type(retries) is not int or retries < 0:
             raise InvalidOption(f"retries={retries!r} is not a whole number from 0")
         if (

@@ -108,7 +108,7 @@ class BacklogRun(Block, Generic[T]):
         if next(iter(tuple(runs))) is not self:
             raise MisuseError(
                 f"this worker of {self._part.name!r} runs a backlog already: let each thread and greenlet "
-                "have an Ownership of its own"
+                "have its own Ownership"
             )
         self.look()
         return self

@@ -243,7 +243,7 @@ class Worker(Block, ABC):
         """
         if not isinstance(tasks, Backlog):
             raise InvalidOption(
-                f"{type(tasks).__name__} is no Backlog; use Backlog(tasks, resource=...), one for "
+                f"{type(tasks).__name__} is not a Backlog; use Backlog(tasks, resource=...), one for "
                 "all workers"
             )
         if not callable(handler):
@@ -333,7 +333,7 @@ class _Hold(Block, AbstractContextManager[int]):
 def check_node(node: Node | None) -> Node | None:
     """Refuse what is not a node."""
     if node is not None and not isinstance(node, Node):
-        raise InvalidOption(f"node={node!r} is no node: locks.start() returns one")
+        raise InvalidOption(f"node={node!r} is not a node: locks.start() returns one")
     return node
 
 

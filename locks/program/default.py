@@ -43,7 +43,7 @@ ONE_OF_MANY = (
     "LOCKS_SERVERS; if this is what you want, locks.start(servers=locks.HERE)"
 )
 UNTOLD = (
-    "node %s was started in process %s, and process %s was forked from it without Python being told: it has the node's memory, "
+    "node %s was started in process %s, and process %s was forked from it without Python's knowledge: it has the node's memory, "
     "and not its threads. Use locks after the fork only; with --lazy-apps uWSGI loads the program after it"
 )
 

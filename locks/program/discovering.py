@@ -48,7 +48,7 @@ def discovery_of(text: str) -> Discovery:
             ) from error
         return DnsServers(text)
     raise InvalidOption(
-        f"servers={shown(text)} is no list of servers; write one: "
+        f"servers={shown(text)} is not a list of servers; write one: "
         '["a@10.0.0.1:9100", "b@10.0.0.2:9100", "c@10.0.0.3:9100"], or "local"',
         servers=shown(text),
     )
@@ -97,7 +97,7 @@ def find_servers(discovery: Discovery, timeout: float) -> Mapping[str, Address]:
 def none_of_the_servers(name: str, discovery: Discovery, found: Iterable[str]) -> OperatingError:
     """The error that says so of a lock server's own name."""
     return OperatingError(
-        f"{name} is none of the servers that {discovery.describe()} names: {', '.join(sorted(found)) or 'none'}. A lock "
+        f"{name} is not one of the servers that {discovery.describe()} names: {', '.join(sorted(found)) or 'none'}. A lock "
         "server is one of those that it shares programs with",
         name=name,
     )

@@ -79,7 +79,7 @@ def parse_query(text: str) -> Query:
     options = _options_of(parts, wrong)
     domain = parts.hostname or ""
     if not 0 < len(domain) <= LONGEST or not _is_plain(domain):
-        raise wrong(f"{shown(domain)} is no name to ask DNS for")
+        raise wrong(f"{shown(domain)} is not a name to look up in DNS")
     kind: Kind = "SRV" if domain.startswith("_") else "A"
     kind = _kind_of(options.pop("records", kind), wrong)
     if kind == "SRV" and parts.port is not None:
@@ -130,7 +130,7 @@ def _options_of(parts: SplitResult, wrong: _Wrong) -> dict[str, str]:
         raise wrong(str(error)) from error
     for name, value in pairs:
         if name not in known:
-            raise wrong(f"{shown(name)} is no option; there are {', '.join(known)}")
+            raise wrong(f"{shown(name)} is not an option; there are {', '.join(known)}")
         if name in found:
             raise wrong(f"it says {name} twice")
         found[name] = value

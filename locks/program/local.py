@@ -149,7 +149,7 @@ class LocalServer:
         cookie = folder.cookie(self._cookie)
         if self._cookie is not None and not cookie.is_same(self._cookie):
             raise OperatingError(
-                f"{folder.path} was taken away and made anew by other programs, with another cookie; start this "
+                f"{folder.path} was removed and made again by other programs, with another cookie; start this "
                 "program again, to meet them",
                 path=str(folder.path),
             )

@@ -158,7 +158,7 @@ def _read_file(path: Path) -> dict[str, Setting]:
         kind = SETTINGS.get(name)
         if kind is None:
             raise InvalidOption(
-                f"{path} says {name!r}, which is no setting; there are {', '.join(SETTINGS)}",
+                f"{path} says {name!r}, which is not a setting; there are {', '.join(SETTINGS)}",
                 path=str(path),
             )
         if not kind.is_good(value):

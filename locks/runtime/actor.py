@@ -408,7 +408,7 @@ def tell(ref: pykka.ActorRef[Any], message: object) -> None:
     try:
         ref.tell(message)
     except ActorDeadError:
-        logger.debug("%s has ended, and is not told %r", ref, message)
+        logger.debug("%s has ended, and does not get %r", ref, message)
 
 
 def _refuse(actor: str, envelope: Envelope[Any]) -> None:

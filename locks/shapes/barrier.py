@@ -167,10 +167,12 @@ class Barrier(metaclass=Shown):
                 timeout=limit,
             )
         if isinstance(outcome, Broken):
-            raise self._broken("its lock server does not answer, or somebody hangs who looks at it")
+            raise self._broken(
+                "its lock server does not answer, or a client that looks at it hangs"
+            )
         if isinstance(outcome, Disagree):
             raise ConflictingRequest(
-                f"barrier {show(self._name)} has {outcome.parties} parties for those who wait there, and {self.parties} "
+                f"barrier {show(self._name)} has {outcome.parties} parties for the clients that wait there, and {self.parties} "
                 "for the caller; all must name the same number",
                 lock_id=self._name,
             )

@@ -98,7 +98,7 @@ def locked(
 
 def _not_locked(function: object) -> InvalidOption:
     return InvalidOption(
-        f"{shown(function)} can't be run with a lock: it is no function, or a generator, whose body runs later, "
+        f"{shown(function)} can't be run with a lock: it is not a function, or it is a generator, whose body runs later, "
         "between its yields; take the lock within it",
         value=shown(function),
     )

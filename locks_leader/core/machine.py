@@ -455,7 +455,7 @@ class Machine:
     def _surrender_to(self, heir: Member) -> None:
         if heir not in self.askable():
             raise InvalidOption(
-                f"can't surrender to {heir}: it is no candidate that {self.me} leads", heir=heir
+                f"can't surrender to {heir}: it is not a candidate that {self.me} leads", heir=heir
             )
         if self.role != "leader":
             self._change("elected")

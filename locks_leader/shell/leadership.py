@@ -56,7 +56,7 @@ class Leadership:
                 log_event, "elected", text, node, instance, election, self._term, term=self._term
             )
         else:
-            text = "%s: %s leads %s no more: %s"
+            text = "%s: %s no longer leads %s: %s"
             log = partial(
                 log_event, "stepped_down", text, node, instance, election, reason, reason=reason
             )

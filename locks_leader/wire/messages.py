@@ -87,7 +87,7 @@ def unpack(term: tuple[Any, ...]) -> tuple[pykka.ActorRef[Any], Message]:
     if unpack_fields is not None:
         with suppress(BadMessage):
             return _to_member(term[2]), unpack_fields(term[3:])
-    raise MisuseError(f"{term!r:.200} is no message of an election", value=f"{term!r:.200}")
+    raise MisuseError(f"{term!r:.200} is not a message of an election", value=f"{term!r:.200}")
 
 
 def check_ticket(ticket: Any) -> str:
@@ -97,7 +97,7 @@ def check_ticket(ticket: Any) -> str:
         MisuseError: It is nothing that a client sends.
     """
     if type(ticket) is not str or len(ticket) > LONGEST_NAME:
-        raise MisuseError(f"{brief(ticket)} is no ticket of a call", value=brief(ticket))
+        raise MisuseError(f"{brief(ticket)} is not the ticket of a call", value=brief(ticket))
     return ticket
 
 
@@ -119,7 +119,7 @@ def unpack_outcome(term: Any) -> Any:
         return RemoteError(f"the leader raised {term[1]}: {term[2]}", kind=term[1])
     if type(term) is tuple and len(term) == 2 and term[0] == OK:
         return term[1]
-    return RemoteError(f"{term!r:.200} is no outcome of a call", kind=None)
+    return RemoteError(f"{term!r:.200} is not the outcome of a call", kind=None)
 
 
 def answer_as_original(answer: Callable[[Any], None], value: Any) -> None:

@@ -101,4 +101,4 @@ def unpack(term: Any, me: ActorRef[Any], groups: int) -> FromParticipant | FromS
                 return FromSession(id, about, message)
             if isinstance(message, ToSession) and isinstance(about, ActorRef):
                 return FromParticipant(id, about, message)
-    raise MisuseError(f"{term!r:.200} is no message of an ownership", value=f"{term!r:.200}")
+    raise MisuseError(f"{term!r:.200} is not a message of an ownership", value=f"{term!r:.200}")

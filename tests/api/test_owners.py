@@ -247,7 +247,7 @@ def test_what_is_no_owner_is_refused() -> None:
         lambda: locks.transaction(owner="me"),  # type: ignore[arg-type]
         lambda: locks.Lock(A, owner=threading.current_thread()),  # type: ignore[arg-type]
     ):
-        with pytest.raises(locks.InvalidOption, match=r"is no locks\.Owner; make one"):
+        with pytest.raises(locks.InvalidOption, match=r"is not a locks\.Owner; make one"):
             use()
     with pytest.raises(locks.InvalidOption, match="owner me can't be tied to 7"):
         locks.Owner("me", tied_to=7)  # type: ignore[arg-type]

@@ -376,7 +376,7 @@ def test_all_must_have_the_same_groups(run: Run) -> None:
         assert not other.joined
     with pytest.raises(locks.InvalidOption, match="give both the same"):
         run.client().call(mine.run, Backlog(groups=3), print)
-    with pytest.raises(locks.InvalidOption, match="no Backlog"):
+    with pytest.raises(locks.InvalidOption, match="not a Backlog"):
         run.client().call(mine.run, [1, 2], print)
     mine.stop()
     eventually(lambda: not mine.joined)

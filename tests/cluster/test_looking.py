@@ -123,7 +123,7 @@ with locks.transaction(label="stopped") as tx:
             program.send_signal(signal.SIGCONT)
         assert done.status == 3
         assert f"it is not known whether transaction {row['agent']} was ended" in done.error
-        assert f"asked by way of {', '.join(NAMES)}, {row['node']} has not said so" in done.error
+        assert f"asked through {', '.join(NAMES)}, {row['node']} has not said so" in done.error
         assert "did not answer within 0.5 s" in done.error
         assert program.stdout is not None
         assert program.stdout.readline() == "told\n"
@@ -185,7 +185,7 @@ for name in ("nobody@nowhere", "no name"):
     assert lines[0].startswith(f"client-{program.pid}-")
     assert lines[0].endswith(" 8")
     assert lines[1:3] == ["True", "True"]
-    assert lines[3].startswith("NodeNotRunning nobody@nowhere tells no statistics: ")
+    assert lines[3].startswith("NodeNotRunning nobody@nowhere gives no statistics: ")
     assert "is not connected with" in lines[3]
     assert lines[4].startswith("InvalidOption ")
     assert len(lines) == 5, lines

@@ -134,7 +134,7 @@ def test_something_else_answers(
     [
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "it speaks another protocol, b'GET / HTTP"),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(700), "it speaks TLS, and this"),
-        (b"\xff\xff" + bytes(100), "that is no handshake of a node: b'\\xff\\xff"),
+        (b"\xff\xff" + bytes(100), "that is not a node's handshake: b'\\xff\\xff"),
     ],
 )
 def test_somebody_else_asks(

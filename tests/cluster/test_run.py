@@ -124,7 +124,7 @@ def test_who_waits_in_vain(processes: Servers) -> None:
     ("arguments", "said"),
     [
         (["a", "--kill-after", "nan", "--", "true"], "--kill-after nan is no time"),
-        (["(1", "--", "true"], "is no tuple that Python can read"),
+        (["(1", "--", "true"], "is not a tuple that Python can read"),
         (["a//b", "--", "true"], "has an empty word in it"),
         (["--servers", "here", "a", "--", "true"], "keep nobody out"),
         (["--servers", "x@127.0.0.1:1", "--timeout", "1", "a", "--", "true"], "x@127.0.0.1"),

@@ -205,4 +205,4 @@ def test_intervals_that_are_none(processes: Servers, interval: str) -> None:
     """One sentence, and exit status 2."""
     done = locks(processes, "top", f"--interval={interval}")
     assert done.status == 2
-    assert "is no time between two looks" in done.error
+    assert "is not a time between two looks" in done.error

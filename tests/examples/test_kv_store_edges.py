@@ -180,7 +180,7 @@ def test_failed_store_is_closed_with_all_that_is_open(
 def test_odd_names_of_files() -> None:
     """What can't be the name of a file is refused as such."""
     for name in ("a\0b", "\ud800", None, 7):
-        with pytest.raises(InvalidOption, match="is no name of a file"):
+        with pytest.raises(InvalidOption, match="is not the name of a file"):
             Store(name)  # type: ignore[arg-type]
 
 

@@ -90,7 +90,7 @@ def test_a_leadership_that_is_lost(servers: Servers) -> None:
     for server in (one, two):
         server.stop()
     assert program.stderr is not None
-    assert program.stderr.readline() == "locks elect: lost is led by this program no more\n"
+    assert program.stderr.readline() == "locks elect: lost is no longer led by this program\n"
     for server in (one, two):
         server.go_on()
     second = int(program.stdout.readline())

@@ -95,5 +95,5 @@ def test_all_messages_are_here() -> None:
 )
 def test_anything_else_is_refused(term: Any) -> None:
     """A word, a number of fields, a type or a group that does not exist: nothing comes of it."""
-    with pytest.raises(MisuseError, match="is no message of an ownership"):
+    with pytest.raises(MisuseError, match="is not a message of an ownership"):
         unpack(term, ME, 4)

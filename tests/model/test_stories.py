@@ -348,7 +348,7 @@ CASES: list[tuple[Callable[[], World], list[str]]] = [
         lambda: act(["write a; write b", "write b; write a"], abort_on_deadlock=True),
         [
             "Client 2 yields, because the largest (youngest) agent of the cycle yields; "
-            "it aborts, because its client was told that it holds the lock.",
+            "it aborts, because its client knows that it holds the lock.",
             "The lock server finds it as it was: client 1 waits for b, which client 2 has. "
             "It takes out all that client 2 has and asks for.",
             "Client 2 is aborted and lets go of everything.",

@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
         lambda s: s.table.add_discovered_lock(s.reader, Intent("a", T2)), LockedByOther, "'a'"),
     # Timestamps.
     "scan at a negative timestamp": (
-        lambda s: s.table.scan_and_enqueue(A, Txn(5, -1)), BadTimestamp, "-1 is no integer >= 0"),
+        lambda s: s.table.scan_and_enqueue(A, Txn(5, -1)), BadTimestamp, "-1 is not an integer >= 0"),
     "acquire at a negative timestamp": (
         lambda s: s.table.acquire_lock("z", Txn(5, -1)), BadTimestamp, "-1"),
     "discover at a negative timestamp": (
@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
         lambda s: s.table.update_locks("a", Moved(T1, -1)), BadTimestamp, "-1"),
     "abort with a negative timestamp": (
         lambda s: s.table.update_locks("a", Aborted(Txn(1, -1))), BadTimestamp, "-1"),
-    "a timestamp that is no integer": (
+    "a timestamp that is not an integer": (
         lambda s: s.table.acquire_lock("z", Txn(5, 1.5)), BadTimestamp, "1.5"),  # type: ignore[arg-type]
     "scan again at an earlier timestamp": (
         lambda s: s.table.scan_and_enqueue(A, Txn(2, 19), s.writer), BadTimestamp, "back to 19"),
@@ -133,7 +133,7 @@ CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
         lambda s: s.table.acquire_lock("z", Txn("five", 5)), MisuseError, "can't be compared"),
     "an id that can't be hashed": (
         lambda s: s.table.acquire_lock("z", Txn([], 5)), MisuseError, "can't be compared"),  # type: ignore[arg-type]
-    "a priority that is no integer": (
+    "a priority that is not an integer": (
         lambda s: s.table.acquire_lock("z", Txn(5, 5, "high")), MisuseError, "no integer"),  # type: ignore[arg-type]
     "no transaction": (
         lambda s: s.table.acquire_lock("z", 5), MisuseError, "5 is no Txn"),  # type: ignore[arg-type]

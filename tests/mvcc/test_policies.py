@@ -218,7 +218,7 @@ def test_as_many_wait_as_may() -> None:
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
 def test_limits_are_checked(limit: str, value: Any) -> None:
     """The error names the option."""
-    with pytest.raises(InvalidOption, match=f"{limit}=.* is no integer >= 1"):
+    with pytest.raises(InvalidOption, match=f"{limit}=.* is not an integer >= 1"):
         LockTable(**{limit: value})
 
 

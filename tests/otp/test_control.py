@@ -273,7 +273,7 @@ IN_ANOTHERS_NAME = [
 @pytest.mark.parametrize("message", IN_ANOTHERS_NAME, ids=lambda m: type(m).__name__)
 def test_a_node_speaks_for_itself(message: Any) -> None:
     """What comes from a process of another node than the one that sends it, or is for one, is refused."""
-    with pytest.raises(control.BadMessage, match=r"can't (send by way of b@h|be sent to a@h)"):
+    with pytest.raises(control.BadMessage, match=r"can't (send through b@h|be sent to a@h)"):
         control.check_ends(message, THERE, HERE)
     own = [
         THEIRS if name == "sender" else MINE if type(part) is Pid else part

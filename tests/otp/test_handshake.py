@@ -387,7 +387,7 @@ def test_frames_that_nobody_waits_for() -> None:
 def test_frames_that_are_too_long() -> None:
     """A frame of more than 1,024 bytes ends it, as soon as its length is known."""
     (failed,) = acceptor().receive(b"\x04\x01")
-    assert failed == Failed("that is no handshake of a node: b'\\x04\\x01'")
+    assert failed == Failed("that is not a node's handshake: b'\\x04\\x01'")
     assert acceptor().receive(b"\x04\x00" + bytes(1023)) == []
 
 

@@ -93,5 +93,5 @@ def test_what_is_wrong_is_refused(message: Message, data: st.DataObject) -> None
 )
 def test_what_is_no_message(term: tuple[Any, ...]) -> None:
     """A kind, a sender, and each field of its type; all else is refused."""
-    with pytest.raises(MisuseError, match="no message of an election"):
+    with pytest.raises(MisuseError, match="not a message of an election"):
         unpack(term)

@@ -88,7 +88,7 @@ def test_whose_cookie_may_be_read_by_a_group(
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("server = []", "'server', which is no setting; there are name, servers"),
+        ("server = []", "'server', which is not a setting; there are name, servers"),
         ("servers = 3", "servers in .*locks.toml is 3, and should be a list"),
         ('servers = ["a@h:1", 2]', "should be a list"),
         ("net_ticktime = true", "should be a number"),

@@ -56,9 +56,9 @@ from locks.ranges import MOST_IN_KNOT
 __all__ = ["Resolver"]
 
 YIELDS = "the largest (youngest) agent of the cycle yields"
-ABORTS = YIELDS + "; it aborts, because its client was told that it holds the lock"
+ABORTS = YIELDS + "; it aborts, because its client knows that it holds the lock"
 HELD_UP = (
-    YIELDS + "; it aborts, because its client, who waits with it, can't go on with the other one"
+    YIELDS + "; it aborts, because its client waits with it, and can't go on with the other one"
 )
 
 

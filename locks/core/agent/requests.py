@@ -425,8 +425,8 @@ def locks_lost(agent: AgentId, requests: Iterable[LockRequest], ended: bool = Fa
     if ended:
         then = "The transaction has ended; begin a new one"
     return LockLost(
-        f"{names} {'was' if len(found) == 1 else 'were'} {why}, after transaction {agent} was told "
-        f"that it has {it}: others may have had {it} since. {then}",
+        f"{names} {'was' if len(found) == 1 else 'were'} {why}, after transaction {agent} had "
+        f"learned that it has {it}: others may have had {it} since. {then}",
         lock_ids=tuple(request.lock_id for request in found),
         nodes=tuple(nodes),
     )

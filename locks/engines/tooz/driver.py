@@ -58,7 +58,7 @@ class LocksDriver(
         try:
             self._timeout = float(self._options.get("timeout", TIMEOUT))
         except ValueError as error:
-            raise tooz.ToozError(f"timeout is no number of seconds: {error}") from error
+            raise tooz.ToozError(f"timeout is not a number of seconds: {error}") from error
         text = self._member_id.decode("utf-8", "backslashreplace")
         self._label = (text if text.isprintable() and text.strip() else ascii(text))[:LONGEST_NAME]
         self._owner = locks.Owner(self._label)

@@ -156,7 +156,7 @@ class OriginalAgents:
                     return self._watch(lock, pid_in(pid, peer))
                 case (Atom(name="unwatch"), lock, pid):
                     return self._unwatch(lock_id_of(lock), pid_in(pid, peer))
-        raise StrangeMessage(f"{brief(term)} is nothing that a lock server can be told")
+        raise StrangeMessage(f"{brief(term)} is not a message for a lock server")
 
     def _lock(self, lock: Any, agent: Pid, client: Pid, mode: Mode) -> list[Command]:
         commands = self._known(agent)

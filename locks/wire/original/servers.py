@@ -238,7 +238,7 @@ class OriginalServers:
             return []  # the queue of that lock is told, and says so
         if type(term) is tuple and len(term) == 2 and _is_tag(term[0]):
             return self._interviewed(agent, term)
-        raise StrangeMessage(f"{brief(term)} is nothing that an agent can be told")
+        raise StrangeMessage(f"{brief(term)} is not a message for an agent")
 
     def _known(self, agent: AgentId) -> Ours:
         ours = self._ours.get(agent)
