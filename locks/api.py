@@ -150,10 +150,10 @@ def spawn_agent(
     Args:
         client: The actor (its reference), greenlet, thread or `locks.Owner` that the transaction belongs to; by
             default the owner that the caller acts for, or else the caller. Only the client may use the transaction
-            (an owner's: whoever has it), and it ends when the client ends.
+            (any thread may use an owner's), and it ends when the client ends.
         link: Stop the client when the transaction ends abnormally.
         abort_on_deadlock: When a deadlock can only be resolved by giving up a lock that the client
-            was told it has, abort the transaction instead of surrendering that lock.
+            knows to have, abort the transaction instead of surrendering that lock.
         await_nodes: Wait for nodes that are needed and do not run, instead of failing.
         monitor_nodes: Notify the client of nodes whose lock servers come and go, while the
             transaction lasts.
@@ -383,7 +383,7 @@ def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
 
 
 def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
-    """Make sure that acknowledged locks, those that the client was told it holds, are still held.
+    """Make sure that acknowledged locks, those that the client knows to hold, are still held.
 
     Args:
         agent: The transaction's agent.
@@ -426,10 +426,10 @@ def watch(
     *,
     watcher: Watcher | None = None,
 ) -> None:
-    """Be told of each change of a lock id: a `View` now, and one after each change.
+    """Get notified of each change of a lock id: a `View` now, and one after each change.
 
-    Each view is what the lock table was at the view's version. Changes on another node that come faster than
-    they can be sent are told together.
+    Each view shows the lock table at the view's version. Changes on another node that come faster than
+    they can be sent are reported together.
 
     Args:
         lock_id: The lock id.

@@ -11,8 +11,8 @@ So `check_lock_id` makes of each element, before the turn, one of
 * a `Key`, which stands for any other value that can be hashed. Equal values get the very same `Key`, so
   keys are compared by identity and hashed by a number that they keep.
 
-An id may end with what makes it a *counted* one (`counted`): so many agents may have it at once. It stands below
-the id that it was made of, as a row stands below its table.
+An id may end with a mark that makes it a *counted* one (`counted`): then a given number of agents may have it at once. It lies
+below the id that it was made from, as a row lies below its table.
 
 What is not well-behaved is refused: hashing or comparing it raises, it is not equal to itself, or it
 has a different hash the second time. What an id may have at most is bounded, because each

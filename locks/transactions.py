@@ -1,7 +1,7 @@
 """Transactions for Python programs: a `with` block, and a function that is run again.
 
 The default here is to abort on a deadlock, unlike in `locks.begin_transaction`: code in a `with`
-block has acted on the locks that it was told it has, and must not lose them unnoticed.
+block has already acted on the locks that it got, and must not lose them unnoticed.
 """
 
 from __future__ import annotations
@@ -363,13 +363,13 @@ def transaction(
 
     Args:
         timeout: Seconds that each wait for locks may take; `None` waits for ever.
-        on_deadlock: What happens when the transaction has to yield a lock that you were told it
+        on_deadlock: What happens when the transaction has to yield a lock that you know it
             holds: `"abort"` raises `DeadlockAborted`; `"surrender"` gives the lock up, waits for
             it again, and reports it in `deadlocks`.
         await_nodes: What happens when too few nodes are up for a lock that is wanted or held:
             `False` ends the transaction (`CannotServe`, `LockLost`), `True` waits for them and
             locks again when they are back.
-        on_lost: Called with a `LockLost` when locks that you were told the transaction holds are
+        on_lost: Called with a `LockLost` when locks that you know the transaction holds are
             lost with a node. It runs in the node's background greenlet.
         nodes: Names of the nodes on which it locks what is not locked elsewhere by its own arguments; as for
             `Transaction.lock`.

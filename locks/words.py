@@ -32,7 +32,7 @@ from locks.ranges import (
 LockId = tuple[Hashable, ...]
 """What is locked: key elements, from the root of the tree downwards."""
 Mode = Literal["read", "write"]
-"""How to lock: who has it to write excludes all others; who has it to read, only writers."""
+"""How to lock: a client that has it to write excludes all others; one that has it to read, only writers."""
 Require = Literal["all", "any", "majority", "all_alive", "majority_alive"]
 """On how many of the nodes asked a lock is needed."""
 State = Literal["granted", "waiting", "gone"]
@@ -122,8 +122,8 @@ class RequestRecord(NamedTuple):
         lock_id: What is asked for.
         mode: In which mode.
         state: `"granted"`, `"waiting"` or `"gone"`.
-        place: Its place in the order; of two related requests the smaller one stands ahead. Who has
-            been granted a unit of a counted lock stands ahead of all who wait for one; the place says
+        place: Its place in the order; of two related requests the smaller one stands ahead. An agent
+            with a unit of a counted lock stands ahead of all that wait for one; the place says
             which unit it is (`unit_at`).
         since: Version at which it got its present state and place. For a granted request this
             is its fencing token.
@@ -299,7 +299,7 @@ class LockInfo(NamedTuple):
         require: How many of them are needed.
         granted: The nodes where it is granted.
         held: Whether the requirement is met.
-        acknowledged: Whether the client was told that it holds it (the original says *claimed*).
+        acknowledged: Whether the client knows that it holds it (the original says *claimed*).
         versions: The versions of the grants, in the order of `granted`.
     """
 

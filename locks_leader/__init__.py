@@ -1,7 +1,7 @@
 """Leader election with state hand-over, on the locks of `locks`.
 
 A Python port of the behaviour `locks_leader` of Ulf Wiger's Erlang application `locks`. Candidates ask
-for one write lock on all nodes; who gets it leads, brings the others' state together and hands it
+for one write lock on all nodes; the one that gets it leads, brings the others' state together and hands it
 over. There are no time-outs and no back-off.
 
     import locks_leader

@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class Leadership:
-    """What one who leads has in hand; see `locks_leader.Leadership`."""
+    """What a leader has in hand; see `locks_leader.Leadership`."""
 
     def __init__(self, leadership: blocking.Leadership) -> None:
         self._blocking = leadership
@@ -89,7 +89,7 @@ class Election:
         return None if found is None else Leadership(found)
 
     def stop(self) -> None:
-        """Stop taking part. What leads is told to end by `lost`, and keeps the leadership until it has."""
+        """Stop taking part. The leading code is asked to end by `lost`, and keeps the leadership until it has."""
         self._blocking.stop()
 
     async def run(

@@ -46,10 +46,10 @@ class Info(NamedTuple):
     """What an instance knows of its election.
 
     Attributes:
-        leader: Who leads; `None` if nobody is known to.
+        leader: The leader; `None` if none is known.
         leader_node: The leader's node.
         candidates: The other candidates.
-        new_candidates: Those of them that the instance, being the leader, has not told so yet.
+        new_candidates: Those of them to which the instance, as the leader, has not announced itself yet.
         workers: The workers.
         role: What the instance is.
         term: The leader's term.
@@ -81,10 +81,10 @@ def start(
         behaviour: The class with the callbacks.
         *args: The arguments of its `init`.
         resource: What the election is about; the name of the class by default. Instances with the
-            same resource take part in the same election. Any value that Erlang has a term for.
+            same resource take part in the same election. Any value that has an Erlang term.
         role: `"candidate"` stands for election, `"worker"` only follows.
         name: A name under which other nodes reach it (`node.remote(name, node)`).
-        policy: Who may lead when the network is parted: `"island"` (each part has a leader),
+        policy: Who may lead when the network is split: `"island"` (each part has a leader),
             `"majority"` of `nodes`, or `quorum(n)`. The same for all instances. By default a majority of `nodes`,
             or else of the `servers` that `locks.start` was given, or else `"island"`.
         nodes: The nodes that count for the policy, and on which the lock is asked for; by default those servers, or
@@ -94,7 +94,7 @@ def start(
             behaviour.
 
     Returns:
-        The instance, as an actor's reference: it can be told, asked, monitored and stopped. It lives
+        The instance, as an actor's reference: you can `tell`, `ask`, monitor and stop it. It lives
         in the hub of the node, so a callback that computes for long holds up the node.
 
     Raises:

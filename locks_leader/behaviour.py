@@ -74,7 +74,7 @@ class Behaviour:
 
         Args:
             election: The election as this instance sees it.
-            newcomer: Who is to follow; `None` on being elected: then all others are new.
+            newcomer: The instance that is to follow; `None` when just elected: then all others are new.
 
         Returns:
             A message for all: new followers get it in `surrendered`, those who follow already in

@@ -30,10 +30,10 @@ _elections: weakref.WeakSet[Election] = weakref.WeakSet()
 
 
 class Leadership:
-    """What one who leads has in hand, from being elected to losing the leadership.
+    """What a leader has in hand, from its election to the loss of the leadership.
 
     Pass its term along with what you do: it is larger than that of each leader before, on the same
-    nodes. Whoever carries it out refuses a term smaller than one it has seen.
+    nodes. Whatever carries it out should refuse a term smaller than one it has seen.
 
     Attributes:
         lost: Opens when the leadership is lost, or is to be given back because the election was
@@ -128,7 +128,7 @@ class Election:
         self._begin(_Part(self, once=False))
 
     def stop(self) -> None:
-        """Stop taking part. What `run` runs is told to end, and keeps the leadership until it has.
+        """Stop taking part. The function in `run` is asked to end, and keeps the leadership until it has.
 
         From anywhere; without waiting. Stopping what does not run does nothing.
         """

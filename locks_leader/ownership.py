@@ -98,13 +98,13 @@ class Ownership(Worker):
         name: What is shared out; workers of the same name do so among each other. Text, a whole
             number, an atom, or a tuple of such.
         groups: How many groups of resources there are, the same for all: at least as many as
-            workers, better some times as many.
-        group_for: Tells the group of a resource, from 0 to `groups - 1`, the same on all nodes; by
-            default a hash that is so, of text, bytes, whole numbers, and tuples of them.
+            workers, better several times as many.
+        group_for: Returns the group of a resource, from 0 to `groups - 1`, the same on all nodes; by
+            default such a hash, of text, bytes, whole numbers, and tuples of them.
         on_gained: Called with a group and its token when it is granted, before its first task.
-        on_lost: Called with a group that it has no more, after its last task, before the next owner
+        on_lost: Called with a group that it no longer has, after its last task, before the next owner
             gets it.
-        policy: What happens when the network is parted. `"island"`: each part shares out all groups
+        policy: What happens when the network is split. `"island"`: each part shares out all groups
             among its own workers. `"majority"` of `nodes`: only the part with more than half of these
             does; workers elsewhere begin nothing. As for `locks_leader.start`, and the same for all.
         nodes: The nodes that count for the policy; likewise. Workers may be on others, too.

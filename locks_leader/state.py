@@ -16,7 +16,7 @@ Ref = pykka.ActorRef[Any]
 
 
 class Caller(NamedTuple):
-    """Who waits for the answer to a call; to be handed to `locks_leader.reply`.
+    """The caller that waits for the answer to a call; pass it to `locks_leader.reply`.
 
     Attributes:
         answer: Gives the answer, from any thread; the first one counts.
@@ -92,7 +92,7 @@ class ElectionState:
 
     @property
     def leader(self) -> Ref | None:
-        """Who leads; `None` if nobody is known to."""
+        """The leader; `None` if none is known."""
         leader: Any = self._instance.machine.leader
         return leader  # type: ignore[no-any-return]
 

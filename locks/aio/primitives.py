@@ -152,7 +152,7 @@ class Semaphore(Lock):
 
 
 class Barrier:
-    """Where so many parties wait for each other, used like an `asyncio.Barrier`; see `locks.Barrier`.
+    """A place where a number of parties wait for each other, like an `asyncio.Barrier`; see `locks.Barrier`.
 
     `async with barrier as number:` waits before its block.
 

@@ -37,13 +37,13 @@ LOOKS = 5.0  # seconds after which it is looked whether it is to end
 class OneClock:
     """Runs a scheduler in one of the processes that have it, and in the next one when that one has ended.
 
-    The scheduler is paused where it does not lead. Each run of a job leaves a mark, so who leads next neither repeats nor leaves out
-    a run, but for one that was begun at the very moment of the death: that one is run once more. What was due while
-    nobody led is run late, if the job's `misfire_grace_time` allows it; APScheduler's default is one second. Jobs need ids.
+    The scheduler is paused where it does not lead. Each run of a job leaves a mark, so the next leader neither repeats nor leaves out
+    a run, except one that had begun at the very moment of the death: that one runs once more. What was due while
+    nobody led runs late, if the job's `misfire_grace_time` allows it; APScheduler's default is one second. Jobs need ids.
 
     Args:
-        scheduler: A scheduler of APScheduler 3 with a thread of its own, that was not started.
-        lock_id: What its leader locks; others are other clocks.
+        scheduler: A scheduler of APScheduler 3 with its own thread, not started yet.
+        lock_id: What its leader locks; another id is another clock.
     """
 
     def __init__(self, scheduler: BaseScheduler, lock_id: Sequence[Any] = ("apscheduler",)) -> None:

@@ -81,11 +81,11 @@ class Gathered(NamedTuple):
 def waits(prefix: Sequence[Any] | None = None, *, timeout: float = PATIENCE) -> Waits:
     """The wait-for graph of the whole cluster: who holds, who waits, since when, and behind whom.
 
-    All lock servers on which the program takes its locks are asked at once, and nothing is changed there. A program that
-    only looks is best a client of them, `locks.start(servers=[...])`: it is in nobody's mesh or election.
+    All lock servers on which the program takes its locks are asked at once; nothing is changed there. A program that
+    only looks should be a client of them, `locks.start(servers=[...])`: then it is in no mesh or election.
 
     Args:
-        prefix: Only requests on this lock id, above it and below it. Who of these waits elsewhere, too, is not known then.
+        prefix: Only requests on this lock id, above it and below it. Whether these also wait elsewhere is not known then.
         timeout: Seconds to wait for each part of the answers at most.
 
     Returns:
@@ -209,13 +209,13 @@ def break_transaction(
 ) -> None:
     """End somebody's transaction: its locks are released, and its next call raises `TransactionBroken`.
 
-    What it does under its locks does not stop by that; only a fencing token keeps it out. The lock server that passes
-    this on, and the node of the transaction, both log who has done it, and why.
+    This does not stop what it does under its locks; only a fencing token keeps it out. The lock server that passes
+    this on, and the node of the transaction, both log who did it, and why.
 
     Args:
         agent: Its agent, or the agent's id, as `waits` and views give it.
-        reason: Why; the owner is told.
-        by: Who does it; the user and the program by default.
+        reason: Why; the transaction's owner gets this text.
+        by: The name of the caller; the user and the program by default.
         timeout: Seconds to wait for it at most.
 
     Raises:

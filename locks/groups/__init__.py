@@ -168,8 +168,8 @@ def monitor(
 ) -> GroupMonitor:
     """Tell a watcher which actors join a group, and which leave it, from now on.
 
-    Apply each change to the present members, in order, and you have the members at any later time:
-    nothing is told twice, and nothing is left out. The watcher may be told of the first change before
+    Apply each change to the current members, in order, and you have the members at any later time:
+    no change is reported twice or left out. The watcher may get the first change before
     this function has returned.
 
     Args:

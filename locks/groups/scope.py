@@ -79,7 +79,7 @@ class GroupMonitor:
 
     Attributes:
         group: The group, as `monitor` was told it.
-        members: The references of its members when the monitor began; later changes are told.
+        members: The references of its members when the monitor began; later changes are reported.
     """
 
     def __init__(self, scope: Scope, group: Group, watcher: Watcher) -> None:
@@ -97,7 +97,7 @@ class GroupMonitor:
     def cancel(self) -> None:
         """Tell the watcher nothing more, not even what has happened already.
 
-        What an actor was told before may still be in its inbox.
+        Earlier messages may still be in an actor's inbox.
         """
         self._cancelled = True
         if self._watching is not None:

@@ -265,7 +265,7 @@ class LockState(NamedTuple):
 
     Attributes:
         key: The key.
-        holder: Who holds the lock, at the lock's timestamp.
+        holder: The transaction that holds the lock, at the lock's timestamp.
         reservation: Which request is the next to write.
         queued_writers: The other requests that want to write, in their order.
         waiting_readers: The requests that wait to read, in their order.
@@ -286,8 +286,8 @@ class LongWait(NamedTuple):
     """One wait.
 
     Attributes:
-        txn: Who waited.
-        holder: Who was in the way when it began.
+        txn: The transaction that waited.
+        holder: The one in its way when the wait began.
         key: At which key.
         seconds: How long.
         over: Whether it is over.

@@ -193,8 +193,8 @@ class Backlog(Generic[T]):
         on_failure: What happens to a task that fails, and is not begun again. `"stop"`: it stays in the backlog, and the exception ends
             the worker's run. `"set aside"`: it is put into `set_aside`, and the group goes on.
 
-    A task *fails* when its handler raises an `Exception`; `StaleToken` says that it is the worker who was left behind, and always ends
-    the run, as does what is no `Exception`, such as `KeyboardInterrupt` or a kill.
+    A task *fails* when its handler raises an `Exception`; `StaleToken` says that the worker was left behind, and always ends
+    the run. So does what is not an `Exception`, such as `KeyboardInterrupt` or a kill.
     """
 
     def __init__(

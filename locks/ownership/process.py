@@ -59,11 +59,11 @@ class Ownership(Worker):
     Args:
         name: What is shared out; workers of the same name do so among each other.
         groups: How many groups of resources there are, the same for all: at least as many as
-            workers, better some times as many.
-        group_for: Tells the group of a resource, from 0 to `groups - 1`; by default a hash that is the
+            workers, better several times as many.
+        group_for: Returns the group of a resource, from 0 to `groups - 1`; by default a hash that is the
             same on every machine, of text, bytes, whole numbers, and tuples of them.
         on_gained: Called with a group and its token when it is granted, before its first task.
-        on_lost: Called with a group that it has no more, after its last task, before the next owner
+        on_lost: Called with a group that it no longer has, after its last task, before the next owner
             gets it.
         node: The node; this program's by default.
 

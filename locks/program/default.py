@@ -96,8 +96,8 @@ def start(
             loopback; a free port on loopback by default. `False`: it does not listen; that is the
             default without mesh.
         servers: The nodes on which locks are taken, each `name@host:port`; all programs that share them must name
-            the same ones. A program that is none of them is only a client: it gets a name of its own,
-            listens nowhere, and takes no part in what others do. Or who says where they are: a `locks.Discovery`, or a
+            the same ones. A program that is not one of them is only a client: it gets its own name,
+            does not listen, and takes no part in what others do. Or what finds them: a `locks.Discovery`, or a
             text that stands for one. `locks.HERE`: this program's locks are its own, although it meets other nodes.
         require: How many of the servers a lock needs: `"majority"`, the default of several, or `"all"`.
         peers: More nodes to connect to, each `name@host:port`. It goes on trying while one is not
@@ -109,11 +109,11 @@ def start(
             60 for Erlang nodes, which is their default.
         mesh: Whether nodes tell each other which nodes they know, so that all are connected. That is the
             default but for clients of servers. A node without mesh that does not listen is a *client node*: it is connected with its peers alone,
-            and uses their lock servers; nobody else is told of it, and nobody asks it for locks.
+            and uses their lock servers; no other node hears of it or asks it for locks.
         allow_plaintext: Allow addresses other than loopback without TLS.
         allow_short_cookie: Allow a cookie of less than 16 characters.
         log_waits_longer_than: After how many seconds a wait for a lock of this node is logged, to `locks.waits`; 1 by
-            default. `math.inf`: none is looked for.
+            default. `math.inf`: none is logged.
         trace: For debugging: called with sender, receiver and message for each message between
             actors, in their order, after the step in which it was sent.
         register_agents: Put each transaction's agent into Pykka's registry, where `stop_all()` and `broadcast()`

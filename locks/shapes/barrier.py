@@ -1,8 +1,7 @@
-"""`Barrier`: so many parties wait for each other, and go on together.
+"""`Barrier`: a number of parties wait for each other, and go on together.
 
-What a party does is said in `locks.core.barrier`, step by step; here each step is carried out. A party is a wait:
-it has an owner of its own, which ends with the client that waits, and nothing of its locks is mixed up with those that the client
-has.
+`locks.core.barrier` says what a party does, step by step; here each step is carried out. A party is a wait:
+it has its own owner, which ends with the waiting client, so its locks are never mixed up with those of the client.
 """
 
 from __future__ import annotations
@@ -63,26 +62,26 @@ MOST_PARTIES = 1_000  # each of them looks at all
 
 
 class Barrier(metaclass=Shown):
-    """Where so many parties wait for each other, used like a `threading.Barrier`; over all who share lock servers.
+    """A place where a number of parties wait for each other, like a `threading.Barrier`, but over all that share lock servers.
 
-    It can be used again: who comes when all have come, or comes once more, waits in the next round. Unlike a
-    `threading.Barrier`, it is not broken for the others when one of them dies or gives up: that one is not counted any more.
+    It can be used again: a party that comes when all have come, or comes once more, waits in the next round. Unlike a
+    `threading.Barrier`, it is not broken for the others when one of them dies or gives up: that one no longer counts.
 
-    Nobody knows who is still to come. So a party that holds a lock which a later one needs in order to come is no deadlock that
-    could be found: give `timeout`, or hold no locks when you wait.
+    Nobody knows which parties are still to come. So if a party holds a lock that a later one needs in order to come, no
+    deadlock can be found: give `timeout`, or hold no locks when you wait.
 
     Args:
         lock_id: A non-empty tuple or list of key elements. All `Barrier`s of the same id are the same barrier. A lock on this id, or
-            above it, has nothing to do with it.
-        parties: How many have to come, at most 1,000. All who wait must name the same number.
+            above it, is independent of it.
+        parties: How many have to come, at most 1,000. All parties must name the same number.
         nodes: Names of nodes, or `locks.HERE`; by default those that `locks.start` was given as `servers`, or the own
             one. The first of them by name has the barrier.
-        timeout: Seconds that a wait may take if it is not said there; `None` waits for ever.
+        timeout: Seconds that a wait may take if the call gives none; `None` waits for ever.
         label: What a party is called where others see it; by default the name of its thread, greenlet or actor.
-        owner: With whom a party ends; by default with the owner that the caller acts for, or else the caller.
+        owner: A party ends with this owner; by default with the owner that the caller acts for, or else the caller.
 
     Attributes:
-        lock_id: Under which id `locks.queue` and `locks.watch` show what is asked for at the barrier.
+        lock_id: The id under which `locks.queue` and `locks.watch` show the barrier's requests.
         parties: The same.
         timeout: The same.
 

@@ -28,14 +28,14 @@ Held = tuple[Agent, object]  # the transaction, and the acquisition
 
 
 class RLock(Block):
-    """A lock on one id, used like a `threading.RLock`: who has it may acquire it again, and releases it as often.
+    """A lock on one id, used like a `threading.RLock`: its client may acquire it again, and must release it as often.
 
-    Who has it is the client: a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock.
+    The client is a thread, greenlet, actor or owner. All `RLock`s of the same id are the same lock.
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
-        mode: `"write"` is exclusive, `"read"` is shared. Who has it for reading, and acquires it for writing, has it
-            for writing until it is released for the last time.
+        mode: `"write"` is exclusive, `"read"` is shared. A client that has it for reading, and acquires it for writing, has it
+            for writing until the last release.
         nodes: As for `Lock`.
         require: As for `Lock`.
         timeout: As for `Lock`.

@@ -1,7 +1,7 @@
-"""`Semaphore`: a lock that so many clients may have at once.
+"""`Semaphore`: a lock that a given number of clients may have at once.
 
-It is a lock on a *counted* id, which stands below the id that it was made of. How lock servers grant its units, and
-how deadlocks through them are found, is said in `docs/algorithm.md`.
+It is a lock on a *counted* id, which lies below the id that it was made from. `docs/algorithm.md` says how lock servers
+grant its units, and how deadlocks through them are found.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Semaphore", "units"]
 
 
 def units(lock_id: Sequence[Any], value: int) -> LockId:
-    """The id of a counted lock: so many clients may have it at once, each of them one *unit*.
+    """The id of a counted lock: `value` clients may have it at once, each of them one *unit*.
 
-    It is asked for as any other id, to write, and stands below `lock_id`: who has a lock on `lock_id`, or above
-    it, excludes all who have a unit. Other ids below `lock_id` have nothing to do with it.
+    Ask for it like any other id, to write. It lies below `lock_id`: a lock on `lock_id`, or above
+    it, excludes all clients with a unit. Other ids below `lock_id` are independent of it.
 
         with locks.transaction() as tx:
             tx.write_lock(locks.units(("licences",), 5))
