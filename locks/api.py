@@ -153,7 +153,7 @@ def spawn_agent(
             (any thread may use an owner's), and it ends when the client ends.
         link: Stop the client when the transaction ends abnormally.
         abort_on_deadlock: When a deadlock can only be resolved by giving up a lock that the client
-            knows to have, abort the transaction instead of surrendering that lock.
+            knows it has, abort the transaction instead of surrendering that lock.
         await_nodes: Wait for nodes that are needed and do not run, instead of failing.
         monitor_nodes: Notify the client of nodes whose lock servers come and go, while the
             transaction lasts.
@@ -383,7 +383,7 @@ def fencing_token_nowait(agent: Agent, lock_id: Sequence[Any]) -> None:
 
 
 def ensure_held(agent: Agent, lock_id: Sequence[Any] | None = None) -> None:
-    """Make sure that acknowledged locks, those that the client knows to hold, are still held.
+    """Make sure that acknowledged locks, those that the client knows it holds, are still held.
 
     Args:
         agent: The transaction's agent.

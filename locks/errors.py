@@ -221,7 +221,7 @@ class LockTimeout(OperatingError, TimeoutError):
         lock_ids: What was waited for.
         holders: Who held it, as `locks.Contender`s, as far as it is known.
         timeout: The time that was waited, in seconds.
-        lost: Locks that the client knew to have, and must no longer rely on: they
+        lost: Locks that the client knew it had, and must no longer rely on: they
             were surrendered in a deadlock, or lost with a node. `locks.ensure_held` says so, too.
     """
 
@@ -278,7 +278,7 @@ class TransactionBroken(AgentEnded):
 
 
 class LockLost(OperatingError):
-    """A lock that the client knew to hold is gone: what it guards may have been changed.
+    """A lock that the client knew it held is gone: what it guards may have been changed.
 
     Attributes:
         lock_ids: Which locks.

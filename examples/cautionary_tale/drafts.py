@@ -4,7 +4,7 @@ A program yields the actions of its worker on the store, one after the other, an
 numbers are those of the tale's steps. It ends by returning the step in which the worker moves on to
 another data set, or `None` when it has processed this one.
 
-A program is run anew from its beginning for each state that is explored, with the answers that it got
+A program runs again from its beginning for each state that is explored, with the answers that it got
 so far (`next_action`). So it is plain Python, and the search can still go back to every state. That takes a program
 that does the same each time, and that ends; others are refused, for what the search said of them would be worth nothing.
 """

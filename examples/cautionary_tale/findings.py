@@ -358,7 +358,7 @@ QUORUMS = ((1, 1, 1), (3, 1, 1), (3, 1, 3), (3, 3, 1), (3, 2, 2), (3, 3, 3), (5,
 
 
 def quorums() -> str:
-    """What becomes of each draft in some stores: a line for each store."""
+    """How each draft fares in some stores: a line for each store."""
     drafts = DRAFTS[:4]
     names = "".join(f"{draft.name:>9}" for draft in drafts)
     lines = [

@@ -156,7 +156,7 @@ class Teller:
             return f"Worker #{w + 1} reads, and {too_few} answer: the read fails."
         what = "deletes the lock on" if isinstance(action, Remove) else "writes its ID to"
         return (
-            f"Worker #{w + 1} {what} {reached}. That is {too_few}, so it is told that the write has "
+            f"Worker #{w + 1} {what} {reached}. That is {too_few}, so it learns that the write has "
             "failed."
         )
 

@@ -148,7 +148,7 @@ class Transaction:
         Raises:
             TransactionOver: It has ended before.
             TransactionTimeout: It was aborted, for it took too long.
-            StoreFailed: Whether it is committed shows when the store is opened anew.
+            StoreFailed: Whether it is committed shows when the store is opened again.
         """
         with self._request():
             self._move_up()  # there is nothing to do, unless `put` was interrupted

@@ -33,7 +33,7 @@ def units(lock_id: Sequence[Any], value: int) -> LockId:
 
     Args:
         lock_id: A non-empty tuple or list of key elements.
-        value: How many units there are, at most 10,000. All who use `lock_id` so must name the same number.
+        value: How many units there are, at most 10,000. All uses of `lock_id` must name the same number.
 
     Raises:
         InvalidOption: `value` is not such a number.
@@ -61,7 +61,7 @@ class Semaphore(Lock):
 
     Args:
         lock_id: A non-empty tuple or list of key elements; see `locks.units` for what else is on it.
-        value: How many clients may have it at once. All who use `lock_id` so must name the same number.
+        value: How many clients may have it at once. All uses of `lock_id` must name the same number.
         nodes: As for `Lock`. If there are several, a unit is needed on all of them.
         timeout: As for `Lock`.
         owner: As for `Lock`.

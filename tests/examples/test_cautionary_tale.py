@@ -250,7 +250,7 @@ def test_the_tales_unclean_write_lands_on_a_primary_and_two_fallbacks() -> None:
     assert told[3].startswith(
         "Worker #1 writes its ID to C, the fallback of A and the fallback of B."
     )
-    assert "told that the write has failed" in told[3]
+    assert "learns that the write has failed" in told[3]
 
 
 def test_draft_four_leaves_the_lock_of_the_worker_that_moves_on() -> None:
