@@ -14,7 +14,7 @@ torn, it is told then, or by whoever ends a task or stops next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
 from locks.errors import InvalidOption, assert_never
@@ -141,10 +141,10 @@ class Part:
                 assert_never(message)
         return GroupsReleased(tuple(released)) if released else None
 
-    def granted(self, groups: Iterable[int], token: int) -> None:
+    def granted(self, groups: Collection[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""
+        note(self.client, "owns groups {} of {}, token {}", groups, self.name, token)
         for group in groups:
-            note(self.client, "owns group {} of {}, token {}", group, self.name, token)
             if self._on_gained is not None:
                 self._on_gained(group, token)
             self.member.granted(group, token)
@@ -193,11 +193,12 @@ class Part:
             run.look()
         self.wake()
 
-    def tell_lost(self, groups: Iterable[int]) -> None:
+    def tell_lost(self, groups: Collection[int]) -> None:
         """Tell the callback of groups that were let go."""
-        for group in groups:
-            note(self.client, "has let go group {} of {}", group, self.name)
-            if self._on_lost is not None:
+        if groups:
+            note(self.client, "has let go groups {} of {}", groups, self.name)
+        if self._on_lost is not None:
+            for group in groups:
                 self._on_lost(group)
 
     def ended(self, reason: object) -> None:

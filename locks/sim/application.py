@@ -339,7 +339,7 @@ class Application:
         client.killed = True
         error = GreenletExit() if error is None else error
         self.seen["deaths"] += 1
-        self.note(client.name, "is killed", matters=True)
+        self.note(client.name, "is killed", place=self.place(client), matters=True)
         if client is getcurrent():
             raise error
         client.fatal = error

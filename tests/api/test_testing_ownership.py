@@ -370,7 +370,7 @@ def test_two_at_work_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     if story is not None:
         assert " of 2 clients" in story
         assert "works on group" in story
-        assert "owns group" in story
+        assert "owns groups" in story
         assert "asks for write locks.ownership" not in story
 
 
