@@ -341,8 +341,8 @@ class SimulatedNode(Node):
         return None
 
     def is_here(self) -> bool:
-        """Whether the simulation calls; tasks are the event loop's."""
-        return self.application.is_here() and not self.tasks.is_at_work
+        """Whether the simulation calls: a client, a task, an actor of one, or what is notified of something."""
+        return self.application.is_here()
 
     def new_greenlet(self, function: Callable[..., object], args: tuple[Any, ...]) -> Spawned:
         """A greenlet that is simulated, to be started."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pykka
@@ -10,7 +11,7 @@ import pytest
 import locks
 from locks import groups
 from locks.ownership import Ownership
-from locks.testing import Simulation, simulate
+from locks.testing import Simulation, Violation, simulate
 
 
 class Printer(locks.GeventActor):
@@ -91,7 +92,52 @@ def test_a_member_that_is_killed_leaves() -> None:
     simulate(scenario, 30)
 
 
-def test_an_actor_waits_for_locks_of_others() -> None:
+def test_coroutines_may_begin_actors() -> None:
+    """What a task begins is simulated as well; others go on while it waits for an answer."""
+
+    def scenario(simulation: Simulation) -> None:
+        async def serve() -> None:
+            groups.join("printers", Printer.start())
+            await asyncio.sleep(3600)
+
+        async def ask() -> int:
+            await asyncio.sleep(60)
+            (printer,) = groups.members("printers")
+            with Ownership("x", 4) as mine:
+                await asyncio.sleep(60)
+                assert len(mine.owned()) == 4
+            return int(printer.ask("a page", timeout=5))
+
+        simulation.client(serve)
+        asking = simulation.client(ask)
+        simulation.run()
+        assert asking.value == 1
+
+    simulate(scenario, 20)
+
+
+def test_what_actors_share_is_seen() -> None:
+    """Two actors that count in shared state without a lock are found."""
+
+    class Counting(locks.GeventActor):
+        def on_receive(self, message: Any) -> None:
+            message["sum"] += 1
+
+    def scenario(simulation: Simulation) -> None:
+        counts = simulation.shared({"sum": 0}, "counts")
+
+        def work() -> None:
+            for actor in [Counting.start(), Counting.start()]:
+                actor.tell(counts)
+
+        simulation.client(work)
+        simulation.run()
+
+    with pytest.raises(Violation, match=r"by Counting-\d at .*; it was \w+ by Counting-\d"):
+        simulate(scenario, 3)
+
+
+def test_an_answer_is_waited_for_in_virtual_time() -> None:
     """`ask` has its timeout in virtual time."""
 
     class Slow(locks.GeventActor):
