@@ -6,7 +6,15 @@ import os
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple
 
-__all__ = ["Place", "entry_of", "is_inner", "of_coroutine", "of_frame", "without_inner"]
+__all__ = [
+    "Place",
+    "entry_of",
+    "is_inner",
+    "of_coroutine",
+    "of_frame",
+    "of_function",
+    "without_inner",
+]
 
 INNER = frozenset(
     (
@@ -52,6 +60,12 @@ def of_coroutine(coroutine: Any) -> Place | None:
             found = Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         coroutine = getattr(coroutine, "cr_await", None)
     return found
+
+
+def of_function(function: Any) -> Place | None:
+    """Where a function or a method is defined, if it is one of Python's."""
+    code = getattr(function, "__code__", None)
+    return None if code is None else Place(code.co_filename, code.co_firstlineno, code.co_name)
 
 
 def without_inner(trace: TracebackType | None) -> TracebackType | None:

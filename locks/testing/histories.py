@@ -23,7 +23,7 @@ from typing import Any
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
 from locks.sim.host import Violation
-from locks.sim.places import Place
+from locks.sim.places import Place, of_function
 from locks.testing.linearizability import Model, Span, TooMany, core, order, until
 from locks.testing.node import SimulatedNode
 
@@ -159,7 +159,7 @@ class History:
             @functools.wraps(attribute)
             async def awaits(*args: Any, **options: Any) -> Any:
                 __tracebackhide__ = True
-                call = self._begin(name, args, options)
+                call = self._begin(attribute, name, args, options)
                 try:
                     value = await attribute(*args, **options)
                 except Exception as error:
@@ -172,7 +172,7 @@ class History:
         @functools.wraps(attribute)
         def calls(*args: Any, **options: Any) -> Any:
             __tracebackhide__ = True
-            call = self._begin(name, args, options)
+            call = self._begin(attribute, name, args, options)
             try:
                 value = attribute(*args, **options)
             except Exception as error:
@@ -182,7 +182,9 @@ class History:
 
         return calls
 
-    def _begin(self, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> _Call:
+    def _begin(
+        self, method: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> _Call:
         bound = self._signatures[name].bind(*args, **options)
         bound.apply_defaults()
         part = bound.arguments[self._key] if self._key else None
@@ -196,7 +198,7 @@ class History:
             _as_now(args),
             _as_now(options),
             part,
-            self._node.line(),
+            self._node.line() or of_function(method),
             next(self._numbers),
         )
         self._calls.append(call)
