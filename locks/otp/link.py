@@ -19,7 +19,6 @@ from __future__ import annotations
 import ssl
 import struct
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -49,10 +48,9 @@ FULL: Final = 4 * 2**20  # bytes: if more wait to be sent, who can wait does; se
 TICK: Final = bytes(4)
 LOOKS: Final = 4  # after how many calls of `tick` that find nothing sent one is sent
 MOST_AFTER: Final = 20.0  # times as long as its frames may a turn take, as far as that is foreseen
-BYTES: Final = "bytes"
 LITTLE: Final = 65536  # bytes that wait to be sent: hardly anything
 GoOn = Callable[[], Any]  # goes on with a frame; returns how to go on after that, or `None`
-_BYTES: Final = (BYTES,)
+_FIRST: Final = (0,)
 
 
 class Tls:
@@ -207,7 +205,7 @@ class Link:
         self._clock = time.thread_time  # what measures how long the next ones take
         self._taken = 0.0  # when they were taken in, by the same clock
         self._after = 1.0  # how many times as long as the frames the whole turn takes
-        self._sent: dict[str, int] = {}  # how many bytes of what waits were sent
+        self._sent: list[int] = []  # how many bytes of what waits were sent, if that is still there
         self._encrypting = False
         self._waits_to_flush = False
         self._blocked = False  # the socket takes no more; a watcher waits for it
@@ -258,7 +256,7 @@ class Link:
                     self._cut_sent(waiting)
                 if waiting and not self._blocked:
                     # Sent, and put down how much: one step, whatever interrupts it.
-                    self._sent.update(zip(_BYTES, map(self._socket.send, (waiting,)), strict=True))
+                    self._sent.extend(map(self._socket.send, (waiting,)))
                     self._cut_sent(waiting)
             except BlockingIOError:
                 pass
@@ -277,8 +275,7 @@ class Link:
 
     def _cut_sent(self, waiting: bytearray) -> None:
         """Take out what was sent; one step, too: functions of C call each other."""
-        take = iter(partial(self._sent.pop, BYTES, None), None)
-        deque(map(waiting.__delitem__, map(slice, take)), maxlen=0)
+        list(map(waiting.__delitem__, map(slice, map(self._sent.pop, _FIRST))))
 
     def _encrypted(self, tls: Tls) -> bytearray:
         if self._encrypting:  # cut short: nobody knows whether it was encrypted
