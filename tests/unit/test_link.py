@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from locks.otp.link import Link
 from locks.otp.handshake import Peer
+from locks.otp.link import Link
 from tests.helpers import interpreted_only
 from tests.torture.tracing import Tracer, trace
 
