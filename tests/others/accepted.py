@@ -29,13 +29,13 @@ RELEASE = Difference(
     "A lock belongs to its client: it is free when the client dies, and its deadlocks are found. Several threads that share a lock act for one `locks.Owner`.",
 )
 ONCE = Difference(
-    "A client has a semaphore once, and gives back only what it has",
+    "A client has a semaphore only once, and releases only what it has",
     "A unit belongs to its client, is free when that one dies, and has a fencing token. So there is no value that grows by releasing, and none of 0: nobody "
     "could ever release it.",
 )
 LONG = Difference(
-    "A limit beyond `threading.TIMEOUT_MAX` is taken",
-    "That is how long the interpreter can wait in one piece. Here `math.inf` and numbers as large are limits like others.",
+    "A limit beyond `threading.TIMEOUT_MAX` is accepted",
+    "That is how long the interpreter can wait in one piece. Here `math.inf` and equally large numbers are ordinary limits.",
 )
 REPR = Difference(
     "`repr` says which lock it is, not whether it is held",
@@ -43,8 +43,8 @@ REPR = Difference(
     "fail; `locked()`, `owned()` and `waiting()` do ask.",
 )
 PRIVATE = Difference(
-    "The interpreter's private names are not there",
-    "`_is_owned`, `_release_save`, `_recursion_count`, `_waiters`, `_value` and `_count` are how the interpreter's own classes are made. `owned()` says whether the caller has a lock.",
+    "The interpreter's private names are missing",
+    "`_is_owned`, `_release_save`, `_recursion_count`, `_waiters`, `_value` and `_count` are internals of the interpreter's own classes. `owned()` says whether the caller has a lock.",
 )
 FORK = Difference(
     "There is no `_at_fork_reinit`",
@@ -53,47 +53,47 @@ FORK = Difference(
 )
 BREAK = Difference(
     "Nobody breaks a barrier: no `abort`, no `reset`",
-    "Who gives up is not counted any more, and the others wait on; so does a party that dies. One program must not end the wait of all others.",
+    "A party that gives up or dies no longer counts, and the others keep waiting. One program must not end the wait of all others.",
 )
 TIME = Difference(
-    "Who waits too long at a barrier gets `LockTimeout`, and the others wait on",
-    "The barrier is as good as before for those who are there: see above.",
+    "A party that waits too long at a barrier gets `LockTimeout`, and the others keep waiting",
+    "The barrier still works for the others: see above.",
 )
 ACTION = Difference(
     "A barrier has no action",
     "Parties are different programs; each of them knows what to do, and number 0 can do it alone.",
 )
 PASSES = Difference(
-    "A task goes on some passes of the event loop later",
-    "Its wait may be ended from any thread, so its loop is told by `call_soon_threadsafe`. These tests count passes.",
+    "A task continues a few passes of the event loop later",
+    "Its wait may be ended from any thread, so `call_soon_threadsafe` wakes its loop. These tests count passes.",
 )
 LOOP = Difference(
-    "`locks.aio` is for tasks",
-    "The client is the task. Where no task runs there is no client that could release anything: `MisuseError`, and not `ValueError`.",
+    "`locks.aio` works only in tasks",
+    "The client is the task. Without a task there is no client that could release anything: `MisuseError` instead of `ValueError`.",
 )
 ALONE = Difference(
     "An actor dies alone",
-    "Whatever ends an actor, a `BaseException` as well, is told to who monitors it. In Pykka it stops all actors of the program.",
+    "Whatever ends an actor, even a `BaseException`, is reported to its monitors. In Pykka a `BaseException` stops all actors of the program.",
 )
 OPERATIONS = Difference(
     "A proxy of a lock server or an agent has operations and properties, and nothing else",
-    "What others could set, add or reach past its operations would change it behind its back. It is said so, by `MisuseError`.",
+    "Anything set, added or reached past its operations would change it behind its back. `MisuseError` says so.",
 )
 AT_ONCE = Difference(
     "A lock server or an agent answers at once",
-    "Whoever calls does the work. So an answer is there before a limit of 0 is over.",
+    "The caller does the work, so the answer arrives before a limit of 0 is over.",
 )
 HOOKS = Difference(
     "A lock server or an agent has no `on_failure`",
-    "A user's code does not run in the middle of a step. What nobody waits for, and fails, is logged.",
+    "User code does not run in the middle of a step. A failure that nobody waits for is logged.",
 )
 ENDS = Difference(
     "What a client has is free when it ends",
-    "It could release it no more. So whoever acquires a lock in a greenlet that ends, and wants others to go on waiting, needs another client: `locks.Owner`.",
+    "It could no longer release it. If a greenlet acquires a lock and ends, and others should keep waiting, another client is needed: `locks.Owner`.",
 )
 REENTRY = Difference(
     "An `RWLock` is not re-entrant",
-    "That is said at once, by `MisuseError`. `RLock` is re-entrant, also from reading to writing, where a deadlock of two who do so is found and resolved.",
+    "`MisuseError` says so at once. `RLock` is re-entrant, even from reading to writing; if two clients do that at once, the deadlock is found and resolved.",
 )
 REDIS = Difference(
     "A lock of ours does not need Redis",
