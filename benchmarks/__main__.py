@@ -40,6 +40,7 @@ from benchmarks import (
     page,
     scale,
     spokes,
+    starts,
     table_lock,
     takeover,
     tasks,
@@ -49,7 +50,7 @@ from benchmarks.harness import Figure, Report, Row, table
 
 MODULES: list[Any] = [
     *(transactions, contention, deadlocks, table_lock, memory, bank, cluster, leader, takeover),
-    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page, beam),
+    *(ownership, mvcc, scale, spokes, machine, tasks, facts, page, beam, starts),
     engines,
 ]
 FIGURES: dict[str, Figure] = {

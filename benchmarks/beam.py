@@ -17,17 +17,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import gevent
 
 import locks
 from benchmarks.contention import Crew, Transactions
 from benchmarks.deadlocks import Ring
-from benchmarks.harness import MICRO, Figure, Report, Runs, Sample, clock, interleave
+from benchmarks.harness import MICRO, MILLI, Figure, Report, Runs, Sample, clock, interleave
 from benchmarks.table_lock import lock_table
 from benchmarks.transactions import begin_lock_end
 
-__all__ = ["FIGURES"]
+__all__ = ["ENDLESS", "FIGURES", "FOLDER", "MISSING", "ORIGINAL", "OURS", "add", "is_there"]
 
 FOLDER = os.environ.get("LOCKS_ORIGINAL", "")
 MISSING = "no original: this needs `erl`, `erlc`, and LOCKS_ORIGINAL=the folder with its modules"
@@ -141,11 +142,15 @@ def fresh() -> None:
     gevent.spawn(begin_lock_end).join()
 
 
+def is_there() -> bool:
+    """Whether there is the original, and what runs it."""
+    programs = shutil.which("erl") and shutil.which("erlc")
+    return bool(programs) and (Path(FOLDER) / "locks.beam").exists()
+
+
 def beside_the_original(report: Report) -> None:
     """Each work by ours and by the original, in turns."""
-    if not (
-        shutil.which("erl") and shutil.which("erlc") and (Path(FOLDER) / "locks.beam").exists()
-    ):
+    if not is_there():
         report.skipped.append(MISSING)
         return
     count, rounds, few = (50, 2, 2) if report.quick else (2000, 15, 5)
@@ -179,20 +184,23 @@ def beside_the_original(report: Report) -> None:
         add(report, runs, name, report.limit(target) if target else None)
 
 
-def add(report: Report, runs: Runs, name: str, target: float | None) -> None:
+def add(
+    report: Report, runs: Runs, name: str, target: float | None, unit: Literal["µs", "ms"] = "µs"
+) -> None:
     """Add a row; where the original does not always come to an end, say how often it did."""
     theirs = runs[ORIGINAL + name]
     ended = [seconds for seconds in theirs if seconds != ENDLESS]
     if len(ended) == len(theirs):
         report.compare(
-            runs, OURS + name, ORIGINAL + name, label=name, yardstick_label="the original",
+            runs, OURS + name, ORIGINAL + name, unit, label=name, yardstick_label="the original",
             target=target,
         )  # fmt: skip
         return
     note = f"the original came to an end in {len(ended)} of {len(theirs)}"
+    factor = MICRO if unit == "µs" else MILLI
     if ended:
-        note += f", then after {median(ended) * MICRO:,.0f} µs"
-    report.add(name, runs.median(OURS + name) * MICRO, "µs", note=note)
+        note += f", then after {median(ended) * factor:,.0f} {unit}"
+    report.add(name, runs.median(OURS + name) * factor, unit, note=note)
 
 
 FIGURES = [

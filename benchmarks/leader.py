@@ -44,7 +44,7 @@ from benchmarks.lab import (
     processor_time,
 )
 
-__all__ = ["FIGURES"]
+__all__ = ["FIGURES", "Election", "Group"]
 
 QUIET = 0.03  # seconds until the candidates are asked how it went
 BYTES = 100  # of an echo, each way
@@ -319,7 +319,7 @@ class Group:
     def round(self, resource: str) -> Iterator[tuple[str, Election]]:
         """One election after the other."""
         everybody = self._processes.keys()
-        found = self._measure(everybody, partial(self._all, "start", resource))
+        found = self.start_together(resource)
         yield START, found
         for event, end in ((DEATH, "kill"), (STOP, "stop")):
             lost = found.leader
@@ -335,7 +335,20 @@ class Group:
         self._open(lost)
         self._until_connected()
         self._measure([lost], partial(self._do, lost, "start", resource))
+        self.stop_all()
+
+    def start_together(self, resource: str) -> Election:
+        """All candidates start at once."""
+        return self._measure(self._processes.keys(), partial(self._all, "start", resource))
+
+    def stop_all(self) -> None:
+        """All candidates end in good order."""
         self._all("stop")
+
+    def command(self, name: str) -> Sequence[str]:
+        """What runs a candidate."""
+        module = ("-m", "benchmarks.candidate")
+        return (sys.executable, *module, name, COOKIE, *self.arguments(name))
 
     def arguments(self, name: str) -> Sequence[str]:
         """Whom a candidate is connected with."""
@@ -347,8 +360,7 @@ class Group:
         return len(self._processes)
 
     def _open(self, name: str) -> None:
-        module = ("-m", "benchmarks.candidate")
-        process = self._lab.start(sys.executable, *module, name, COOKIE, *self.arguments(name))
+        process = self._lab.start(*self.command(name))
         self._processes[name] = process
         self._peers[name] = line_of(process).strip()
         pin(process.pid, self._cores[name])

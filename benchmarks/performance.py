@@ -29,7 +29,7 @@ FORMS = ("pure", "compiled")
 
 SECTIONS: dict[str, Sequence[str]] = {
     "one client": ("transaction", "handover", "task"),
-    "the original": ("beam",),
+    "the original": ("beam", "starts"),
     "many clients": ("shared", "rings", "table", "nth", "memory"),
     "one machine": ("machine", "neighbours"),
     "several nodes": ("remote", "quorum", "crowd"),
