@@ -303,13 +303,13 @@ class Agent(Holding, metaclass=Shown):
         return result
 
     def _ask_all(self, objects: Sequence[Object], call: PendingCall) -> None:
-        """Ask for locks in the turn; for one that is free at once, if nothing else matters."""
+        """Ask for locks in the turn; for one at once, if nothing else matters."""
         machine = self.machine
         if machine.asks_for_one(objects):
             lock_id, mode, _, _ = objects[0]
-            record = self.node.grant(self.id, machine.client, lock_id, mode)
+            record = self.node.ask_at_once(self.id, machine.client, lock_id, mode)
             if record is not None:
-                self.event(machine.ask_granted, objects[0], record, call)
+                self.event(machine.ask_answered, objects[0], record, call)
                 return
         self.event(machine.ask_all, objects, call)
 

@@ -156,14 +156,16 @@ class Dispatch:
                     self._noted = True
                     self._traced.append((sender, receiver, effect.message))
 
-    def grant(
+    def ask_at_once(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
     ) -> RequestRecord | None:
-        """Have the lock server of this node grant a lock at once, if it can, without a message there and back.
+        """Have the lock server of this node answer a request at once, if it can, without a message there and back.
 
         Nobody else comes in between, so it is the same as if there were the messages. Who traces them gets to see them.
         """
-        return None if self.trace is not None else self.server.grant(agent, client, lock_id, mode)
+        if self.trace is not None:
+            return None
+        return self.server.ask_at_once(agent, client, lock_id, mode)
 
     def _put_out(self, sender: Actor, effect: ToServer | ToAgent, receiver: str | AgentId) -> None:
         """Put a message for an actor of another node into the outbox."""

@@ -118,7 +118,7 @@ class Node(metaclass=Shown):
         )
         self.agents_by_id = self._dispatch.agents
         self.deliver = self._dispatch.deliver
-        self.grant = self._dispatch.grant
+        self.ask_at_once = self._dispatch.ask_at_once
         self.perform = self._dispatch.perform
         self.touched = self._dispatch.touched
         self.tell_agents = self._dispatch.tell_agents

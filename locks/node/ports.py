@@ -180,10 +180,10 @@ class NodePort(Protocol):
     def perform(self, sender: Any, effects: Sequence[ServerEffect | AgentEffect]) -> None:
         """Do what a machine wants done."""
 
-    def grant(
+    def ask_at_once(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
     ) -> RequestRecord | None:
-        """Have the own lock server grant a lock at once; `None` if it is to be asked as ever, by a message."""
+        """Have the own lock server answer a request at once; `None` if it is to be asked as ever, by a message."""
 
     def knows_agent(self, agent: AgentId) -> bool:
         """Whether an agent lives here, or may live on a node that is connected."""

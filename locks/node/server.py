@@ -207,17 +207,23 @@ class Server(Door):
             if effects:
                 self.node.perform(self, effects)
 
-    def grant(
+    def ask_at_once(
         self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
     ) -> RequestRecord | None:
-        """Carry a request out if that is granted at once; its record is all that its agent would be told."""
+        """Carry a request out if its record is all that is to be told of it, and to its agent alone."""
         machine = self.machine
-        if self._fenced or not machine.is_free(lock_id):
+        if self._fenced:
             return None
-        step = (machine.grant, (agent, client, lock_id, mode))
+        if machine.is_free(lock_id):
+            event = machine.grant
+        elif machine.told_alone(agent):
+            event = machine.take_in
+        else:
+            return None
+        step = (event, (agent, client, lock_id, mode))
         self._touched.append((self, step))
         self.history.append(step)
-        record, effects = machine.grant(agent, client, lock_id, mode)
+        record, effects = event(agent, client, lock_id, mode)
         self.changed += machine.changed
         if effects:
             self.node.perform(self, effects)

@@ -223,7 +223,7 @@ class _Dispatch(Dispatch):
         if self.server.changed:
             self.put_down()
 
-    def grant(self, *_: object) -> None:
+    def ask_at_once(self, *_: object) -> None:
         """Each message is one that can be late."""
 
     def log_broken(self, report: Deadlock) -> None:

@@ -17,7 +17,7 @@ FIGURES = [
     *("candidates", "leader", "takeover"),
     *("owned", "owners", "mvcc", "store", "scale", "spokes", "clients"),
     *("machine", "neighbours"),
-    *("task", "tasks", "loop", "facts", "page", "beam"),
+    *("task", "tasks", "loop", "facts", "page", "beam", "starts"),
     *("dask", "ray"),
 ]
 

@@ -152,6 +152,19 @@ class Ledger:
 
     def add_granted(self, wanted: Object, record: RequestRecord) -> None:
         """The same as `add`, `update` and `acknowledge`, of a lock request that `is_alone`, and that was granted."""
+        request = self._add_answered(wanted, record)
+        request.held = True
+        if self._unacknowledged:
+            self.acknowledge(self.seq)
+        request.acknowledge(self.alive)
+
+    def add_waiting(self, wanted: Object, record: RequestRecord) -> None:
+        """The same as `add` and `update`, of a lock request that `is_alone`, and that waits."""
+        request = self._add_answered(wanted, record)
+        self.waiting[record.node, record.number] = request
+        self.open[request.lock_id] = self._unacknowledged[request.lock_id] = request
+
+    def _add_answered(self, wanted: Object, record: RequestRecord) -> LockRequest:
         lock_id, mode, _, require = wanted
         node = record.node
         self.seq += 1
@@ -160,10 +173,7 @@ class Ledger:
         node_request.records[mode] = record
         node_request.asked = mode
         self.used[node] = self.used.get(node, 0) + 1
-        request.held = True
-        if self._unacknowledged:
-            self.acknowledge(self.seq)
-        request.acknowledge(self.alive)
+        return request
 
     def hide(self, lock_id: LockId, mode: Mode) -> None:
         """Ask the own node for something that is hidden from the client."""

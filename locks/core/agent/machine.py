@@ -19,7 +19,7 @@ from locks.core.agent.flags import Flag, check_flag
 from locks.core.agent.hold_ups import HoldUps
 from locks.core.agent.ledger import Ledger
 from locks.core.agent.questions import Questions
-from locks.core.agent.requests import ClientWaits
+from locks.core.agent.requests import ClientWaits, Undo
 from locks.core.agent.saving import SavedAgent, load_agent, save_agent
 from locks.core.agent.study import Study
 from locks.core.agent.terms import Object, check_terms
@@ -180,7 +180,7 @@ class AgentMachine(Questions):
         return self._conclude()
 
     def asks_for_one(self, objects: Sequence[Object]) -> bool:
-        """Whether these are one lock of the own node, and nothing else is under way: then there is `ask_granted`."""
+        """Whether these are one lock of the own node, and nothing else is under way: then there is `ask_answered`."""
         return not (
             len(objects) != 1
             or self.ended is not None
@@ -191,17 +191,22 @@ class AgentMachine(Questions):
             or self._resolver.giving_up
         ) and self._ledger.is_alone(objects[0])
 
-    def ask_granted(
+    def ask_answered(
         self, wanted: Object, record: RequestRecord, wait: Hashable
     ) -> list[AgentEffect]:
-        """The same as `ask_all` and its answer, of what `asks_for_one`, if the lock server has granted it at once.
+        """The same as `ask_all` and what follows, of what `asks_for_one`, if the lock server has answered at once.
 
         Args:
             wanted: The lock.
             record: What the lock server has answered.
             wait: As for `ask_all`.
         """
-        self._ledger.add_granted(wanted, record)
+        ledger = self._ledger
+        if record.state == "waiting":
+            ledger.add_waiting(wanted, record)
+            self._waits.begin(wait, ledger.seq, (Undo(wanted[0]),))
+            return []
+        ledger.add_granted(wanted, record)
         self._waits.answered(wait, wanted[0])
         deadlocks = self.deadlocks
         return [AnswerWait(wait, LockResult(HAVE_ALL, deadlocks) if deadlocks else GRANTED)]

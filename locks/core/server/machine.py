@@ -117,6 +117,14 @@ class ServerMachine:
         effects = self._views(changed) if self._watchers.any else []
         return changed[0].record(self.node), effects
 
+    def take_in(
+        self, agent: AgentId, client: str, lock_id: LockId, mode: Mode
+    ) -> tuple[RequestRecord, list[ServerEffect]]:
+        """Take in a request of an agent that is `told_alone`; returns the same as `grant`."""
+        changed = self.changed = self.table.request(agent, client, lock_id, mode)
+        (record,) = self._notifier.after(changed, changed)[agent].values()
+        return record, self._views(changed) if self._watchers.any else []
+
     def raise_to(self, version: int) -> None:
         """Give no version from now on that is not larger: another node has given this one."""
         self.table.raise_to(version)
@@ -163,6 +171,13 @@ class ServerMachine:
         It is asked for what `AgentMachine.asks_for_one`: for no counted id, and by an agent that does not wait.
         """
         return not self._notifier.closers and self.table.root.is_free(lock_id)
+
+    def told_alone(self, agent: AgentId) -> bool:
+        """Whether only this agent is to be told of a request of it, granted or waiting: then there is `take_in`.
+
+        It has no other request here, so it closes no circle. It is asked for what `AgentMachine.asks_for_one`.
+        """
+        return not self._notifier.closers and agent not in self.table.owners
 
     @property
     def version(self) -> int:
