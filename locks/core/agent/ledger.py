@@ -150,21 +150,8 @@ class Ledger:
             or (self.used and (len(self.used) > 1 or node not in self.used))
         )
 
-    def add_granted(self, wanted: Object, record: RequestRecord) -> None:
-        """The same as `add`, `update` and `acknowledge`, of a lock request that `is_alone`, and that was granted."""
-        request = self._add_answered(wanted, record)
-        request.held = True
-        if self._unacknowledged:
-            self.acknowledge(self.seq)
-        request.acknowledge(self.alive)
-
-    def add_waiting(self, wanted: Object, record: RequestRecord) -> None:
-        """The same as `add` and `update`, of a lock request that `is_alone`, and that waits."""
-        request = self._add_answered(wanted, record)
-        self.waiting[record.node, record.number] = request
-        self.open[request.lock_id] = self._unacknowledged[request.lock_id] = request
-
-    def _add_answered(self, wanted: Object, record: RequestRecord) -> LockRequest:
+    def add_answered(self, wanted: Object, record: RequestRecord) -> None:
+        """The same as `add`, `update` and, if it was granted, `acknowledge`, of a lock request that `is_alone`."""
         lock_id, mode, _, require = wanted
         node = record.node
         self.seq += 1
@@ -173,7 +160,14 @@ class Ledger:
         node_request.records[mode] = record
         node_request.asked = mode
         self.used[node] = self.used.get(node, 0) + 1
-        return request
+        if record.state == "waiting":
+            self.waiting[node, record.number] = request
+            self.open[lock_id] = self._unacknowledged[lock_id] = request
+            return
+        request.held = True
+        if self._unacknowledged:
+            self.acknowledge(self.seq)
+        request.acknowledge(self.alive)
 
     def hide(self, lock_id: LockId, mode: Mode) -> None:
         """Ask the own node for something that is hidden from the client."""
@@ -203,7 +197,8 @@ class Ledger:
 
     def node_up(self, node: str) -> None:
         """Ask a lock server that is there (again) for what is wanted of it."""
-        self._are_alive(self.alive | {node})
+        self.alive |= {node}
+        self._resolver.are_alive(self.alive)
         for request in self.requests.values():
             if node in request.node_requests:
                 if not request.node_requests[node].withdrawn:
@@ -213,16 +208,13 @@ class Ledger:
     def node_down(self, node: str) -> list[LockRequest]:
         """Forget what a lock server had granted that is gone; return what is lost by that."""
         given_up = {r.lock_id for r in self.requests.values() if self._is_given_up(r)}
-        self._are_alive(self.alive - {node})
+        self.alive -= {node}
+        self._resolver.are_alive(self.alive)
         self.standings.pop(node, None)
         for slot in [slot for slot in self._releasing if slot[0] == node]:
             del self._releasing[slot]
         asked = [request for request in self.requests.values() if node in request.node_requests]
         return [each for each in asked if self._loses(each, node, each.lock_id in given_up)]
-
-    def _are_alive(self, nodes: frozenset[str]) -> None:
-        self.alive = nodes
-        self._resolver.are_alive(nodes)
 
     def _loses(self, request: LockRequest, node: str, given_up: bool) -> bool:
         """Forget what a lock request had on a node; whether its lock is lost by that.

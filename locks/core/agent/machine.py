@@ -202,11 +202,10 @@ class AgentMachine(Questions):
             wait: As for `ask_all`.
         """
         ledger = self._ledger
+        ledger.add_answered(wanted, record)
         if record.state == "waiting":
-            ledger.add_waiting(wanted, record)
             self._waits.begin(wait, ledger.seq, (Undo(wanted[0]),))
             return []
-        ledger.add_granted(wanted, record)
         self._waits.answered(wait, wanted[0])
         deadlocks = self.deadlocks
         return [AnswerWait(wait, LockResult(HAVE_ALL, deadlocks) if deadlocks else GRANTED)]

@@ -101,8 +101,7 @@ class LockTable:
     ) -> list[Entry]:
         """Ask for a lock. The first entry returned is the request itself.
 
-        A request that the agent already has, in this or a stronger mode on the same id, is
-        returned as it is, unchanged. With `free`, it is known that there is no related entry.
+        What the agent already has, so or stronger, is returned as it is. With `free`, there is no related entry.
         """
         owner = self.owners.get(agent)
         if owner is None:
@@ -129,8 +128,7 @@ class LockTable:
             self._look(entry)
         if counted:
             self._count_in(entry)
-        if not entry.granted:
-            self._waits += 1
+        self._waits += not entry.granted
         return [entry]
 
     def release(self, agent: AgentId, lock_id: LockId, mode: Mode | None = None) -> list[Entry]:
