@@ -32,6 +32,7 @@ class Setting(NamedTuple):
     """How a test is to be run: the parameter of the fixture."""
 
     seed: int
+    nodes: tuple[str, ...] | int = 1
     strategy: str = "mixed"
     expect: tuple[str, ...] = ()
     patch: bool = False
@@ -66,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """The marker that `locks.testing.seeds` sets."""
     config.addinivalue_line(
-        "markers", "locks_seeds(seeds, strategy, expect): what locks.testing.seeds sets"
+        "markers", "locks_seeds(seeds, nodes, strategy, expect): what locks.testing.seeds sets"
     )
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Reports(config), "locks_reports")
@@ -108,7 +109,7 @@ def simulation(request: pytest.FixtureRequest) -> Iterator[Simulation]:
     from locks.testing import Simulation
 
     setting: Setting = getattr(request, "param", Setting(0))
-    made = Simulation._one_of_many(setting.seed, strategy=setting.strategy)
+    made = Simulation._one_of_many(setting.seed, nodes=setting.nodes, strategy=setting.strategy)
     with made.patched() if setting.patch else nullcontext():
         yield made
     summary = made.summary

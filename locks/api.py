@@ -456,8 +456,7 @@ def watch_on(node: Node, lock_id: Sequence[Any], nodes: Nodes | None, who: Watch
         if name == node.name:
             node.server.add_watcher(checked, who)
         else:
-            assert node.cluster is not None
-            node.turn.run(node.cluster.views.watch, name, checked, listener(who), named)
+            node.watch_elsewhere(name, checked, listener(who), named)
 
 
 def unwatch(

@@ -34,7 +34,7 @@ from locks.node.statistics import Counters
 from locks.node.surroundings import Surroundings
 from locks.otp.discovery import Address, HostAndPort
 from locks.otp.notices import Notices
-from locks.otp.options import Options, check_node_name, parse_peer
+from locks.otp.options import Options, parse_peer
 from locks.otp.remote import RemoteRef
 from locks.otp.terms import Atom
 from locks.runtime import (
@@ -43,6 +43,7 @@ from locks.runtime import (
     Down,
     Ending,
     Executor,
+    Listener,
     Monitor,
     current_client,
     end_all,
@@ -101,12 +102,12 @@ class Node(metaclass=Shown):
         register_agents: bool = False,
         log_waits_longer_than: float = LONG,
     ) -> None:
-        self.name = check_node_name(name)
+        self._surroundings = around = Surroundings() if surroundings is None else surroundings
+        self.name = around.checked_name(name)
         self.alive = frozenset((name,))
         self.scope = first_scope(name, options)
         self.program = "" if options is None else this_program()
         self.running = True
-        self._surroundings = around = Surroundings() if surroundings is None else surroundings
         self.new_call = around.new_call
         self.now, self.clock = around.clocks()
         self.executor = around.executor()
@@ -498,6 +499,12 @@ class Node(metaclass=Shown):
             return self.turn.ask(self.server.machine.view, lock_id)
         assert node is not None
         return self._needs_cluster().views.view(node, lock_id, timeout)
+
+    def watch_elsewhere(
+        self, node: str, lock_id: LockId, watcher: Listener, must_run: bool
+    ) -> None:
+        """Have a watcher told of a lock id of another node, which has to run now, or may come later."""
+        self.turn.run(self._needs_cluster().views.watch, node, lock_id, watcher, must_run)
 
     def statistics(self) -> NodeStatistics:
         """Counters and present size."""

@@ -9,6 +9,7 @@ from typing import ClassVar
 from locks.node.agent import Agent
 from locks.node.dispatch import Dispatch
 from locks.node.ports import Background, PendingCall
+from locks.otp.options import check_node_name
 from locks.runtime import Executor, interrupts
 from locks.runtime.inline import Journal, Turn
 
@@ -29,6 +30,10 @@ class Surroundings:
     dispatch_class: ClassVar[type[Dispatch]] = Dispatch
     is_registered: ClassVar[bool] = True
     new_call: Callable[[], PendingCall] = PendingCall
+
+    def checked_name(self, name: str) -> str:
+        """A node's name; raise `InvalidOption` unless it is `name@host`."""
+        return check_node_name(name)
 
     def executor(self) -> Background:
         """Where the node calls foreign code."""

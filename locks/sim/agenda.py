@@ -11,25 +11,41 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from locks.sim.strategies import Strategy
 
-__all__ = ["Agenda", "Choice", "Chosen", "Entry", "Resumable"]
+__all__ = ["Agenda", "Breaking", "Choice", "Chosen", "Entry", "Resumable", "Step"]
+
+Step = int | str
+"""A client goes on, by its number; a task, by a negative one; or something breaks (`locks.sim.breaking`)."""
 
 
 class Resumable(Protocol):
-    """A client.
+    """A client, or what else goes on sooner or later.
 
     Attributes:
-        number: Its number, from 1 on.
+        number: Its number, from 1 on, or what it is as a step.
         resumed: How often it was resumed: what was to resume it before that is outdated.
     """
 
-    number: int
     resumed: int
     pace: float
     rank: float
+
+    @property
+    def number(self) -> Step:
+        """Its number, from 1 on, or what it is as a step."""
+
+
+class Breaking(Protocol):
+    """What may break, and never needs to."""
+
+    def possible(self) -> list[str]:
+        """What may break now, and be mended, as steps."""
+
+    def happen(self, step: str) -> None:
+        """It does."""
 
 
 class Entry(NamedTuple):
@@ -59,13 +75,13 @@ class Choice(NamedTuple):
 
     Attributes:
         at: How many choices have been before, those of one among one counted.
-        taken: Which client went on, or task.
-        options: Which could have.
+        taken: Which step was taken.
+        options: Which could have been.
     """
 
     at: int
-    taken: int
-    options: tuple[int, ...]
+    taken: Step
+    options: tuple[Step, ...]
 
 
 class Agenda:
@@ -75,12 +91,17 @@ class Agenda:
         strategy: Says which client is due when.
 
     Attributes:
-        taken: The numbers of the clients that went on, in order.
+        taken: The steps that were taken, in order.
+        faults: What may break.
+        draws_faults: Whether somebody else is to draw what breaks when.
     """
+
+    draws_faults: ClassVar[bool] = True
 
     def __init__(self, strategy: Strategy) -> None:
         self.strategy = strategy
-        self.taken: list[int] = []
+        self.faults: Breaking | None = None
+        self.taken: list[Step] = []
         self._entries: list[Entry] = []
         self._planned = 0
 
@@ -126,19 +147,20 @@ class Agenda:
 
 
 class Chosen(Agenda):
-    """Somebody chooses which client goes on.
+    """Somebody chooses which client goes on, and what breaks.
 
     Args:
         strategy: Not asked; it is one whose messages take no time.
-        script: The numbers of the clients that are to go on, in order. One that can't is left out. After the last one, the client
-            that has gone on before does so for as long as it can, and then the first one that can. Which of several tasks goes on
-            is a negative number.
+        script: The steps that are to be taken, in order. One that can't is left out. After the last one, the client
+            that has gone on before does so for as long as it can, and then the first one that can; nothing breaks then.
 
     Attributes:
         choices: What was chosen where there was a choice.
     """
 
-    def __init__(self, strategy: Strategy, script: Sequence[int]) -> None:
+    draws_faults = False
+
+    def __init__(self, strategy: Strategy, script: Sequence[Step]) -> None:
         super().__init__(strategy)
         self.choices: list[Choice] = []
         self._script = script
@@ -153,29 +175,40 @@ class Chosen(Agenda):
         ready = self._ready(now)
         later = [entry for entry in self._entries if entry not in ready.values()]
         timer = min((entry for entry in later if entry.due > now), default=None)
-        if not ready and (timer is None or timer.client is None):
-            return None if timer is None else self._remove(timer)
-        options = sorted(ready)
-        last = next((number for number in reversed(self.taken) if number > 0), 0)
+        options = sorted(ready, key=_in_order)
+        last = next(
+            (step for step in reversed(self.taken) if isinstance(step, int) and step > 0), 0
+        )
         if last in ready:
             options.remove(last)
             options.insert(0, last)
         if timer is not None and timer.client is not None and timer.client.number not in ready:
             options.append(timer.client.number)
-        number = self._choose(options)
-        if number in ready or timer is None:
-            return self._remove(ready[number])
+        faults = [] if self.faults is None else self.faults.possible()
+        if not options and not self._wants_one_of(faults):
+            return None if timer is None else self._remove(timer)
+        taken = self._choose([*options, *faults])
+        if isinstance(taken, str) and taken in faults:
+            assert self.faults is not None
+            return Entry(now, 0.0, 0, self.faults.happen, (taken,), None, 0)
+        if taken in ready or timer is None:
+            return self._remove(ready[taken])
         return self._remove(timer)
+
+    def _wants_one_of(self, faults: Sequence[str]) -> bool:
+        return self._at < len(self._script) and self._script[self._at] in faults
 
     def draw(self, number: int, rng: random.Random) -> int:
         """One of so many numbers, from 0 on: which of several tasks goes on."""
         if number == 1:
             return 0
-        return -self._choose([-1 - each for each in range(number)]) - 1
+        taken = self._choose([-1 - each for each in range(number)])
+        assert isinstance(taken, int)
+        return -taken - 1
 
-    def _ready(self, now: float) -> dict[int, Entry]:
-        """The clients that can go on now, by their numbers; each with what is due first."""
-        found: dict[int, Entry] = {}
+    def _ready(self, now: float) -> dict[Step, Entry]:
+        """What can go on now, by its number; each with what is due first."""
+        found: dict[Step, Entry] = {}
         for entry in self._entries:
             if entry.client is not None and entry.due <= now:
                 number = entry.client.number
@@ -183,13 +216,13 @@ class Chosen(Agenda):
                     found[number] = entry
         return found
 
-    def _choose(self, options: Sequence[int]) -> int:
-        """The next one that is wanted and can be had. Clients have positive numbers, tasks negative ones."""
+    def _choose(self, options: Sequence[Step]) -> Step:
+        """The next one that is wanted and can be had. Which of several tasks goes on is chosen apart from all else."""
         taken = options[0]
         while self._at < len(self._script):
             wanted = self._script[self._at]
-            if (wanted < 0) != (taken < 0):
-                if taken < 0:
+            if _is_task(wanted) != _is_task(taken):
+                if _is_task(taken):
                     break
             elif wanted in options:
                 taken = wanted
@@ -208,3 +241,12 @@ class Chosen(Agenda):
 
 def _is_due_still(entry: Entry) -> bool:
     return entry.client is None or entry.client.resumed == entry.resumed
+
+
+def _is_task(step: Step) -> bool:
+    return isinstance(step, int) and step < 0
+
+
+def _in_order(step: Step) -> tuple[bool, int, str]:
+    """Clients come first."""
+    return (True, 0, step) if isinstance(step, str) else (False, step, "")

@@ -1,31 +1,24 @@
 """Application code as simulated clients, over the pure machines.
 
-A client is a function in a greenlet of its own. It runs until it calls `locks`: there it lets the scheduler choose who goes on,
-and comes back when it is its turn again, when its answer has come, when its time is up, or to die. Whatever it does between
-two such calls is one step. All that happens has a moment of virtual time, drawn from the seed, and an agenda (`locks.sim.agenda`)
-keeps it in order. So time passes at once, and the same seed gives the same run. Who goes first is a matter of strategy
-(`locks.sim.strategies`). Greenlets that clients begin, such as those of actors, are *helpers*: they go on like clients.
+Clients run side by side (`locks.sim.stage`), each on a node. What is under way is in a `Network`, and what takes time is as
+in programs that run `locks`:
 
-What is under way is in a `Network`, and what takes time is as in a program with one node:
+- What a client tells the lock server of its own node has arrived when the call returns, in the order of the calls.
+- What it tells those of other nodes, and what lock servers tell agents, and agents each other, takes its time, so that the
+  order in which clients learn of their locks and of deadlocks varies. In some runs it takes none: then all
+  that follows from a call on its node happens before anybody else goes on, as in a real node.
+- A call that only looks, or doesn't wait, sees the outcome of all that is under way on its node (`finish`).
+- Nodes notice after a while that a connection is gone, or a node, and are connected again after a while.
 
-- What a client tells its lock server has arrived when the call returns, in the order of the calls.
-- What lock servers tell agents, and agents each other, takes its time, so that the order in which clients learn of their locks and of
-  deadlocks varies. In some runs it takes none: then all that follows from a call happens before anybody else goes on, as in a real node.
-- A call that only looks, or doesn't wait, sees the outcome of all that is under way (`finish`).
-
-The application's agents are not made here: `locks.testing` has those of the product run on this.
+The application's agents are not made here: `locks.testing` has those of the product run on this. What breaks, and what is
+checked then, is as in a world (`locks.sim.nodes`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import random
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
-
-from greenlet import GreenletExit, getcurrent, greenlet
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from locks.core.agent.machine import AgentMachine
 from locks.core.messages import (
@@ -39,324 +32,169 @@ from locks.core.messages import (
 )
 from locks.core.server.machine import ServerMachine
 from locks.errors import MisuseError, assert_never
-from locks.model import AgentId, Deadlock
-from locks.sim.agenda import Agenda
-from locks.sim.checks import (
-    check_clean,
-    check_exclusion,
-    check_report,
-    check_told,
-    edges_of,
-    serve,
-)
+from locks.model import AgentId, Deadlock, LockId
+from locks.sim.breaking import Pending, read_change, write_change
+from locks.sim.checks import check_clean, check_report, check_token, edges_of, serve
+from locks.sim.client import TokenKey, key_of
 from locks.sim.greenlets import Client, Note, has_to_wait, words_of
 from locks.sim.host import ClientEffect, Host, Message, Violation
-from locks.sim.network import Link, Network, Party
-from locks.sim.places import Place, of_frame
-from locks.sim.strategies import CLIENTS, SLOW, SLOW_SHARE, STEP, Unhurried
+from locks.sim.network import Change, Link, Network, Pair, Party, home_of
+from locks.sim.nodes import Nodes
+from locks.sim.stage import MESSAGE, Stage
+from locks.sim.strategies import SLOW, SLOW_SHARE
+from locks.sim.topology import route
 
-__all__ = ["Application", "Client", "Note", "Violation"]
-
-MESSAGE = 0.001  # mean time until a message arrives, in seconds of virtual time; some take SLOW times as long
-NOT_A_CLIENT = "only a client of the simulation can wait in it, while it runs; what is notified of something can't"
-TICK = 1e-6  # seconds that a sleep takes longer than it has to, at least
-DEATH_RATES = -3.0, -1.0  # how likely each event brings a death, as a power of 10 between these
+__all__ = ["Application", "Client", "Home", "Note", "Violation"]
 
 # What goes first of what is due at the same moment; then clients.
-MESSAGES, SETTLING = 0.0, 1.0
+FAULTS, MESSAGES, SETTLING = -1.0, 0.0, 1.0
+
+NOTICES = (
+    0.0,
+    3.5,
+)  # how much longer than a client a node takes to notice something, as a power of 10
+START = (
+    0.001  # seconds that a node takes to start: it has no agents with the numbers of earlier ones
+)
+BUDGET = {"cut": "cuts", "crash": "crashes"}  # what breaks, and what of `may` it takes
 
 
-class Application:
-    """Clients, one lock server, and what is under way between them.
+class Home(Protocol):
+    """A node, but for its lock server."""
 
-    Args:
-        server: The lock server.
-        view: Takes what the lock server has for watchers.
-        ended: Called when a client has ended, for its transactions to end with it.
+    def enter(self) -> None:
+        """What is called from now on is called on this node."""
+
+    def show(self, effect: ToWatcher) -> None:
+        """The lock server has something for a watcher."""
+
+    def client_ended(self, client: Client) -> None:
+        """A client of this node has ended; its transactions end with it."""
+
+    def sees(self, node: str, there: bool) -> None:
+        """Another node is there, or gone."""
+
+    def heard(self, agent: AgentId) -> None:
+        """An agent of this node has taken in a message."""
+
+
+class Homes(Protocol):
+    """Makes nodes.
 
     Attributes:
-        running: The client that runs now.
-        deadlocks: The deadlocks that were resolved, in this order.
-        sent: Number of messages sent, by kind.
-        notes: What the clients did, and what became of it.
-        seen: What has happened how often, by what it is.
-        events: How much has happened.
-        guards: Other locks that clients hold.
-        made: How many clients there are, helpers and those that are left out counted.
-        closing: Whether the run is over, and whoever is still there has to leave.
+        by_name: Those that it has made, by their names.
     """
 
-    def __init__(
-        self,
-        server: ServerMachine,
-        view: Callable[[ToWatcher], None],
-        ended: Callable[[Client], None],
-    ) -> None:
-        self.server = server
-        self.network = Network((server.node,))
+    @property
+    def by_name(self) -> Mapping[str, Home]:
+        """Those that it has made, by their names."""
+
+    def server(self, node: str, first_version: int = 0) -> ServerMachine:
+        """Make a node; returns its lock server."""
+
+
+class Tokens:
+    """The fencing tokens of a transaction.
+
+    Attributes:
+        host: The agent.
+        tokens: The tokens that it has got; of several of one lock, the last one.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.tokens: dict[TokenKey, int] = {}
+
+
+class Application(Stage, Nodes):
+    """Clients, the lock servers of nodes, and what is under way between them.
+
+    Args:
+        homes: Makes the nodes.
+        names: The names of the nodes.
+
+    Attributes:
+        deadlocks: The deadlocks that were resolved, in this order.
+        sent: Number of messages sent, by kind.
+    """
+
+    def __init__(self, homes: Homes, names: Sequence[str]) -> None:
+        Stage.__init__(self)
+        Nodes.__init__(self, homes, names, Network(names))
+        self.homes = homes.by_name
+        for node, other in self.network.seen:
+            self.homes[node].sees(other, True)
         self.hosts: dict[AgentId, Host] = {}
-        self.clients: list[Client] = []
-        self.running: Client | None = None
         self.deadlocks: list[Deadlock] = []
         self.sent: Counter[str] = Counter()
-        self.notes: list[Note] = []
-        self.seen: Counter[str] = Counter()
-        self.guards: dict[Client, list[object]] = {}
-        self.events = self.made = 0
-        self._view = view
-        self._ended = ended
-        self._agenda = Agenda(Unhurried(random.Random(0)))
         self._unsettled: dict[AgentId, None] = {}
-        self._rng = random.Random()
-        self._main: greenlet | None = None
-        self.closing = False
-        self._helpers: list[Client] = []
-        self._failure: BaseException | None = None
+        self._bearers: dict[AgentId, Tokens] = {}
+        self._pending: dict[str, Pending] = {}  # what follows by itself
+        self._broken: dict[Change, Change] = {}  # by itself, and what mends it
+        self._first: list[Change] = []  # what is to happen as the run begins
 
-    @property
-    def time(self) -> float:
-        """Now, in seconds of virtual time."""
-        return self.network.time
+    # --- What is called from below
 
-    @property
-    def at_once(self) -> bool:
-        """Whether all that follows from a call has happened when it returns."""
-        return self._agenda.strategy.at_once
+    def _enter(self, node: str) -> None:
+        self.homes[node].enter()
 
-    # --- Running
+    def _client_ended(self, client: Client) -> None:
+        self._enter(client.node)
+        self.homes[client.node].client_ended(client)
 
-    def client(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> Client:
-        """Add a client, at any time."""
-        if self.closing:
-            raise MisuseError("the simulation has run; it can't have another client")
-        client = self._numbered(Client(name, function, args))
-        self.clients.append(client)
-        if self._main is not None:
-            self._start(client)
-        return client
+    def _begun(self) -> None:
+        for change in self._first:
+            self._at(self.time, FAULTS, self._make, change)
 
-    def help(self, client: Client) -> None:
-        """Let a helper go on: nobody kills it, or waits for its end."""
-        self._helpers.append(self._numbered(client))
-        self._start(client)
+    def _breaks(self) -> list[str]:
+        may = self.may
+        if not (may["cuts"] or may["crashes"] or self._broken):
+            return []
+        crashes = self.names if may["crashes"] else ()
+        found = self._may_break(bool(may["cuts"]), crashes, True)
+        mends = self._broken.values()
+        return [write_change(each) for each in found if each[0] in BUDGET or each in mends]
 
-    def left_out(self, name: str) -> Client:
-        """In the place of a client that is not to be there."""
-        return self._numbered(Client(name, print, ()))
+    def _break(self, step: str) -> None:
+        change = read_change(step)
+        kind, where = change
+        if kind in BUDGET:
+            self.may[BUDGET[kind]] -= 1
+            mend: Any = ("mend" if kind == "cut" else "restart", where)
+            self._broken[change] = mend
+        else:
+            self._broken = {broken: mend for broken, mend in self._broken.items() if mend != change}
+        self._make(change)
 
-    def _numbered(self, client: Client) -> Client:
-        self.made += 1
-        client.number = self.made
-        return client
+    def _repair(self) -> bool:
+        waiting = any(not client.dead for client in self.clients)
+        mends, self._broken = (list(self._broken.values()) if waiting else []), {}
+        for change in mends:
+            self._make(change)
+        return bool(mends)
 
-    def run(self, agenda: Agenda, rng: random.Random, deaths: int, limit: int) -> None:
-        """Run until all clients have ended.
+    def _why_stuck(self) -> list[str]:
+        cuts = [
+            f"{' and '.join(sorted(pair))} are cut off from each other"
+            for pair in self.network.apart
+        ]
+        crashed = [f"{node} has crashed" for node in self.network.crashed]
+        return sorted([*cuts, *crashed]) + self._edges()
 
-        Args:
-            agenda: Says what happens next.
-            rng: Where all other choices come from.
-            deaths: How many clients die, if they live long enough.
-            limit: The most events.
+    def _edges(self) -> list[str]:
+        return [str(edge) for server in self.servers.values() for edge in edges_of(server)]
 
-        Raises:
-            Violation: Something is not as it must be.
-        """
-        self._agenda = agenda
-        self._rng = rng
-        self._main = getcurrent()
-        death_rate = 10 ** rng.uniform(*DEATH_RATES)  # soon in some runs, late in others
-        try:
-            for client in self.clients:
-                self._start(client)
-            while (entry := agenda.take(self.network.time)) is not None:
-                if entry.due > self.network.time:
-                    self.network.time = entry.due
-                if deaths and rng.random() < death_rate:
-                    deaths -= self._kill_somebody()
-                entry.function(*entry.args)
-                self.check()
-                self.events += 1
-                if self.events > limit:
-                    raise Violation(f"no end after {limit} events")
-            self._check_end()
-        finally:
-            self._close()
-
-    def _start(self, client: Client) -> None:
-        assert self._main is not None
-        client.parent = self._main
-        self._agenda.strategy.begin(client)
-        self.ready(client)
-
-    def _close(self) -> None:
-        """Whoever is still there has to leave now, and can't wait any more."""
-        self.closing = True
-        for client in (*self.clients, *self._helpers):
-            if not client.dead:
-                client.fatal = GreenletExit()
-                # What they say to that no longer matters: the run has failed before.
-                with contextlib.suppress(Exception):
-                    self._switch(client)
-        self._agenda.clear()
-
-    def _check_end(self) -> None:
-        waiting = [client.name for client in self.clients if not client.dead]
-        if waiting:
-            edges = [f"  {edge}" for edge in edges_of(self.server)]
-            standing = [f"  {line}" for line in self.standing()]
-            raise Violation("\n".join([f"stuck: {', '.join(waiting)}", *edges, *standing]))
-        check_clean(self.server)
-
-    # --- What is going to happen
-
-    def draw(self, number: int) -> int:
-        """One of so many numbers, from 0 on."""
-        return self._agenda.draw(number, self._rng)
-
-    def moment(self) -> float:
-        """How late something is, in seconds."""
-        return TICK + self._agenda.strategy.later(STEP)
-
-    def _at(self, due: float, rank: float, function: Callable[..., object], *args: Any) -> None:
-        self._agenda.plan(due, rank, function, args)
-
-    def _resume_at(self, due: float, client: Client) -> None:
-        self._agenda.plan(due, client.rank, self._resume, (client,), client)
-
-    def soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function that is no client's soon: one that is notified of something."""
-        if not self.closing:
-            self._at(self.time, CLIENTS, function, *args)
-
-    # --- Clients
-
-    def ready(self, client: Client, seconds: float = 0.0) -> None:
-        """A client can go on after so many seconds; others may be faster."""
-        self._resume_at(self.time + seconds + self._agenda.strategy.delay(client), client)
-
-    def _resume(self, client: Client) -> None:
-        client.resumed += 1
-        self._switch(client)
-        if client.dead and not client.is_helper:
-            self.note(client.name, "is dead" if client.killed else "is done", matters=client.killed)
-        if client.dead:
-            due = self.time + self._agenda.strategy.later(MESSAGE)
-            self._at(due, CLIENTS, self._ended, client)
-
-    def _switch(self, client: Client) -> None:
-        """Let a client go on, until it comes back or ends."""
-        fatal, client.fatal = client.fatal, None
-        self.running = client
-        try:
-            client.go_on(fatal)
-        except BaseException as error:
-            self.note(client.name, f"raises {type(error).__name__}", matters=True)
-            raise
-        finally:
-            self.running = None
-
-    def caller(self) -> Client | None:
-        """The client that calls, or nobody: it is called from the outside.
-
-        Raises:
-            MisuseError: Another thread or greenlet calls.
-        """
-        client = self.here()
-        if client is not None or self._main is None or getcurrent() is self._main:
-            return client
-        raise MisuseError(
-            f"{getcurrent()!r} is no client of the simulation that runs; only functions that were given "
-            "to simulation.client() can use locks in it"
-        )
-
-    def here(self) -> Client | None:
-        """The client that calls, itself or in a greenlet that it runs; nobody if anybody else does."""
-        within: greenlet | None = getcurrent() if self.running is not None else None
-        while within is not None and within is not self.running:
-            within = within.parent
-        return None if within is None else self.running
-
-    def is_here(self) -> bool:
-        """Whether the run calls: a client, or what is notified of something."""
-        return self.here() is not None or getcurrent() is self._main
-
-    def within(self) -> Client | None:
-        """The client that calls and is going to wait; nobody if another thread or greenlet calls.
-
-        Raises:
-            MisuseError: It is called by what is notified of something.
-        """
-        client = self.here()
-        if client is None and getcurrent() is self._main:
-            raise MisuseError(NOT_A_CLIENT)
-        return client
-
-    def pause(self) -> None:
-        """Let others go first, if a client calls."""
-        client = None if self.closing else self.caller()
-        if client is not None:
-            self.ready(client)
-            self._park()
-
-    def wait(self, seconds: float | None) -> None:
-        """Let the client that calls wait until it is resumed, for so many seconds at most."""
-        client = self._waiting_caller()
-        if seconds is not None:
-            self._resume_at(self.time + seconds, client)
-        self._park()
-
-    def sleep(self, seconds: float) -> None:
-        """Let the client that calls sleep."""
-        client = self._waiting_caller()
-        self._agenda.strategy.slept(client)
-        self.ready(client, seconds + TICK if seconds else 0.0)
-        self._park()
-
-    def _waiting_caller(self) -> Client:
-        if (client := self.caller()) is None:
-            raise MisuseError(NOT_A_CLIENT)
-        return client
-
-    def _park(self) -> None:
-        if self.closing:
-            raise GreenletExit
-        assert self._main is not None
-        assert self.running is not None
-        client = self.running
-        client.parked = getcurrent()
-        try:
-            self._main.switch()
-        finally:
-            client.parked = None
-
-    def kill(self, client: Client, error: BaseException | None = None) -> None:
-        """Have an exception raised in a client, where it is; `GreenletExit` by default.
-
-        It dies soon, or at once if it calls this itself.
-        """
-        if client.dead or client.killed:
-            return
-        client.killed = True
-        error = GreenletExit() if error is None else error
-        self.seen["deaths"] += 1
-        self.note(client.name, "is killed", place=self.place(client), matters=True)
-        if client is getcurrent():
-            raise error
-        client.fatal = error
-        if self._main is not None:
-            self.ready(client)
-
-    def _kill_somebody(self) -> bool:
-        living = [client for client in self.clients if not (client.dead or client.killed)]
-        if living:
-            self.kill(self._rng.choice(living))
-        return bool(living)
+    def _check_left(self) -> None:
+        for server in self.servers.values():
+            check_clean(server)
 
     # --- Agents
 
     def host(self, machine: AgentMachine, others: Callable[[Host, ClientEffect], None]) -> Host:
         """Add an agent; `others` takes what it wants done apart from messages."""
-        host = self.hosts[machine.id] = Host(machine, others)
+        host = Host(machine, others)
+        if host.ref.node in self.servers:
+            self.hosts[host.ref] = host
         return host
 
     def remove(self, host: Host) -> None:
@@ -366,61 +204,73 @@ class Application:
         self._unsettled.pop(host.ref, None)
 
     def perform(self, host: Host, effects: list[AgentEffect]) -> None:
-        """Do what an agent wants done after a call; its lock server has got it then."""
+        """Do what an agent wants done after a call; the lock server of its node has got it then."""
+        if host.ref not in self.hosts:
+            return  # its node has crashed
         host.perform(effects)
         self._send_out(host)
-        link = (host.ref, self.server.node)
+        link = (host.ref, host.ref.node)
         while link in self.network.links:
             self._take(link)
 
-    def finish(self) -> None:
-        """Let all that is under way arrive, and what follows from it."""
-        links = self.network.links
+    def finish(self, node: str) -> None:
+        """Let all that is under way on a node arrive, and what follows from it there."""
+        network = self.network
+        alone = len(network.nodes) == 1
         while True:
+            links = (
+                network.links if alone else [each for each in network.links if _is_at(each, node)]
+            )
             if links:
-                self._take(self.network.oldest(links))
-            elif self._unsettled:
-                self._settle(next(iter(self._unsettled)))
-            else:
+                self._take(network.oldest(links))
+                continue
+            agent = next((each for each in self._unsettled if each.node == node), None)
+            if agent is None:
                 return
+            self._settle(agent)
 
-    def note(self, who: str, what: str, **more: Any) -> None:
-        """Put down what somebody did, or what became of it, unless all is over."""
-        if not self.closing:
-            self.notes.append(Note(self.time, who, what, **more))
+    def told(self, host: Host) -> None:
+        """A client was told that it has all that it asked for."""
+        with self._noticing():
+            host.has_all()
+            for server in self.servers.values():
+                self._check_told(host, server)
+            for other in self.hosts.values():
+                if other.told and other is not host:
+                    self._check_exclusion(host, other)
 
-    def fail(self, error: BaseException) -> None:
-        """Have the run fail, whoever catches what: the first of these errors counts."""
-        self._failure = self._failure or error
-
-    def check(self) -> None:
-        """Raise what the run has failed with, if it has."""
-        if self._failure is not None:
-            raise self._failure
-
-    def place(self, client: Client) -> Place | None:
-        """Where in the user's code a client stands."""
-        current = getcurrent()
-        if client is self.running and current is not self._main:
-            return of_frame(sys._getframe(1))
-        inner = client if client.parked is None else client.parked
-        return of_frame(inner.gr_frame)
+    def got_token(self, host: Host, lock_id: LockId, token: int) -> None:
+        """A client has got a fencing token."""
+        key = key_of(host.agent, lock_id)
+        if key is None:  # it has ended meanwhile
+            return
+        bearer = self._bearers.setdefault(host.ref, Tokens(host))
+        bearer.tokens[key] = token
+        self.seen["tokens"] += 1
+        with self._noticing():
+            check_token(bearer, key, self._bearers.values(), self.servers.values())
 
     # --- Messages
 
     def send(self, sender: Party, receiver: Party, message: Message) -> None:
-        """Put a message on its way, if its receiver is still there."""
-        self.sent[type(message).__name__] += 1
-        if receiver == self.server.node or receiver in self.hosts:
+        """Put a message on its way, if its receiver is still there, and can be reached."""
+        if sender != receiver:  # if there is no way, an agent is told that at once
+            self.sent[type(message).__name__] += 1
+        if isinstance(receiver, str) or receiver in self.hosts:
             self.network.send(sender, receiver, message)
             link = (sender, receiver)
-            if len(self.network.links[link]) == 1:
+            if len(self.network.links.get(link, ())) == 1:
                 self._plan(link)
+
+    _send = send
 
     def _send_out(self, host: Host) -> None:
         for sender, receiver, message in host.out:
-            assert not isinstance(message, ToAgent)  # there is one node
-            self.send(sender, receiver, message)
+            if isinstance(message, ToAgent):
+                assert isinstance(sender, AgentId)
+                self.send(*route(self.network, self.names, sender, message))
+            else:
+                self.send(sender, receiver, message)
         host.out.clear()
 
     def _plan(self, link: Link) -> None:
@@ -434,7 +284,9 @@ class Application:
 
     def _arrive(self, link: Link, number: int) -> None:
         queue = self.network.links.get(link)
-        if queue is not None and queue[0][0] == number:  # else a call has been faster
+        if queue is None or queue[0][0] != number:
+            return  # a call has been faster, or it was lost
+        if self.network.may_arrive(link):  # else that is planned again when it may
             self._take(link)
             if link in self.network.links:
                 self._plan(link)
@@ -442,28 +294,26 @@ class Application:
     def _take(self, link: Link) -> None:
         """The first message on a link arrives; then all must be as it should be."""
         message = self.network.take(link)
+        receiver = link[1]
         with self._noticing():
-            if link[1] == self.server.node:
-                self._serve(message)
-            elif link[1] in self.hosts:
-                self._tell(self.hosts[link[1]], message)
-
-    @contextlib.contextmanager
-    def _noticing(self) -> Iterator[None]:
-        """A violation may come up within a client, whose code may catch it: keep it."""
-        try:
-            yield
-        except Violation as violation:
-            self.fail(violation)
-            raise
+            if isinstance(receiver, str):
+                self._serve(self.servers[receiver], message)
+            elif receiver in self.hosts:
+                self._tell(self.hosts[receiver], message)
 
     def _tell(self, host: Host, message: AgentMessage) -> None:
         host.receive(message)
+        self._after(host)
+
+    def _after(self, host: Host) -> None:
+        """Something has happened to an agent."""
         self._send_out(host)
-        if host.ref in self.hosts and host.agent.unsettled:
-            if host.ref not in self._unsettled:
-                self._at(self.time, SETTLING, self._settle, host.ref)
-            self._unsettled[host.ref] = None
+        if host.ref in self.hosts:
+            self.homes[host.ref.node].heard(host.ref)
+            if host.agent.unsettled:
+                if host.ref not in self._unsettled:
+                    self._at(self.time, SETTLING, self._settle, host.ref)
+                self._unsettled[host.ref] = None
 
     def _settle(self, agent: AgentId) -> None:
         if agent in self._unsettled:
@@ -472,9 +322,10 @@ class Application:
             host.settle()
             self._send_out(host)
 
-    def _serve(self, message: ServerMessage) -> None:
-        server = self.server
+    def _serve(self, server: ServerMachine, message: ServerMessage) -> None:
         served = serve(server, message)
+        new = served.after.keys() - served.before.keys()
+        self._check_tokens(server.node, {since for _, since in new})
         for effect in served.effects:
             match effect:
                 case ToAgent():
@@ -482,16 +333,16 @@ class Application:
                         self.seen["waits"] += 1
                     self.send(server.node, effect.agent, effect.message)
                 case ToServer():
-                    raise Violation(f"there is one node: {effect}")
+                    self.send(server.node, effect.node, effect.message)
                 case ToWatcher():
-                    self._view(effect)
+                    self.homes[server.node].show(effect)
                 case _:
                     assert_never(effect)
         if served.resolved is not None:
             self._resolved(served.resolved)
         for host in self.hosts.values():
             if host.told:
-                check_told(host, server)
+                self._check_told(host, server)
 
     def _resolved(self, report: Deadlock) -> None:
         check_report(report)
@@ -502,19 +353,113 @@ class Application:
         who, what, details = words_of(report, places)
         self.note(who, what, matters=True, details=details)
 
-    def standing(self) -> list[str]:
-        """Where the clients stand that have not ended, a line for each."""
-        return [
-            f"{client.name} {client.at(client is self.running, self.place(client))}"
-            for client in self.clients
-            if not client.dead
-        ]
+    # --- Connections and nodes
 
-    def told(self, host: Host) -> None:
-        """A client was told that it has all that it asked for."""
+    def change(self, change: Change) -> None:
+        """A connection or a node breaks, or is mended; it is done when this returns, or as the run begins."""
+        if self.closing:
+            raise MisuseError("the simulation has run; nothing can break any more")
+        if self._main is None:
+            self._first.append(change)
+            return
+        self._at(self.time, FAULTS, self._make, change)
+        self.pause()
+
+    def _is_news(self, change: Change) -> bool:
+        """Whether a change would change anything."""
+        network = self.network
+        match change:
+            case ("cut", pair):
+                return frozenset(pair) not in network.apart
+            case ("mend", pair):
+                return frozenset(pair) in network.apart
+            case ("notice", pair):
+                return pair in network.notices()
+            case ("connect", pair):
+                return pair in network.connectable()
+            case ("crash", node):
+                return node not in network.crashed
+            case ("restart", node):
+                return node in network.crashed
+            case _:
+                assert_never(change)
+
+    def _make(self, change: Change) -> None:
+        """Make a change happen, unless it is so already."""
+        if not self._is_news(change):
+            return
+        there = self.network.make(change)
+        match change:
+            case ("cut", pair):
+                self.seen["cuts"] += 1
+                self._note_pair(pair, "breaks")
+            case ("mend", pair):
+                self._note_pair(pair, "can be made again")
+            case ("connect", pair):
+                self._note_pair(pair, "is there again")
+            case ("notice", pair):
+                self._noticed(*pair, there)
+            case ("crash", node):
+                self.seen["crashes"] += 1
+                self._end_or_begin("crash", node)
+                self._crashed(node)
+            case ("restart", node):
+                self.time += START
+                self._end_or_begin("restart", node)
+                self.note(node, "is started again; its lock table is empty", matters=True)
+            case _:
+                assert_never(change)
+        self._plan_changes()
+
+    def _note_pair(self, pair: Pair, what: str) -> None:
+        self.note(f"the connection between {pair[0]} and {pair[1]}", what, matters=True)
+
+    def _plan_changes(self) -> None:
+        """Plan what follows by itself: nodes notice, and are connected again."""
+        network, strategy = self.network, self._agenda.strategy
+        changes: list[Change] = [("notice", pair) for pair in network.notices()]
+        changes += [("connect", pair) for pair in network.connectable()]
+        for change in changes:
+            step = write_change(change)
+            if step not in self._pending:
+                pending = self._pending[step] = Pending(step)
+                strategy.begin(pending)
+                delay = strategy.delay(pending) * 10 ** self._rng.uniform(*NOTICES)
+                due = self.time + delay
+                self._agenda.plan(due, pending.rank, self._follow, (step, change), pending)
+
+    def _follow(self, step: str, change: Change) -> None:
+        del self._pending[step]
+        self._make(change)
+
+    def _noticed(self, node: str, other: str, there: bool) -> None:
+        """A node has noticed that another one is gone, or there: its agents and its lock server do."""
+        what = f"sees {other} again" if there else f"notices that {other} is gone"
+        self.note(node, what, matters=True)
         with self._noticing():
-            host.has_all()
-            check_told(host, self.server)
-            for other in self.hosts.values():
-                if other.told and other is not host:
-                    check_exclusion(host, other, self.server.node)
+            self.homes[node].sees(other, there)
+            for host in [host for host in self.hosts.values() if host.ref.node == node]:
+                (host.node_up if there else host.node_down)(other)
+                self._after(host)
+            self._notice_peer(self.servers[node], other, there)
+        for link in list(self.network.links) if there else ():
+            if home_of(link[0]) == other and home_of(link[1]) == node:
+                self._plan(link)
+
+    def _crashed(self, node: str) -> None:
+        """A node has crashed: its transactions and its clients are gone."""
+        self.note(node, "crashes: its lock table is lost", matters=True)
+        for host in [host for host in self.hosts.values() if host.ref.node == node]:
+            self.remove(host)
+            self.network.drop(host.ref)
+        for client in (*self.clients, *self._helpers):
+            if client.node == node and not client.dead:
+                if not client.is_helper:
+                    self.note(client.name, f"is gone with {node}", matters=True)
+                client.killed = client.gone = True
+                self._take_out(client)
+
+
+def _is_at(link: Link, node: str) -> bool:
+    """Whether both ends of a link are on a node."""
+    return home_of(link[0]) == node == home_of(link[1])

@@ -7,7 +7,7 @@ just these, so that the explorer can remember what it has checked.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from locks.core.messages import (
     AgentMessage,
@@ -50,6 +50,7 @@ from locks.sim.host import Host, Violation, needed
 require_interpreted("the simulator")
 
 __all__ = [
+    "Bearer",
     "Served",
     "bound",
     "check_clean",
@@ -120,10 +121,24 @@ def _unit(host: Host, lock_id: LockId, node: str) -> int | None:
     return next((unit_at(record) for record in records if record.state == "granted"), None)
 
 
+class Bearer(Protocol):
+    """A client that gets fencing tokens.
+
+    Attributes:
+        tokens: Those that it has got.
+    """
+
+    tokens: dict[TokenKey, int]
+
+    @property
+    def host(self) -> Host:
+        """Its agent."""
+
+
 def check_token(
-    client: ScriptedClient,
+    client: Bearer,
     key: TokenKey,
-    others: Iterable[ScriptedClient],
+    others: Iterable[Bearer],
     servers: Iterable[ServerMachine | None],
 ) -> None:
     """Who gets a fencing token gets a larger one than all that were got before, if they exclude it.
@@ -149,8 +164,8 @@ def check_token(
                 falls = earlier.mode in RIVALS[key.mode] and token <= its
             if falls:
                 raise Violation(
-                    f"fencing tokens of {show(key.lock_id)} fall: {client.agent.client} gets "
-                    f"{token}, after client-{other.number} had {its} for {show(earlier.lock_id)}"
+                    f"fencing tokens of {show(key.lock_id)} fall: {host.agent.client} gets "
+                    f"{token}, after {other.host.agent.client} had {its} for {show(earlier.lock_id)}"
                 )
 
 

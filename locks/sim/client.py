@@ -24,7 +24,7 @@ from locks.sim.host import ClientEffect, Host, Violation
 from locks.sim.rules import OURS, Rule
 from locks.sim.script import Script, Step
 
-__all__ = ["SERIALS", "Fate", "ScriptedClient", "TokenKey"]
+__all__ = ["SERIALS", "Fate", "ScriptedClient", "TokenKey", "key_of"]
 
 Fate = Literal["ends", "crashes"]
 
@@ -59,6 +59,16 @@ class TokenKey(NamedTuple):
             return not set(self.confirmed).isdisjoint(other.confirmed)
         sure = self.confirmed or other.confirmed or self.nodes
         return self.nodes == other.nodes == sure
+
+
+def key_of(agent: AgentMachine, lock_id: LockId) -> TokenKey | None:
+    """What the fencing token is of that an agent has for a lock; `None` if it has none any more."""
+    info = next((info for info in agent.lock_info() if info.lock_id == lock_id), None)
+    if info is None or agent.ended is not None:
+        return None
+    nodes = tuple(sorted(info.nodes))
+    confirmed = {"all": nodes, "all_alive": tuple(sorted(info.granted))}.get(info.require, ())
+    return TokenKey(lock_id, nodes, info.mode, agent.id, confirmed, agent.unit(lock_id))
 
 
 class ScriptedClient:
@@ -287,11 +297,8 @@ class ScriptedClient:
             kept.clear()
 
     def _gets_token(self, lock_id: LockId, token: int) -> None:
-        (info,) = (info for info in self.agent.lock_info() if info.lock_id == lock_id)
-        nodes = tuple(sorted(info.nodes))
-        confirmed = {"all": nodes, "all_alive": tuple(sorted(info.granted))}.get(info.require, ())
-        unit = self.agent.unit(lock_id)
-        key = TokenKey(lock_id, nodes, info.mode, self.ref, confirmed, unit)
+        key = key_of(self.agent, lock_id)
+        assert key is not None
         self.tokens[key] = token
         self.fresh = key
 

@@ -134,7 +134,7 @@ class EventLoop(asyncio.BaseEventLoop):
         """
         application = self._application
         self._sort()
-        if application.closing:
+        if application.leaving:
             if not (self._leaving and (self._handles or self._steps)):
                 raise GreenletExit
         elif not self._leaving and self.is_over():
@@ -195,8 +195,8 @@ class _LoopGreenlet(Client):
     is_helper = True
     is_event_loop = True
 
-    def __init__(self, loop: EventLoop) -> None:
-        super().__init__("event loop", loop.run, ())
+    def __init__(self, loop: EventLoop, node: str) -> None:
+        super().__init__("event loop", loop.run, (), node)
         self.loop = loop
         self._running: asyncio.AbstractEventLoop | None = None
 
@@ -210,10 +210,11 @@ class _LoopGreenlet(Client):
 
 
 class Tasks:
-    """The clients of an application that are tasks."""
+    """The clients of a node that are tasks."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, node: str) -> None:
         self._application = application
+        self._node = node
         self._clients: list[Client] = []
         self._greenlet: _LoopGreenlet | None = None
 
@@ -234,7 +235,7 @@ class Tasks:
     ) -> Client:
         """Add a client that runs a coroutine function, in a task of this name."""
         work = partial(self._work, name, function)
-        client = self._application.client(f"task {name}", work, args)
+        client = self._application.client(f"task {name}", work, args, self._node)
         self._clients.append(client)
         return client
 
@@ -254,7 +255,7 @@ class Tasks:
                     "an event loop runs here already, and a simulation with async clients has one of its "
                     "own: call simulation.run() in a plain function, not in a coroutine"
                 )
-            self._greenlet = _LoopGreenlet(EventLoop(self._application, self._is_over))
+            self._greenlet = _LoopGreenlet(EventLoop(self._application, self._is_over), self._node)
             self._application.help(self._greenlet)
         return self._greenlet.loop
 

@@ -43,18 +43,23 @@ class Client(greenlet):
 
     Attributes:
         name: Its name, for people.
+        node: The node where it runs.
         value: What its function returned.
-        killed: Whether it was killed.
+        killed: Whether it was killed, or its node has crashed.
         number: Its number in the simulation, from 1 on.
     """
 
     is_helper: ClassVar[bool] = False  # whether it is no client, but runs clients
 
-    def __init__(self, name: str, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], args: tuple[Any, ...], node: str
+    ) -> None:
         super().__init__()
         self.name = name
+        self.node = node
         self.value: Any = None
         self.killed = False
+        self.gone = False  # with its node: it can't do anything any more
         self.number = 0
         self.pace = 1.0
         self.rank = CLIENTS

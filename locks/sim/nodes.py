@@ -6,14 +6,14 @@ application (`locks.sim.application`), whose clients are a program's own functio
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from locks.core.messages import Remove, ServerMessage
 from locks.core.server.machine import ServerMachine
 from locks.sim.checks import check_exclusion, check_told, mail_of
 from locks.sim.host import Host, Message, Violation
-from locks.sim.network import Network, NodeChange, Party
+from locks.sim.network import Change, Network, NodeChange, Party
 
 __all__ = ["Nodes"]
 
@@ -72,6 +72,21 @@ class Nodes:
         if not there:
             for agent in [agent for agent in server.table.owners if agent.node == other]:
                 self._serve(server, Remove(agent))
+
+    def _may_break(self, cuts: bool, crashes: Iterable[str], restarts: bool) -> list[Change]:
+        """What may happen next to connections and nodes, and never needs to.
+
+        Args:
+            cuts: Whether connections may be cut.
+            crashes: The nodes that may crash.
+            restarts: Whether nodes that have crashed run again.
+        """
+        network = self.network
+        found = network.breaks(cuts)
+        found += [("crash", node) for node in crashes if node not in network.crashed]
+        if restarts:
+            found += [("restart", node) for node in sorted(network.crashed)]
+        return found
 
     def _end_or_begin(self, change: NodeChange, node: str) -> None:
         """A node has crashed, or runs anew: its lock table is empty, and its versions are above all before."""

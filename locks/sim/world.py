@@ -182,13 +182,8 @@ class World(Nodes, ByHand):
 
     def breaks(self) -> list[Change]:
         """What may happen next to connections and nodes, and never needs to."""
-        network = self.network
-        found = network.breaks(bool(self.cuts))
-        if self.crashes:
-            found += [("crash", node) for node in self.faults.nodes if node not in network.crashed]
-        if self.faults.restarts:
-            found += [("restart", node) for node in sorted(network.crashed)]
-        return found
+        fragile = self.faults.nodes if self.crashes else ()
+        return self._may_break(bool(self.cuts), fragile, self.faults.restarts)
 
     def do(self, choice: Choice) -> None:
         """Make one of the choices happen, and check all that must be true."""

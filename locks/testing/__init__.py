@@ -8,7 +8,7 @@
     simulation.run()
 
 The modules, from the bottom up: `spawned` has the greenlets of actors that clients begin; `owning` looks at who works on which resources;
-`node` puts the product's own node and agents on `locks.sim.application`; `watchdog` sees to it
+`node` puts the product's own node and agents on `locks.sim.application`, `nodes` has all of a simulation; `watchdog` sees to it
 that a run that hangs says where; `story` tells what has happened; `simulation` is one run, `scenarios` many of them, with the
 shortest failure found by `shrinking`. What pytest has of it is in `locks_pytest`.
 """

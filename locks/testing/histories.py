@@ -25,7 +25,7 @@ from locks.lock_ids import shown
 from locks.sim.host import Violation
 from locks.sim.places import Place, of_function
 from locks.testing.linearizability import Model, Span, TooMany, core, order, until
-from locks.testing.node import SimulatedNode
+from locks.testing.nodes import SimulatedNodes
 
 __all__ = ["History", "NotLinearizable", "Recorded"]
 
@@ -113,8 +113,10 @@ class History:
         key: The name of the parameter that says what a call concerns.
     """
 
-    def __init__(self, node: SimulatedNode, thing: Any, model: Callable[[], Any], key: str) -> None:
-        self._node = node
+    def __init__(
+        self, nodes: SimulatedNodes, thing: Any, model: Callable[[], Any], key: str
+    ) -> None:
+        self._nodes = nodes
         self.thing = thing
         self._model = model
         self._key = key
@@ -198,7 +200,7 @@ class History:
             _as_now(args),
             _as_now(options),
             part,
-            self._node.line() or of_function(method),
+            self._nodes.line() or of_function(method),
             next(self._numbers),
         )
         self._calls.append(call)
@@ -224,12 +226,12 @@ class History:
             self.check()
 
     def _note(self, call: _Call, what: str) -> None:
-        self._node.application.note(call.who, what, place=call.place)
+        self._nodes.application.note(call.who, what, place=call.place)
 
     def _who(self) -> str:
-        if self._node.tasks.is_at_work and (task := asyncio.current_task()) is not None:
+        if self._nodes.is_at_work and (task := asyncio.current_task()) is not None:
             return task.get_name()
-        running = self._node.application.running
+        running = self._nodes.application.running
         return "the test" if running is None else running.name
 
     def check(self) -> None:

@@ -1,6 +1,6 @@
-"""The product's own node and agents, over a simulated application.
+"""The product's own nodes and agents, over a simulated application.
 
-While a simulation runs, its node takes the place of this program's node. It is a `Node` whose
+While a simulation runs, the node of the client that goes on takes the place of this program's node. It is a `Node` whose
 agents are `Agent`s, so that an application meets the product's own code, down to the errors. What
 is different is below it: a call takes no turn of a real node but lets other clients go first, a
 wait is for a simulated moment, and messages go through `locks.sim.application`, which runs the
@@ -10,68 +10,62 @@ machines and checks them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
 
-from gevent import getcurrent
-from greenlet import greenlet
-
-from locks.core.messages import AnswerWait, Ended, ToAgent
+from locks.core.messages import AnswerWait, Ended, Lost, ToAgent, ToWatcher
 from locks.core.statistics import NodeStatistics
 from locks.errors import MisuseError
-from locks.model import AgentId, Deadlock, LockResult, show
+from locks.model import AgentId, Deadlock, LockId, LockResult, show
 from locks.node.agent import Agent
 from locks.node.cluster import Cluster
 from locks.node.dispatch import Dispatch
-from locks.node.node import Node
+from locks.node.node import Node, Service
 from locks.node.one_client import interrupt_others
 from locks.node.owner import Owner
-from locks.node.ports import Background, NodePort, PendingCall
+from locks.node.ports import Background, NodePort, PendingCall, Scope
 from locks.node.server import Server
 from locks.node.surroundings import Surroundings
 from locks.program import default as program
 from locks.runtime import Client as AnyClient
-from locks.runtime import Down, Killed, Waiter, client_key, current_client, elsewhere, exit_client
-from locks.runtime.actor import Inbox
-from locks.runtime.bridge import Bridge
+from locks.runtime import Down, Killed, Waiter, client_key, current_client, exit_client
 from locks.runtime.inline import Journal, Turn
 from locks.runtime.monitor import tell_end
 from locks.sim.application import Application, Client
 from locks.sim.event_loop import Tasks
 from locks.sim.host import Host
 from locks.sim.places import Place, entry_of
-from locks.testing.owning import two_at_work
-from locks.testing.patches import is_patched
 from locks.testing.spawned import Spawned
 
-__all__ = ["SimulatedNode", "stand_in"]
+__all__ = ["Neighbours", "SimulatedAgent", "SimulatedNode"]
 
 T = TypeVar("T")
 
-NAME = "node@localhost"  # as that of a real node that was given none
 
+class Neighbours(Protocol):
+    """The nodes of a simulation, as one of them sees them.
 
-@contextmanager
-def stand_in(node: SimulatedNode) -> Iterator[None]:
-    """Put a simulated node in the place of the program's, and let all that waits wait in its time.
-
-    Raises:
-        MisuseError: There is one already.
+    Attributes:
+        names: Their names.
     """
-    if isinstance(program._default, SimulatedNode):
-        raise MisuseError("a simulation runs already; it can't have another one within it")
-    with program.stand_in(node), elsewhere.stand_in(node):
-        yield
+
+    names: tuple[str, ...]
+
+    @property
+    def application(self) -> Application:
+        """What runs on them."""
+
+    def line(self) -> Place | None:
+        """Where in the user's code the client stands that runs."""
 
 
 def not_simulated() -> MisuseError:
     """The refusal of what is called, by its name."""
     what = entry_of(sys._getframe(1))
     return MisuseError(
-        f"{what} is not simulated: a simulation has one node, without elections or other nodes. "
-        "Call what is to be tested of your code without it, or test this with real nodes",
+        f"{what} is not simulated: a simulation has no elections, and one with several nodes has no process groups, and no views, "
+        "watchers or connections of other nodes. Call what is to be tested of your code without it, or test this with real nodes",
     )
 
 
@@ -87,7 +81,7 @@ class _Turn(Turn):
         application.pause()
         found = function(*args)
         if application.at_once:
-            application.finish()
+            application.finish(self._around.name)
         return found
 
     def run_surely(self, function: Callable[..., object], *args: Any) -> None:
@@ -96,7 +90,7 @@ class _Turn(Turn):
     def ask(self, question: Callable[..., T], *args: Any) -> T:
         if getattr(question, "__func__", None) is not Agent.known_token:  # it belongs to the call
             self._around.application.pause()
-        self._around.application.finish()
+        self._around.application.finish(self._around.name)
         return question(*args)
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
@@ -110,7 +104,7 @@ class _Background:
         self._around = around
 
     def run_soon(self, function: Callable[..., object], *args: Any) -> None:
-        self._around.application.soon(function, *args)
+        self._around.application.soon(self._around.name, function, *args)
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         if function.__module__.startswith("locks_leader."):
@@ -128,31 +122,17 @@ class _Background:
 class _Waiter(Waiter):
     """A wait of a simulated client for an answer: one that does not wait sees all that is under way."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, around: _Surroundings) -> None:
         super().__init__()
-        self._application = application
+        self._around = around
 
     def wait(self, timeout: float | None = None, *, idle: bool = False) -> bool:
         if timeout is not None and timeout <= 0:
-            self._application.finish()
+            self._around.application.finish(self._around.name)
         return super().wait(timeout, idle=idle) or self._woken
 
 
-class _Place:
-    """Where a client waits, by the virtual clock."""
-
-    def __init__(self, application: Application, client: Client) -> None:
-        self._application = application
-        self._client = client
-
-    def wait(self, timeout: float | None) -> None:
-        self._application.wait(timeout)
-
-    def release(self) -> None:
-        self._application.ready(self._client)
-
-
-class _Agent(Agent):
+class SimulatedAgent(Agent):
     """A transaction's agent whose messages and waits are simulated."""
 
     node: SimulatedNode
@@ -169,6 +149,7 @@ class _Agent(Agent):
             super().start_monitoring()
 
     def event(self, event: Callable[..., list[Any]], *args: Any) -> None:
+        """Run one event of the machine, and put it down."""
         if event == self.machine.unlock:
             self.host.let_go(args[0])
         if words := _in_words(event.__name__, args):
@@ -182,13 +163,36 @@ class _Agent(Agent):
             "and locks.await_all_locks(agent)"
         )
 
+    def token(self, lock_id: LockId, timeout: float | None = None) -> int:
+        """The fencing token of a lock; it is checked."""
+        token = super().token(lock_id, timeout)
+        self.node.application.got_token(self.host, lock_id, token)
+        return token
+
+    def token_later(self, lock_id: LockId, answer: Callable[[Any], None]) -> None:
+        """Likewise."""
+
+        def got(token: Any) -> None:
+            if isinstance(token, int):
+                self.node.application.got_token(self.host, lock_id, token)
+            answer(token)
+
+        super().token_later(lock_id, got)
+
+    def heard(self) -> None:
+        """It has taken in a message."""
+        if self._tries is not None:
+            self._look_at_try(self._tries)
+
     def status(self) -> LockResult:
+        """Status and deadlocks so far."""
         result = super().status()
         if result.status == "have_all_locks" and current_client() is self.client:
             self.node.application.told(self.host)
         return result
 
     def has_ended(self, ended: Ended) -> None:
+        """The machine has ended."""
         link, self._link = self._link, False
         super().has_ended(ended)
         interrupt_others(self)
@@ -202,21 +206,27 @@ class _Agent(Agent):
         application = self.node.application
         if isinstance(effect, Ended):
             application.remove(host)
+        elif isinstance(effect, Lost):
+            application.note(
+                self.client.name, f"loses {', '.join(map(show, effect.lock_ids))}", matters=True
+            )
+            application.seen["losses"] += 1
+            self.has_lost(effect)
+            return
         elif isinstance(effect, AnswerWait):
             if isinstance(effect.result, LockResult):
                 application.told(host)
                 if not isinstance(self.client, Spawned):
                     application.note(self.client.name, "has all that it asked for")
             else:
-                what = f"gets {type(effect.result).__name__}"
-                application.note(self.client.name, what, matters=True)
+                failed = isinstance(effect.result, Exception)
+                what = type(effect.result).__name__ if failed else f"the token {effect.result}"
+                application.note(self.client.name, f"gets {what}", matters=True)
         self.node.perform_here(self, effect)
 
 
 class _Dispatch(Dispatch):
     """Messages go through the application; what else is to be done is done as ever."""
-
-    application: Application
 
     def deliver(self, receiver: Server | Agent, message: Any) -> None:
         receiver.handle(message)
@@ -230,14 +240,16 @@ class _Dispatch(Dispatch):
         """A simulation tells its own story."""
 
     def perform(self, sender: Server | Agent, effects: Sequence[Any]) -> None:
-        if isinstance(sender, _Agent):
+        if isinstance(sender, SimulatedAgent):
             if sender.abandons:
                 sender.host.withdrawn()
-            self.application.perform(sender.host, list(effects))
+            sender.node.application.perform(sender.host, list(effects))
             return
+        node = self.server.node
+        assert isinstance(node, SimulatedNode)
         for effect in effects:
             if isinstance(effect, ToAgent):
-                self.application.send(self.server.node.name, effect.agent, effect.message)
+                node.application.send(node.name, effect.agent, effect.message)
             else:
                 self.perform_here(self.server, effect)
 
@@ -245,10 +257,23 @@ class _Dispatch(Dispatch):
 class _Surroundings(Surroundings):
     """Virtual time, and clients of a simulation."""
 
-    agent_class = _Agent
+    agent_class = SimulatedAgent
     dispatch_class = _Dispatch
     is_registered = False
-    application: Application
+
+    def __init__(self, nodes: Neighbours, name: str, first_version: int) -> None:
+        self._nodes = nodes
+        self.name = name
+        self._first_version = first_version
+
+    @property
+    def application(self) -> Application:
+        """What runs on the node."""
+        return self._nodes.application
+
+    def checked_name(self, name: str) -> str:
+        """Short names, such as n1, will do: nobody looks for them."""
+        return name
 
     def executor(self) -> Background:
         return _Background(self)
@@ -257,13 +282,13 @@ class _Surroundings(Surroundings):
         return _Turn(self, journal, background)
 
     def new_call(self) -> PendingCall:
-        return PendingCall(_Waiter(self.application))
+        return PendingCall(_Waiter(self))
 
     def clocks(self) -> tuple[Callable[[], int], Callable[[], float]]:
         return lambda: int(self.application.time * 1e9), lambda: self.application.time
 
     def first_version(self) -> int:
-        return 0
+        return self._first_version
 
     def shield(self) -> bool:
         return False
@@ -272,17 +297,54 @@ class _Surroundings(Surroundings):
 class SimulatedNode(Node):
     """A node whose messages, clients and clock are simulated."""
 
-    def __init__(self) -> None:
-        around = _Surroundings()
-        super().__init__(NAME, surroundings=around)
-        dispatch = self._dispatch
-        assert isinstance(dispatch, _Dispatch)
-        self.perform_here = dispatch.perform_here
-        self.application = around.application = dispatch.application = Application(
-            self.server.machine, partial(self.perform_here, self.server), self._client_ended
-        )
-        self.tasks = Tasks(self.application)
+    def __init__(self, nodes: Neighbours, name: str, first_version: int) -> None:
+        self.neighbours = nodes
+        super().__init__(name, surroundings=_Surroundings(nodes, name, first_version))
+        if len(nodes.names) > 1:
+            self.is_clustered = True
+            self.scope = Scope(nodes.names, "majority")
+        self.perform_here = self._dispatch.perform_here
         self._begun: set[tuple[AnyClient, int]] = set()
+
+    @property
+    def application(self) -> Application:
+        """What runs on it."""
+        return self.neighbours.application
+
+    @cached_property
+    def tasks(self) -> Tasks:
+        """The tasks that run on it."""
+        return Tasks(self.application, self.name)
+
+    # --- For the application
+
+    def enter(self) -> None:
+        """What is called from now on is called on this node."""
+        program._default = self
+
+    def show(self, effect: ToWatcher) -> None:
+        """Its lock server has something for a watcher."""
+        self.perform_here(self.server, effect)
+
+    def sees(self, node: str, there: bool) -> None:
+        """Another node is there, or gone."""
+        self.alive = self.alive | {node} if there else self.alive - {node}
+
+    def heard(self, agent: AgentId) -> None:
+        """An agent has taken in a message."""
+        found = self.agents_by_id.get(agent)
+        if isinstance(found, SimulatedAgent):
+            found.heard()
+
+    def client_ended(self, client: Client) -> None:
+        """A client has ended; its transactions end with it."""
+        reason = "killed" if client.killed else "normal"
+        for agent in list(self.clients.get(client_key(client), ())):
+            agent.client_ended(Down(client, reason))
+        tell_end(client, reason)  # to owners that are tied to it
+        self.tasks.look()
+
+    # --- As a node
 
     def spawn_agent(
         self,
@@ -301,7 +363,7 @@ class SimulatedNode(Node):
                 client=repr(client),
             )
         if isinstance(client, Client) and client.dead:
-            self.application.soon(self._client_ended, client)
+            self.application.soon(self.name, self.client_ended, client)
         if created is not None:
             if (client, created) in self._begun:
                 self.application.seen["again"] += 1
@@ -313,76 +375,17 @@ class SimulatedNode(Node):
         """Put down what a client does, and where in the user's code."""
         if isinstance(client, Spawned):  # no actor: one of ours
             return
-        self.application.note(client.name, what, place=self.line(), **more)
+        self.application.note(client.name, what, place=self.neighbours.line(), **more)
 
-    def line(self) -> Place | None:
-        """Where in the user's code the client stands that runs."""
-        running = self.application.running
-        if self.tasks.is_at_work:
-            return self.tasks.place()
-        return None if running is None else self.application.place(running)
+    def service(self, kind: str, name: str, make: Callable[[], Service]) -> Any:
+        """What else lives on the node; nothing that has to do with other nodes."""
+        if self.is_clustered:
+            raise not_simulated()
+        return super().service(kind, name, make)
 
-    def place(self) -> _Place | None:
-        """Where the caller has to wait, if it is a client; `None` for other threads.
-
-        Raises:
-            MisuseError: It can't wait.
-        """
-        client = self.application.within()
-        if client is None:
-            return None
-        if type(getcurrent()) is not Bridge:
-            return _Place(self.application, client)
-        if not self.tasks.is_at_work:
-            raise MisuseError(
-                "a simulation waits in its own event loop alone; give the coroutine function to "
-                "simulation.client(), without asyncio.run"
-            )
-        return None
-
-    def is_here(self) -> bool:
-        """Whether the simulation calls: a client, a task, an actor of one, or what is notified of something."""
-        return self.application.is_here()
-
-    def new_greenlet(self, function: Callable[..., object], args: tuple[Any, ...]) -> Spawned:
-        """A greenlet that is simulated, to be started."""
-        return Spawned(self.application, function, args)
-
-    def kill(self, subject: greenlet, error: BaseException) -> bool:
-        """Have an error raised in a client, or in an actor of one; returns whether it is one."""
-        if isinstance(subject, Client):
-            self.application.kill(subject, error)
-        return isinstance(subject, Client)
-
-    def check_actor(self, actor: Any) -> None:
-        """Refuse an actor that runs in a thread or greenlet of its own.
-
-        Raises:
-            MisuseError: It does.
-        """
-        inbox = actor.actor_inbox
-        runs = inbox.greenlet if isinstance(inbox, Inbox) else None
-        is_thread = is_patched(getattr(inbox, "mutex", None))
-        if isinstance(runs, Client) or isinstance(actor, Agent) or is_thread:
-            return
-        if actor.is_alive():
-            raise MisuseError(
-                f"{actor!r} is not simulated: it was not begun by a client of the simulation. Let a client begin a "
-                "locks.GeventActor, or, with patch=True, any actor of Pykka",
-                actor=repr(actor),
-            )
-
-    def note_of(self, client: object, what: str) -> None:
-        """Put down what becomes of a client."""
-        if isinstance(client, Client):
-            self.note(client, what)
-        if violation := two_at_work(self.counters.workers):
-            self.application.fail(violation)
-            raise violation
-
-    def give_way(self) -> None:
-        """Let other clients go first."""
-        self.application.pause()
+    def nodes(self, *, hidden: bool = False) -> list[str]:
+        """The nodes that it sees."""
+        return [] if hidden else sorted(self.alive - {self.name})
 
     def _needs_cluster(self) -> Cluster:
         raise not_simulated()
@@ -394,18 +397,11 @@ class SimulatedNode(Node):
 
     def statistics(self) -> NodeStatistics:
         """What it has counted."""
-        reports = self.application.deadlocks
+        reports = [each for each in self.application.deadlocks if each.agent.node == self.name]
         self.counters.deadlocks = len(reports)
         self.counters.aborted = sum(report.action == "aborted" for report in reports)
         self.counters.knowledge = self.application.sent["Knowledge"]
         return super().statistics()
-
-    def _client_ended(self, client: Client) -> None:
-        reason = "killed" if client.killed else "normal"
-        for agent in list(self.clients.get(client_key(client), ())):
-            agent.client_ended(Down(client, reason))
-        tell_end(client, reason)  # to owners that are tied to it
-        self.tasks.look()
 
 
 def _in_words(event: str, args: tuple[Any, ...]) -> str:
@@ -414,6 +410,8 @@ def _in_words(event: str, args: tuple[Any, ...]) -> str:
         return ""
     if event == "ask_all":
         return "asks for " + ", ".join(f"{mode} {show(lock_id)}" for lock_id, mode, *_ in args[0])
+    if event == "establish_token":
+        return f"asks for the token of {show(args[0])}"
     if event in ("unlock", "surrender"):
         return f"{event}s {show(args[0])}"
     if event == "end" and args and args[0] is not None:

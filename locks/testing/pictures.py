@@ -35,7 +35,7 @@ class _Box(NamedTuple):
     matters: bool
 
 
-def _boxes(notes: Sequence[Note], columns: Sequence[str]) -> Iterator[_Box]:
+def _boxes(notes: Sequence[Note], columns: Mapping[str, str]) -> Iterator[_Box]:
     at = {name: number for number, name in enumerate(columns)}
     for note in notes:
         if note.who in at:
@@ -47,9 +47,15 @@ def _boxes(notes: Sequence[Note], columns: Sequence[str]) -> Iterator[_Box]:
             yield _Box(0, len(columns) - 1, lines, note.matters)
 
 
-def _mermaid(notes: Sequence[Note], columns: Sequence[str]) -> str:
+def _heads(columns: Mapping[str, str]) -> list[str]:
+    return [f"{name} on {node}" if node else name for name, node in columns.items()]
+
+
+def _mermaid(notes: Sequence[Note], columns: Mapping[str, str]) -> str:
     lines = ["sequenceDiagram"]
-    lines += [f"    participant C{n} as {escape(name)}" for n, name in enumerate(columns, 1)]
+    lines += [
+        f"    participant C{n} as {escape(name)}" for n, name in enumerate(_heads(columns), 1)
+    ]
     for box in _boxes(notes, columns):
         over = ",".join(f"C{n + 1}" for n in dict.fromkeys((box.first, box.last)))
         lines.append(f"    Note over {over}: {'<br/>'.join(map(escape, box.lines))}")
@@ -66,11 +72,11 @@ STRIKING = {"fill": "#fff7ed", "stroke": "#b45309", "stroke-width": "2"}
 HEAD = {"fill": "#eef2ff", "stroke": "#555"}
 
 
-def _svg(notes: Sequence[Note], columns: Sequence[str]) -> str:
+def _svg(notes: Sequence[Note], columns: Mapping[str, str]) -> str:
     root = Xml.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **STYLE})
     paper = Xml.SubElement(root, "rect", {"width": "100%", "height": "100%", "fill": "#fff"})
     lifelines = Xml.SubElement(root, "g", LIFELINE)
-    heads = [_Box(n, n, (name,), False) for n, name in enumerate(columns)]
+    heads = [_Box(n, n, (name,), False) for n, name in enumerate(_heads(columns))]
     top = float(MARGIN)
     bottom = max((_draw(root, box, top, HEAD) for box in heads), default=top)
     end = bottom
@@ -113,8 +119,8 @@ def _shown(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
-KINDS: Mapping[Kind, Callable[[Sequence[Note], Sequence[str]], str]] = {
+KINDS: Mapping[Kind, Callable[[Sequence[Note], Mapping[str, str]], str]] = {
     "mermaid": _mermaid,
     "svg": _svg,
 }
-"""The kinds of pictures: each of notes, with a column for each of these clients."""
+"""The kinds of pictures: each of notes, with a column for each of these clients; and where they run, if that is of interest."""

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from locks.errors import InvalidOption, MisuseError
+from locks.sim.agenda import Step
 from locks.sim.strategies import Named, check_strategy
 from locks.testing.schedules import Script
 from locks.testing.shrinking import Found, Scenario, shortest
-from locks.testing.simulation import Simulation
+from locks.testing.simulation import Simulation, check_names
 from locks.testing.story import Summary
 from locks.testing.watchdog import Hang
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Expected", "NothingHappened", "Summary", "check_expected", "seeds", "simulate"]
 
-Expected = Literal["deadlock", "abort", "wait", "timeout", "death"]
+Expected = Literal["deadlock", "abort", "wait", "timeout", "death", "cut", "crash", "loss"]
 MOST = 20_000  # schedules
 
 
@@ -33,6 +34,7 @@ def simulate(
     scenario: Scenario,
     seeds: int | Iterable[int] = 100,
     *,
+    nodes: int | Sequence[str] = 1,
     strategy: Named | Literal["every"] = "mixed",
     expect: Collection[Expected] = (),
     patch: bool = False,
@@ -45,6 +47,7 @@ def simulate(
         scenario: Called with a new `Simulation`: adds clients, runs it, and checks the outcome. A
             test that takes the fixture `simulation` is one.
         seeds: The seeds, or their number. `LOCKS_SEEDS` in the environment says another number.
+        nodes: As for `Simulation`.
         strategy: As for `Simulation`; or `"every"`: not by seeds, but under every schedule that there is.
         expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
         patch: Whether `time`, `threading` and `queue` are in virtual time; see `Simulation.patched`.
@@ -64,12 +67,12 @@ def simulate(
     check_expected(expect)
     shrinks = not _is_in_hypothesis() if shrink is None else shrink
     if strategy == "every":
-        summary = _every(scenario, limit, patch)
+        summary = _every(scenario, limit, patch, nodes)
     else:
         check_strategy(strategy)
         summary = Summary()
         for seed in _numbered(seeds):
-            simulation = Simulation._one_of_many(seed, strategy=strategy)
+            simulation = Simulation._one_of_many(seed, nodes=nodes, strategy=strategy)
             try:
                 simulation._try(scenario, patch)
             except Exception as error:
@@ -105,16 +108,16 @@ def explained(
     return Found(simulation, error)
 
 
-def _every(scenario: Scenario, limit: int, patch: bool) -> Summary:
+def _every(scenario: Scenario, limit: int, patch: bool, nodes: int | Sequence[str]) -> Summary:
     """Depth first: each schedule once."""
     summary = Summary()
-    script: list[int] | None = []
+    script: list[Step] | None = []
     while script is not None:
         if summary.schedules == limit:
             raise MisuseError(
                 f"there are more than {limit} schedules; add fewer clients, have them do less, or raise the limit"
             )
-        simulation = Simulation._one_of_many(schedule=str(Script(script)))
+        simulation = Simulation._one_of_many(nodes=nodes, schedule=str(Script(script)))
         try:
             simulation._try(scenario, patch)
         except Exception as error:
@@ -128,7 +131,7 @@ def _every(scenario: Scenario, limit: int, patch: bool) -> Summary:
     return replace(summary, all=True)
 
 
-def _next(simulation: Simulation) -> list[int] | None:
+def _next(simulation: Simulation) -> list[Step] | None:
     """The choices that lead to the next schedule: the last one that could be another one is."""
     taken = simulation._as_script.steps
     for choice in reversed(simulation._choices):
@@ -166,6 +169,7 @@ def _is_in_hypothesis() -> bool:
 def seeds(
     seeds: int | Iterable[int],
     *,
+    nodes: int | Sequence[str] = 1,
     strategy: Named = "mixed",
     expect: Collection[Expected] = (),
     patch: bool = False,
@@ -176,6 +180,7 @@ def seeds(
 
     Args:
         seeds: The seeds, or their number; `--locks-seeds` and `LOCKS_SEEDS` say another number.
+        nodes: As for `Simulation`.
         strategy: As for `Simulation`.
         expect: What has to happen under one of them at least, such as `("deadlock", "abort")`.
         patch: As for `simulate`.
@@ -185,4 +190,7 @@ def seeds(
     check_strategy(strategy)
     check_expected(expect)
     each = seeds if isinstance(seeds, int) else list(seeds)
-    return pytest.mark.locks_seeds(each, strategy=strategy, expect=tuple(expect), patch=patch)
+    names = check_names(nodes)
+    return pytest.mark.locks_seeds(
+        each, nodes=names, strategy=strategy, expect=tuple(expect), patch=patch
+    )

@@ -1,7 +1,7 @@
 """Schedules as text: which client goes on when, `1*3 2 1*2`, and which are left out, `without 3: 1*3 2`.
 
 Clients are numbered from 1 on, in the order in which they were added. `t2` is the second one of several tasks of asyncio that can
-go on.
+go on. What breaks, and what nodes notice, is as in `locks.sim.breaking`: `1*3 cut:n1,n2 2 notice:n2,n1`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from locks.errors import InvalidOption
+from locks.sim.agenda import Step
+from locks.sim.breaking import death_of, read_change
 
 __all__ = ["Script", "parse"]
 
@@ -21,17 +23,20 @@ class Script(NamedTuple):
     """A schedule.
 
     Attributes:
-        steps: The numbers of the clients that go on, in order; negative ones are tasks.
+        steps: The numbers of the clients that go on, in order; negative ones are tasks. What breaks is text.
         without: The numbers of clients that are left out.
     """
 
-    steps: Sequence[int]
+    steps: Sequence[Step]
     without: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         words = []
         for number, same in groupby(self.steps):
             times = len(list(same))
+            if isinstance(number, str):
+                words += [number] * times
+                continue
             word = str(number) if number > 0 else f"t{-number}"
             words.append(word if times == 1 else f"{word}*{times}")
         head = f"{WITHOUT}{','.join(map(str, self.without))}: " if self.without else ""
@@ -40,8 +45,14 @@ class Script(NamedTuple):
     @property
     def switches(self) -> int:
         """How often another client goes on than before."""
-        clients = [number for number in self.steps if number > 0]
+        clients = [step for step in self.steps if isinstance(step, int) and step > 0]
         return sum(a != b for a, b in pairwise(clients))
+
+    @property
+    def faults(self) -> int:
+        """How much breaks."""
+        broken = [step for step in self.steps if isinstance(step, str)]
+        return sum(step.startswith(("d", "cut:", "crash:")) for step in broken)
 
 
 def parse(text: str) -> Script:
@@ -60,12 +71,16 @@ def parse(text: str) -> Script:
         return Script(steps, tuple(_positive(each) for each in without.split(",") if each))
     except (ValueError, AttributeError) as error:
         raise InvalidOption(
-            f"schedule={text!r} is no schedule; one looks like '1*3 2 1*2', or 'without 3: 1*3 2'",
+            f"schedule={text!r} is no schedule; one looks like '1*3 2 1*2', 'without 3: 1*3 2' or '1*3 cut:n1,n2 2'",
             value=repr(text),
         ) from error
 
 
-def _steps(word: str) -> Iterable[int]:
+def _steps(word: str) -> Iterable[Step]:
+    if ":" in word or death_of(word) is not None:
+        if ":" in word:
+            read_change(word)
+        return [word]
     who, star, times = word.partition("*")
     number = -_positive(who[1:]) if who.startswith("t") else _positive(who)
     return [number] * (_positive(times) if star else 1)

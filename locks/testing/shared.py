@@ -21,7 +21,7 @@ from locks.model import Mode, related, show
 from locks.runtime import client_key, current_client
 from locks.sim.host import Violation
 from locks.sim.places import Place
-from locks.testing.node import SimulatedNode
+from locks.testing.nodes import SimulatedNodes
 from locks.testing.owning import GroupAtHand, at_hand
 
 __all__ = ["Shared", "Unguarded", "share"]
@@ -48,7 +48,7 @@ class _Access(NamedTuple):
         client: The client's number.
         name: Its name.
         writes: Whether it has written.
-        held: The ids that it had locked, and the modes.
+        held: The ids that it had locked, on which nodes, and the modes.
         guards: The locks of `threading` that it had, and the groups of resources on which it was at work.
         place: Where in the user's code.
         before: So many clients were there; those that were added later come after it.
@@ -57,7 +57,7 @@ class _Access(NamedTuple):
     client: int
     name: str
     writes: bool
-    held: frozenset[tuple[Any, Mode]]
+    held: frozenset[tuple[str, Any, Mode]]
     guards: frozenset[Hashable]
     place: Place | None
     before: int
@@ -69,13 +69,14 @@ class _Access(NamedTuple):
         if other.before < self.client or self.guards & other.guards:
             return True
         return any(
-            related(one, two) and "write" in (mode, its_mode)
-            for one, mode in self.held
-            for two, its_mode in other.held
+            node == its_node and related(one, two) and "write" in (mode, its_mode)
+            for node, one, mode in self.held
+            for its_node, two, its_mode in other.held
         )
 
     def __str__(self) -> str:
-        locks = [f"{mode} {show(lock_id)}" for lock_id, mode in sorted(self.held, key=repr)]
+        held = sorted({(lock_id, mode) for _, lock_id, mode in self.held}, key=repr)
+        locks = [f"{mode} {show(lock_id)}" for lock_id, mode in held]
         locks += sorted(
             {
                 str(each) if isinstance(each, GroupAtHand) else "a lock of threading"
@@ -90,8 +91,8 @@ class _Access(NamedTuple):
 class _Record:
     """What has been accessed of one thing."""
 
-    def __init__(self, node: SimulatedNode, name: str) -> None:
-        self._node = node
+    def __init__(self, nodes: SimulatedNodes, name: str) -> None:
+        self._nodes = nodes
         self._name = name
         self._seen: dict[Any, dict[Any, _Access]] = {}
 
@@ -101,26 +102,27 @@ class _Record:
         Raises:
             Unguarded: Another one has done so, and they have no lock in common.
         """
-        application = self._node.application
+        application = self._nodes.application
         application.pause()
-        client = None if application.closing else application.running
+        client = None if application.leaving else application.running
         if client is None:
             return
-        if self._node.tasks.is_at_work:
+        if self._nodes.is_at_work:
             raise MisuseError(
                 f"{self._name} is shared with tasks of asyncio, whose locks simulation.shared() does not see: use it for clients that "
                 "are functions"
             )
-        own = {client_key(client), client_key(current_client())}  # it may act for an owner
-        agents = [agent for key in own for agent in self._node.clients.get(key, ())]
+        own = {
+            client_key(each): each for each in (client, current_client())
+        }.values()  # it may act for an owner
         held = frozenset(
-            (lock_id, mode)
-            for agent in agents
-            for (_, lock_id), mode in agent.host.told.items()  # type: ignore[attr-defined]
+            (where, lock_id, mode)
+            for each in own
+            for agent in self._nodes.agents_of(each)
+            for (where, lock_id), mode in agent.host.told.items()
         )
-        guards = frozenset(
-            (*application.guards.get(client, ()), *at_hand(self._node.counters.workers, client))
-        )
+        workers = self._nodes.by_name[client.node].counters.workers
+        guards = frozenset((*application.guards.get(client, ()), *at_hand(workers, client)))
         place = application.place(client)
         access = _Access(client.number, client.name, writes, held, guards, place, application.made)
         places = list(self._seen) if what is WHOLE else [what, WHOLE]
@@ -212,6 +214,6 @@ class Shared:
         return repr(self._thing)
 
 
-def share(node: SimulatedNode, thing: Any, name: str) -> Any:
+def share(nodes: SimulatedNodes, thing: Any, name: str) -> Any:
     """Wrap a thing."""
-    return Shared(thing, _Record(node, name or type(thing).__name__))
+    return Shared(thing, _Record(nodes, name or type(thing).__name__))

@@ -15,6 +15,7 @@ from itertools import groupby
 from types import TracebackType
 from typing import NamedTuple
 
+from locks.sim.agenda import Step
 from locks.sim.places import Place, of_frame
 from locks.testing.schedules import Script
 from locks.testing.simulation import Simulation
@@ -48,9 +49,10 @@ class Found(NamedTuple):
         script, first = self.simulation._as_script, before._as_script
         clients = len(before._application.clients)
         left = clients - len(script.without)
+        faults = f", {script.faults} of {first.faults} faults" if first.faults else ""
         return (
             f"seed={before.seed}, which brings it about again; the shortest way that was found has {left} of {clients} clients, "
-            f"{script.switches} of {first.switches} switches between them and {len(script.steps)} of {len(first.steps)} steps, "
+            f"{script.switches} of {first.switches} switches between them{faults} and {len(script.steps)} of {len(first.steps)} steps, "
             f'schedule="{script}"'
         )
 
@@ -59,7 +61,7 @@ def shortest(
     scenario: Scenario, simulation: Simulation, error: Exception, patch: bool = False
 ) -> Found | None:
     """The shortest run that was found that fails in the same way; nothing if the very run does not when it is run again."""
-    search = _Search(scenario, error, patch)
+    search = _Search(scenario, simulation._nodes.names, error, patch)
     found = search.fails(simulation._as_script)
     if found is None:
         return None
@@ -71,8 +73,10 @@ def shortest(
 class _Search:
     """Runs a scenario again."""
 
-    def __init__(self, scenario: Scenario, error: Exception, patch: bool) -> None:
-        self._scenario, self._patch = scenario, patch
+    def __init__(
+        self, scenario: Scenario, nodes: Sequence[str], error: Exception, patch: bool
+    ) -> None:
+        self._scenario, self._nodes, self._patch = scenario, nodes, patch
         self._kind = type(error)
         self._place = _place_of(error.__traceback__)
         self._runs, self._events = MOST_RUNS, MOST_EVENTS
@@ -81,7 +85,7 @@ class _Search:
         """A run: what fails, or what passes."""
         if not self.has_time:
             return None
-        simulation = Simulation._one_of_many(schedule=str(script))
+        simulation = Simulation._one_of_many(nodes=self._nodes, schedule=str(script))
         try:
             simulation._try(self._scenario, self._patch)
         except Exception as error:
@@ -109,7 +113,7 @@ class _Search:
         """It without a client, if it fails by its schedule."""
         before = found.simulation._as_script
         without = (*before.without, number)
-        steps = [each for each in before.steps if each != number]
+        steps = [each for each in before.steps if each not in (number, f"d{number}")]
         shorter = self.fails(Script(steps, tuple(sorted(without))))
         if shorter is None:
             return None
@@ -142,7 +146,7 @@ class _Search:
         return found
 
 
-def _stretches(steps: Sequence[int]) -> list[list[int]]:
+def _stretches(steps: Sequence[Step]) -> list[list[Step]]:
     return [list(same) for _, same in groupby(steps)]
 
 

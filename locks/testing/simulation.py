@@ -7,6 +7,7 @@ import functools
 import inspect
 import logging
 import random
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,21 +17,24 @@ from typing import Any, TypeVar, cast
 
 from locks.errors import InvalidOption, LocksError, MisuseError
 from locks.lock_ids import shown
-from locks.model import Deadlock, is_seconds
+from locks.model import Deadlock, check_nodes, is_seconds
 from locks.sim.agenda import Agenda, Choice, Chosen
 from locks.sim.application import Client
+from locks.sim.network import Pair
 from locks.sim.places import is_inner, without_inner
+from locks.sim.plan import node_names
 from locks.sim.strategies import Named, Unhurried, check_strategy, strategy_for
+from locks.sim.words import listed
 from locks.testing import schedules
 from locks.testing.histories import History, Recorded
-from locks.testing.node import SimulatedNode, stand_in
+from locks.testing.nodes import ALONE, SimulatedNodes
 from locks.testing.patches import patched
 from locks.testing.pictures import KINDS, Kind
 from locks.testing.shared import share
 from locks.testing.story import Summary, story
 from locks.testing.watchdog import PATIENCE, watched
 
-__all__ = ["Simulation"]
+__all__ = ["Simulation", "check_names"]
 
 T = TypeVar("T")
 
@@ -44,6 +48,8 @@ class Simulation:
 
     Args:
         seed: What the whole schedule is drawn from.
+        nodes: How many nodes there are, `n1`, `n2` and so on, or their names. Of several, each runs clients and has a lock
+            server, as if it was started with all of them as `servers`: a call that does not say where takes a lock on a majority.
         strategy: How: `"uniform"`, `"bursts"` or `"pct"`; `"mixed"`: one of these, by the seed.
         schedule: In the place of what is drawn, a schedule that a failure has told.
 
@@ -53,20 +59,27 @@ class Simulation:
     """
 
     def __init__(
-        self, seed: int = 0, *, strategy: Named = "mixed", schedule: str | None = None
+        self,
+        seed: int = 0,
+        *,
+        nodes: int | Sequence[str] = 1,
+        strategy: Named = "mixed",
+        schedule: str | None = None,
     ) -> None:
         check_strategy(strategy)
         self.strategy = strategy
         self.seed = _checked_seed(seed)
         self._script = None if schedule is None else schedules.parse(schedule)
-        self._node = SimulatedNode()
-        self._application = self._node.application
+        self._nodes = SimulatedNodes(check_names(nodes))
+        self._application = self._nodes.application
         self._agenda: Agenda | None = None
         self._number = 0
         self._histories: list[History] = []
         self._is_one_of_many = False  # who runs them explains what goes wrong
 
-    def client(self, function: Callable[..., Any], *args: Any, name: str = "") -> Client:
+    def client(
+        self, function: Callable[..., Any], *args: Any, name: str = "", node: str | None = None
+    ) -> Client:
         """Add a client, before the run or from within it.
 
         Args:
@@ -74,6 +87,7 @@ class Simulation:
                 task, and may use `locks.aio`; all of these share one event loop.
             *args: What the function is called with.
             name: Its name in reports; made from the function's name by default.
+            node: The node where it runs. By default they take turns; one that a client adds runs on its node.
 
         Returns:
             The client. After the run, `value` is what its function has returned.
@@ -84,19 +98,55 @@ class Simulation:
                 "as in simulation.client(transfer, 'ann', 'bob')",
                 function=repr(function),
             )
+        where = self._node_for(node)
         self._number += 1
         named = name or f"{_name_of(function)}-{self._number}"
         if self._script is not None and self._application.made + 1 in self._script.without:
             return self._application.left_out(named)
         if _is_async(function):
-            return self._node.tasks.client(named, function, args)
-        return self._application.client(named, functools.partial(_called, named, function), args)
+            return self._nodes.by_name[where].tasks.client(named, function, args)
+        work = functools.partial(_called, named, function)
+        return self._application.client(named, work, args, where)
+
+    def _node_for(self, node: str | None) -> str:
+        names = self._nodes.names
+        if node is None:
+            adds = self._application.here()
+            return names[self._number % len(names)] if adds is None else adds.node
+        self._check_node(node)
+        if node in self._application.network.crashed:
+            raise MisuseError(f"{node} has crashed, and can't have a client; restart it before")
+        return node
+
+    def _check_several(self, what: str) -> None:
+        if len(self._nodes.names) == 1:
+            raise MisuseError(
+                f"{what}: this simulation has one node, and nothing to be connected with; make it with nodes=3"
+            )
+
+    def _pairs(self, what: str, node: str, others: Sequence[str]) -> list[Pair]:
+        self._check_several(what)
+        for each in (node, *others):
+            self._check_node(each)
+        if node in others:
+            raise InvalidOption(f"{what}: {node} is always connected with itself", node=node)
+        others = others or [each for each in self._nodes.names if each != node]
+        return [(min(node, each), max(node, each)) for each in others]
+
+    def _check_node(self, node: str) -> None:
+        if node not in self._nodes.names:
+            raise InvalidOption(
+                f"node {shown(node)} is none of this simulation, which has {listed(self._nodes.names)}",
+                node=shown(node),
+            )
 
     def run(
         self,
         seed: int | None = None,
         *,
         deaths: int = 0,
+        cuts: int = 0,
+        crashes: int = 0,
         limit: int = 100_000,
         watchdog: float = PATIENCE,
     ) -> None:
@@ -105,6 +155,8 @@ class Simulation:
         Args:
             seed: Another seed than that of the simulation.
             deaths: So many clients die at random moments, as if killed: what `kill` does.
+            cuts: So often the connection between two nodes is cut at random moments, and made again later.
+            crashes: So often a node crashes at random moments, and is started again later; its clients end.
             limit: The most events; it takes more only if clients go round in circles.
             watchdog: After so many seconds of real time in which nothing happens it fails, and says where each client
                 stands.
@@ -117,9 +169,12 @@ class Simulation:
         __tracebackhide__ = True
         if self._agenda is not None:
             raise MisuseError("this simulation has run already; make a new one for each run")
-        for option, value in (("deaths", deaths), ("limit", limit)):
+        may = {"deaths": deaths, "cuts": cuts, "crashes": crashes}
+        for option, value in (*may.items(), ("limit", limit)):
             if not isinstance(value, int) or value < 0:
                 raise InvalidOption(f"{option}={value!r} is not a number >= 0", value=repr(value))
+        if cuts or crashes:
+            self._check_several("run(cuts=..., crashes=...)")
         if not is_seconds(watchdog) or watchdog <= 0:
             raise InvalidOption(f"watchdog={shown(watchdog)} is not a number of seconds > 0")
         if not self._application.clients:
@@ -133,10 +188,10 @@ class Simulation:
         else:
             agenda = Chosen(Unhurried(rng), self._script.steps)
         try:
-            with stand_in(self._node):
+            with self._nodes.stand_in():
                 self._agenda = agenda
                 with watched(self._application, watchdog), self._seeing_threads():
-                    self._application.run(agenda, rng, deaths, limit)
+                    self._application.run(agenda, rng, limit, may)
             for history in self._histories:
                 history.check()
         except BaseException as error:
@@ -167,7 +222,7 @@ class Simulation:
         Returns:
             The thing, wrapped: give this to the clients.
         """
-        return cast(T, share(self._node, thing, name))
+        return cast(T, share(self._nodes, thing, name))
 
     def history(self, thing: T, model: Callable[[], object], *, key: str = "") -> T:
         """Wrap what clients call, and check that their calls could have come one after the other: that it is linearizable.
@@ -185,7 +240,7 @@ class Simulation:
         Returns:
             The thing, wrapped: give this to the clients.
         """
-        history = History(self._node, thing, model, key)
+        history = History(self._nodes, thing, model, key)
         self._histories.append(history)
         return cast(T, Recorded(history))
 
@@ -201,6 +256,31 @@ class Simulation:
         Its transactions end with it. Whether it has died of that is in `client.killed`.
         """
         self._application.kill(client)
+
+    def cut(self, node: str, *others: str) -> None:
+        """Cut the connections between a node and others, or all others if none are named, until `mend`.
+
+        What is on its way is lost. Each node notices at a moment of its own, sooner or later. What is cut before the run is so from its beginning.
+        """
+        for pair in self._pairs("cut", node, others):
+            self._application.change(("cut", pair))
+
+    def mend(self, node: str, *others: str) -> None:
+        """Let a node be connected again with others, or all others, that it was cut off from; it is after a while."""
+        for pair in self._pairs("mend", node, others):
+            self._application.change(("mend", pair))
+
+    def crash(self, node: str) -> None:
+        """Let a node crash: its lock table is lost, and its clients are gone. The others notice sooner or later."""
+        self._check_several("crash")
+        self._check_node(node)
+        self._application.change(("crash", node))
+
+    def restart(self, node: str) -> None:
+        """Start a node again that has crashed, with an empty lock table; clients may be added to it from then on."""
+        self._check_several("restart")
+        self._check_node(node)
+        self._application.change(("restart", node))
 
     @property
     def time(self) -> float:
@@ -221,7 +301,11 @@ class Simulation:
     def summary(self) -> Summary:
         """What has happened how often."""
         aborts = sum(report.action == "aborted" for report in self.deadlocks)
-        return Summary.of(self._application.seen, aborts, self._node.counters.timeouts)
+        return Summary.of(
+            self._application.seen,
+            aborts,
+            sum(node.counters.timeouts for node in self._nodes.by_name.values()),
+        )
 
     @property
     def schedule(self) -> str:
@@ -234,8 +318,12 @@ class Simulation:
             raise InvalidOption(
                 f"kind={kind!r} is not known; there are {', '.join(map(repr, KINDS))}"
             )
-        names = dict.fromkeys(each.name for each in self._application.clients)
-        return KINDS[kind](self._application.notes, list(names))
+        return KINDS[kind](self._application.notes, self._homes())
+
+    def _homes(self) -> dict[str, str]:
+        """The clients, and their nodes; one that is the only one has no name for people."""
+        alone = len(self._nodes.names) == 1
+        return {each.name: "" if alone else each.node for each in self._application.clients}
 
     # --- For those who run many
 
@@ -284,7 +372,10 @@ class Simulation:
         if self._script is not None:
             drawn = f'schedule="{self.schedule}"'
         return "\n".join(
-            [f"in a simulation with {head or drawn}:", *story(self._application.notes)]
+            [
+                f"in a simulation with {head or drawn}:",
+                *story(self._application.notes, self._homes()),
+            ]
         )
 
     @contextmanager
@@ -345,6 +436,27 @@ def _checked_seed(seed: object) -> int:
     if not isinstance(seed, int):
         raise InvalidOption(f"seed={seed!r} is not a whole number", value=repr(seed))
     return seed
+
+
+def check_names(nodes: object) -> tuple[str, ...]:
+    """The names of a simulation's nodes, of which there are so many, or of which these are the names.
+
+    Raises:
+        InvalidOption: They are no names.
+    """
+    if nodes == 1:
+        return (ALONE,)
+    if isinstance(nodes, int):
+        if nodes < 1:
+            raise InvalidOption(f"nodes={nodes!r} is not a number >= 1", value=repr(nodes))
+        return node_names(nodes)
+    names = check_nodes(nodes)
+    for name in names:
+        if re.search(r"[\s,]", name):
+            raise InvalidOption(
+                f"node {shown(name)} has white space or a comma in its name", node=name
+            )
+    return names
 
 
 def _for_users(error: BaseException) -> TracebackType | None:

@@ -19,16 +19,21 @@ class Spawned(Client):
         application: Whose it is.
         function: What it runs; if that is a method of an actor, it is called like the actor's class.
         args: With what.
+        node: Where it runs.
     """
 
     is_helper = True
 
     def __init__(
-        self, application: Application, function: Callable[..., Any], args: tuple[Any, ...]
+        self,
+        application: Application,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        node: str,
     ) -> None:
         of = type(getattr(function, "__self__", None)).__name__
         name = function.__name__ if of == "NoneType" else of
-        super().__init__(f"{name.lstrip('_')}-{application.made + 1}", function, args)
+        super().__init__(f"{name.lstrip('_')}-{application.made + 1}", function, args, node)
         self.exception: BaseException | None = None
         self._application = application
         self._links: list[Callable[[Spawned], object]] = []

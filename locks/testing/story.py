@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from locks.sim.greenlets import Note
 
 __all__ = ["Summary", "story"]
 
 LONGEST = 40  # so many lines of a story are told
-COUNTED = ("deadlocks", "aborts", "waits", "timeouts", "deaths")
+COUNTED = {
+    **{"deadlock": "deadlocks", "abort": "aborts", "wait": "waits", "timeout": "timeouts"},
+    **{"death": "deaths", "cut": "cuts", "crash": "crashes", "loss": "losses"},
+}
+"""What is counted: one of it, and several."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,9 @@ class Summary:
         waits: How many requests found a lock that was not free.
         timeouts: How many waits were given up.
         deaths: How many clients were killed.
+        cuts: How many connections were cut.
+        crashes: How many nodes have crashed.
+        losses: How often clients were told that they have lost locks with a node.
         all: Whether these are all schedules that there are.
     """
 
@@ -34,10 +42,13 @@ class Summary:
     waits: int = 0
     timeouts: int = 0
     deaths: int = 0
+    cuts: int = 0
+    crashes: int = 0
+    losses: int = 0
     all: bool = False
 
     def __add__(self, other: Summary) -> Summary:
-        names = ("schedules", *COUNTED)
+        names = ("schedules", *COUNTED.values())
         return Summary(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def __str__(self) -> str:
@@ -45,23 +56,32 @@ class Summary:
         first = f"{number} schedule{'' if number == 1 else 's'}"
         if self.all:
             first = f"all {first}"
-        each = [(getattr(self, name), name) for name in COUNTED]
-        said = [f"{count} {name[:-1] if count == 1 else name}" for count, name in each if count]
+        each = [(getattr(self, several), one, several) for one, several in COUNTED.items()]
+        said = [
+            f"{count} {one if count == 1 else several}" for count, one, several in each if count
+        ]
         return ", ".join([first, *(said or ["nobody ever waited"])])
 
     def missing(self, expected: Iterable[str]) -> list[str]:
         """What was expected and has not happened."""
-        return [name for name in expected if not getattr(self, f"{name}s")]
+        return [name for name in expected if not getattr(self, COUNTED[name])]
 
     @staticmethod
     def of(seen: Counter[str], aborts: int, timeouts: int) -> Summary:
         """What has happened in one run."""
-        return Summary(1, seen["deadlocks"], aborts, seen["waits"], timeouts, seen["deaths"])
+        known = {"aborts": aborts, "timeouts": timeouts}
+        counts: dict[str, Any] = {name: known.get(name, seen[name]) for name in COUNTED.values()}
+        return Summary(1, **counts)
 
 
-def story(notes: Sequence[Note]) -> list[str]:
-    """The notes as lines, with the user's lines; of many those that matter, and the last ones."""
-    lines: list[str] = []
+def story(notes: Sequence[Note], homes: Mapping[str, str]) -> list[str]:
+    """The notes as lines, with the user's lines; of many those that matter, and the last ones.
+
+    Args:
+        notes: What has happened.
+        homes: The clients, and their nodes if there are several.
+    """
+    lines = [f"  {name} runs on {node}" for name, node in homes.items() if node]
     timed = any(note.time for note in notes)  # in a schedule that is chosen only sleep takes time
     left_out = 0
     matter = sum(note.matters for note in notes)

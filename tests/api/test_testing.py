@@ -23,7 +23,7 @@ import locks.testing
 from locks.core.messages import Request
 from locks.node import waiting
 from locks.program import default_node
-from locks.sim import application
+from locks.sim import nodes
 from locks.testing import Client, Simulation, Violation, seeds, simulate
 from locks.wire import SERIAL_BITS
 
@@ -395,7 +395,7 @@ def test_violation_is_not_swallowed(
         except Exception:
             pass
 
-    monkeypatch.setattr(application, "check_told", wrong)
+    monkeypatch.setattr(nodes, "check_told", wrong)
     simulation.client(catch)
     with pytest.raises(Violation, match="wrong"):
         simulation.run()

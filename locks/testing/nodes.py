@@ -1,0 +1,171 @@
+"""The nodes of a simulation, in the place of the program's node; and all that its clients begin, in the place of gevent's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from gevent import getcurrent
+from greenlet import greenlet
+
+from locks.core.server.machine import ServerMachine
+from locks.errors import MisuseError
+from locks.node.agent import Agent
+from locks.program import default as program
+from locks.runtime import Client as AnyClient
+from locks.runtime import client_key, elsewhere
+from locks.runtime.actor import Inbox
+from locks.runtime.bridge import Bridge
+from locks.sim.application import Application, Client
+from locks.sim.places import Place
+from locks.testing.node import SimulatedAgent, SimulatedNode
+from locks.testing.owning import two_at_work
+from locks.testing.patches import is_patched
+from locks.testing.spawned import Spawned
+
+__all__ = ["ALONE", "SimulatedNodes"]
+
+ALONE = "node@localhost"  # the name of a real node that was given none
+
+
+class _Place:
+    """Where a client waits, by the virtual clock."""
+
+    def __init__(self, application: Application, client: Client) -> None:
+        self._application = application
+        self._client = client
+
+    def wait(self, timeout: float | None) -> None:
+        self._application.wait(timeout)
+
+    def release(self) -> None:
+        self._application.ready(self._client)
+
+
+class SimulatedNodes:
+    """The nodes of a simulation.
+
+    Args:
+        names: Their names.
+
+    Attributes:
+        application: What runs on them.
+        by_name: The nodes.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        self.by_name: dict[str, SimulatedNode] = {}
+        self.application = Application(self, names)
+
+    def server(self, node: str, first_version: int = 0) -> ServerMachine:
+        """Make a node; returns its lock server."""
+        made = self.by_name[node] = SimulatedNode(self, node, first_version)
+        return made.server.machine
+
+    @contextmanager
+    def stand_in(self) -> Iterator[None]:
+        """Put simulated nodes in the place of the program's, and let all that waits wait in their time.
+
+        Raises:
+            MisuseError: There are some already.
+        """
+        if isinstance(program._default, SimulatedNode):
+            raise MisuseError("a simulation runs already; it can't have another one within it")
+        with program.stand_in(self.by_name[self.names[0]]), elsewhere.stand_in(self):
+            yield
+
+    def place(self) -> _Place | None:
+        """Where the caller has to wait, if it is a client; `None` for other threads.
+
+        Raises:
+            MisuseError: It can't wait.
+        """
+        client = self.application.within()
+        if client is None:
+            return None
+        if type(getcurrent()) is not Bridge:
+            return _Place(self.application, client)
+        if not self.is_at_work:
+            raise MisuseError(
+                "a simulation waits in its own event loop alone; give the coroutine function to "
+                "simulation.client(), without asyncio.run"
+            )
+        return None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether an event loop runs now."""
+        running = self.application.running
+        return running is not None and self.by_name[running.node].tasks.is_at_work
+
+    def line(self) -> Place | None:
+        """Where in the user's code the client stands that runs."""
+        running = self.application.running
+        if running is None:
+            return None
+        tasks = self.by_name[running.node].tasks
+        return tasks.place() if tasks.is_at_work else self.application.place(running)
+
+    def clock(self) -> float:
+        """The simulation's time in seconds."""
+        return self.application.time
+
+    def is_here(self) -> bool:
+        """Whether the simulation calls: a client, a task, an actor of one, or what is notified of something."""
+        return self.application.is_here()
+
+    def new_greenlet(self, function: Callable[..., object], args: tuple[Any, ...]) -> Spawned:
+        """A greenlet that is simulated, to be started."""
+        running = self.application.running
+        node = self.names[0] if running is None else running.node
+        return Spawned(self.application, function, args, node)
+
+    def kill(self, subject: greenlet, error: BaseException) -> bool:
+        """Have an error raised in a client, or in an actor of one; returns whether it is one."""
+        if isinstance(subject, Client):
+            self.application.kill(subject, error)
+        return isinstance(subject, Client)
+
+    def check_actor(self, actor: Any) -> None:
+        """Refuse an actor that runs in a thread or greenlet of its own.
+
+        Raises:
+            MisuseError: It does.
+        """
+        inbox = actor.actor_inbox
+        runs = inbox.greenlet if isinstance(inbox, Inbox) else None
+        is_thread = is_patched(getattr(inbox, "mutex", None))
+        if isinstance(runs, Client) or isinstance(actor, Agent) or is_thread:
+            return
+        if actor.is_alive():
+            raise MisuseError(
+                f"{actor!r} is not simulated: it was not begun by a client of the simulation. Let a client begin a "
+                "locks.GeventActor, or, with patch=True, any actor of Pykka",
+                actor=repr(actor),
+            )
+
+    def note_of(self, client: object, what: str) -> None:
+        """Put down what becomes of a client."""
+        if isinstance(client, Client):
+            self.by_name[client.node].note(client, what)
+        for node in self.by_name.values():
+            if violation := two_at_work(node.counters.workers):
+                self.application.fail(violation)
+                raise violation
+
+    def give_way(self) -> None:
+        """Let other clients go first."""
+        self.application.pause()
+
+    def agents_of(self, client: AnyClient) -> list[SimulatedAgent]:
+        """The transactions of a client."""
+        key = client_key(client)
+        nodes = self.by_name.values()
+        return [
+            agent
+            for node in nodes
+            for agent in node.clients.get(key, ())
+            if isinstance(agent, SimulatedAgent)
+        ]
