@@ -49,13 +49,10 @@ __all__ = ["Application", "Client", "Home", "Note", "Violation"]
 # What goes first of what is due at the same moment; then clients.
 FAULTS, MESSAGES, SETTLING = -1.0, 0.0, 1.0
 
-NOTICES = (
-    0.0,
-    3.5,
-)  # how much longer than a client a node takes to notice something, as a power of 10
-START = (
-    0.001  # seconds that a node takes to start: it has no agents with the numbers of earlier ones
-)
+# How many times as long as a client takes for a step a node takes to notice something, from and to which power of 10.
+NOTICES = 0.0, 3.5
+# Seconds that a node takes to start, so that none of its agents has the number of an earlier one.
+START = 0.001
 BUDGET = {"cut": "cuts", "crash": "crashes"}  # what breaks, and what of `may` it takes
 
 
