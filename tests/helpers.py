@@ -27,6 +27,8 @@ LIMIT = 60.0
 SIMULATED = (
     "api/test_testing.py",
     "api/test_testing_failures.py",
+    "api/test_testing_groups.py",
+    "api/test_testing_ownership.py",
     "api/test_testing_patched.py",
     "api/test_testing_shared.py",
     "api/test_testing_silence.py",
@@ -34,6 +36,7 @@ SIMULATED = (
     "examples/test_cautionary_stores.py",
     "examples/test_cautionary_tale.py",
     "examples/test_planted.py",
+    "examples/test_planted_ownership.py",
     "leader_model",
     "model",
     "original",
