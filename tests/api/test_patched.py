@@ -50,6 +50,8 @@ LONG = {  # they count, simulate, or interrupt at many places, or have little to
     "test_rings.py",
     "test_shapes.py",
     "test_testing.py",
+    "test_testing_groups.py",
+    "test_testing_ownership.py",
     "test_testing_tasks.py",
 }
 
