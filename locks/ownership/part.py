@@ -143,7 +143,7 @@ class Part:
 
     def granted(self, groups: Collection[int], token: int) -> None:
         """Groups are its own: the callback is told of each, then tasks may be begun."""
-        note(self.client, "owns groups {} of {}, token {}", groups, self.name, token)
+        note(self.client, "owns groups {} of {}, token {}", list(groups), self.name, token)
         for group in groups:
             if self._on_gained is not None:
                 self._on_gained(group, token)
@@ -196,7 +196,7 @@ class Part:
     def tell_lost(self, groups: Collection[int]) -> None:
         """Tell the callback of groups that were let go."""
         if groups:
-            note(self.client, "has let go groups {} of {}", groups, self.name)
+            note(self.client, "has let go groups {} of {}", list(groups), self.name)
         if self._on_lost is not None:
             for group in groups:
                 self._on_lost(group)

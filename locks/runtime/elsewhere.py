@@ -144,11 +144,7 @@ def check_actor(actor: Any) -> None:
 def note(client: object, what: str, *args: object) -> None:
     """In a simulation: put down what a client does, or what becomes of it; `args` are for the places in `what`."""
     if (simulation := here()) is not None:
-        simulation.note_of(client, what.format(*map(_words, args)))
-
-
-def _words(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, (tuple, list, dict)) else str(value)
+        simulation.note_of(client, what.format(*args))
 
 
 def clock() -> Callable[[], float]:
