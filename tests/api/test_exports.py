@@ -431,7 +431,7 @@ def server_watches() -> None:
     assert server.watchers(A).get() == [views.append]
     server.unwatch(A, views.append).get()
     assert server.watchers(A).get() == []
-    with pytest.raises(locks.InvalidOption, match="no watcher"):
+    with pytest.raises(locks.InvalidOption, match="not a watcher"):
         server.watch(A).get()  # a thread has no inbox
 
 

@@ -389,7 +389,7 @@ def test_all_must_have_the_same_groups(run: Run) -> None:
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: Ownership("x", node="n@h"), "node='n@h' is no node"),  # type: ignore[arg-type]
+        (lambda: Ownership("x", node="n@h"), "node='n@h' is not a node"),  # type: ignore[arg-type]
         (lambda: Ownership("x").run(Backlog(), None), "handler=None"),  # type: ignore[arg-type]
         (lambda: Backlog(None), "tasks=None"),  # type: ignore[arg-type]
         (lambda: Backlog([1], resource=1), "resource=1"),  # type: ignore[arg-type,call-overload]

@@ -336,7 +336,7 @@ def test_the_configuration_shows_it() -> None:
     ("what", "where", "says"),
     [
         ("config", "dns://locks.test?size=3", "A records have no port; say at which one"),
-        ("config", "dmz://locks.test:9100?size=3", "is no list of servers"),
+        ("config", "dmz://locks.test:9100?size=3", "is not a list of servers"),
         ("node", "dns://locks.test:9100", "it does not say how many servers there are to be"),
     ],
 )

@@ -193,7 +193,7 @@ def test_deadlocks_are_remembered(processes: Servers) -> None:
         (["break", "agent-1@nowhere"], 2, "--reason"),
         (["ps", "--servers", "here"], 2, "keep nobody out"),
         (["ps", *NOBODY], 3, "x@127.0.0.1 says nothing"),
-        (["deadlocks", "--last", "0"], 2, "take 1 or more"),
+        (["deadlocks", "--last", "0"], 2, "use 1 or more"),
         (["break", "agent-1@x", "--reason", "x", *NOBODY], 3, "x@127.0.0.1 says nothing"),
         (["status"], 0, "3 of 3 lock servers answer"),
         (["status", "--with", NAMES[1]], 0, "3 of 3 lock servers answer"),

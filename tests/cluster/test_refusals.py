@@ -91,7 +91,7 @@ def test_disconnected_on_purpose(nodes: Nodes, caplog: pytest.LogCaptureFixture)
     a, b = nodes.start(A), nodes.start(B)
     assert b.connect(peer(a))
     a.disconnect(B)
-    said = f"it says not_allowed: {A} keeps apart from {B}; it was told to disconnect"
+    said = f"it says not_allowed: {A} keeps apart from {B}, after a call of disconnect"
     eventually(lambda: _warnings(caplog, f"{B} can't connect to {A}: {said}"))
 
 

@@ -123,7 +123,7 @@ def test_who_waits_in_vain(processes: Servers) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["a", "--kill-after", "nan", "--", "true"], "--kill-after nan is no time"),
+        (["a", "--kill-after", "nan", "--", "true"], "--kill-after nan is not a time"),
         (["(1", "--", "true"], "is not a tuple that Python can read"),
         (["a//b", "--", "true"], "has an empty word in it"),
         (["--servers", "here", "a", "--", "true"], "keep nobody out"),

@@ -186,7 +186,7 @@ def test_a_message_that_can_not_be_sent_all_the_same(
     bystander.lock(X, [A], timeout=20)
     with pytest.raises(locks.LockTimeout):
         asked.result(30)
-    eventually(lambda: "is not told what can't be sent" in caplog.text)
+    eventually(lambda: "does not get what can't be sent" in caplog.text)
     waiting.end()
     bystander.end()
     check_alive(a, b, news)

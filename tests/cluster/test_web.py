@@ -236,8 +236,8 @@ def test_the_bank_of_the_demo_on_the_page() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--listen", "here"], "no HOST:PORT"),
-        (["--listen", "127.0.0.1:99999"], "no HOST:PORT"),
+        (["--listen", "here"], "not HOST:PORT"),
+        (["--listen", "127.0.0.1:99999"], "not HOST:PORT"),
         (["--listen", "192.0.2.1:0"], "nobody can listen"),
         (["--token-file", "/nowhere"], "can't be read"),
         (["--token-file", "/dev/null"], "16 characters"),

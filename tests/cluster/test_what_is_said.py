@@ -108,8 +108,8 @@ def test_a_port_in_nodes(processes: Servers) -> None:
     address = processes.addresses[0]
     text = said(processes.run(once(more=f", nodes=['{address}']")))
     assert text == (
-        f"InvalidOption nodes names {address} with a port; name the node alone, {A}. Where it is, is said in servers= or "
-        "peers= of locks.start"
+        f"InvalidOption nodes names {address} with a port; name the node alone, {A}. Its address belongs in servers= "
+        "or peers= of locks.start"
     )
 
 
@@ -126,8 +126,8 @@ def test_a_name_that_is_taken(processes: Servers) -> None:
         first.communicate()
     check_refused(
         text,
-        "it says not_allowed: another program is connected as me@127.0.0.1, since T, from X; give each program a name of "
-        "its own",
+        "it says not_allowed: another program is connected as me@127.0.0.1, since T, from X; give each program its "
+        "own name",
     )
 
 

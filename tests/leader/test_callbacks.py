@@ -166,7 +166,7 @@ def test_answers_from_another_thread(nodes: Nodes) -> None:
         (GDict, {"policy": "majority"}, "needs nodes"),
         (GDict, {"nodes": "a@b"}, "nodes='a@b'"),
         (GDict, {"nodes": []}, r"nodes=\[\]"),
-        (GDict, {"policy": quorum(3), "nodes": ["a@b"]}, "is no quorum"),
+        (GDict, {"policy": quorum(3), "nodes": ["a@b"]}, "is not a quorum"),
         (GDict, {"resource": "sync"}, "resource='sync'"),
         (GDict, {"resource": object()}, "resource=<object"),
         (GDict, {"resource": ["r"]}, "resource="),

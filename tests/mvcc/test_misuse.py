@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
     "no guard at all": (
         lambda s: s.table.dequeue(ODD), UnknownGuard, "scan_and_enqueue returns one"),
     "a number for a guard": (
-        lambda s: s.table.scan_and_enqueue(A, T2, 1), UnknownGuard, "1 is no guard"),  # type: ignore[arg-type]
+        lambda s: s.table.scan_and_enqueue(A, T2, 1), UnknownGuard, "1 is not a guard"),  # type: ignore[arg-type]
     # Guards of something else.
     "another transaction's guard": (
         lambda s: s.table.scan_and_enqueue(A, T3, s.writer), MisuseError, "not the guard of this"),
@@ -134,7 +134,7 @@ CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
     "an id that can't be hashed": (
         lambda s: s.table.acquire_lock("z", Txn([], 5)), MisuseError, "can't be compared"),  # type: ignore[arg-type]
     "a priority that is not an integer": (
-        lambda s: s.table.acquire_lock("z", Txn(5, 5, "high")), MisuseError, "no integer"),  # type: ignore[arg-type]
+        lambda s: s.table.acquire_lock("z", Txn(5, 5, "high")), MisuseError, "not an integer"),  # type: ignore[arg-type]
     "no transaction": (
         lambda s: s.table.acquire_lock("z", 5), MisuseError, "5 is no Txn"),  # type: ignore[arg-type]
     # Keys.
@@ -170,7 +170,7 @@ CASES: dict[str, tuple[Callable[[Scene], object], type[LocksError], str]] = {
     "no intent": (
         lambda s: s.table.add_discovered_lock(s.reader, "a"), MisuseError, "is no Intent"),  # type: ignore[arg-type]
     "no update": (
-        lambda s: s.table.update_locks("a", "committed"), MisuseError, "is no update"),  # type: ignore[arg-type]
+        lambda s: s.table.update_locks("a", "committed"), MisuseError, "is not an update"),  # type: ignore[arg-type]
     "no time": (
         lambda s: s.table.wait_for(s.reader, -1), InvalidOption, "timeout -1"),
 }  # fmt: skip
@@ -233,7 +233,7 @@ def test_a_key_without_a_place_among_the_others_is_refused(keys: list[Any], odd:
     ("arguments", "complaint"),
     [
         ({"reads": "abc"}, r"write \['abc'\]"),
-        ({"writes": Span("a", "b")}, "is no list of keys"),
+        ({"writes": Span("a", "b")}, "is not a list of keys"),
         ({"reads": [Span("b", "a")]}, r"for a key alone write Span\('b'\)"),
         ({"reads": [Span("a", "a")]}, "is empty"),
         ({"writes": [["a"]]}, "unhashable"),

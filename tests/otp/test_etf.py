@@ -278,7 +278,7 @@ def test_limits_of_both_sides_agree() -> None:
         (b"\x83\x00", "no term with the tag 0"),
         (b"\x83F\x7f\xf8" + bytes(6), "Erlang has no nan"),
         (b"\x83n\1\2\5", "sign of an integer"),
-        (b"\x83w\1\xff", "no UTF-8"),
+        (b"\x83w\1\xff", "not UTF-8"),
         (b"\x83v\1\0" + b"x" * 256, "256 characters"),
         (b"\x83M\0\0\0\1\x09\xff", "9 bits in its last"),
         (b"\x83M\0\0\0\1\0\xff", "0 bits in its last"),

@@ -395,7 +395,7 @@ def test_surrender_to_another_candidate() -> None:
     other = leader(A)
     other.joined("w", A, "worker")
     other.merge(2, held=True)
-    with pytest.raises(InvalidOption, match="no candidate"):
+    with pytest.raises(InvalidOption, match="not a candidate"):
         other.elected(SurrenderLeadership("w"))
 
 
