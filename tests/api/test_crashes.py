@@ -31,7 +31,7 @@ def _break_agent(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
         return call
 
-    for name in ("receive", "ask_granted"):
+    for name in ("receive", "ask_answered"):
         monkeypatch.setattr(AgentMachine, name, or_crash(getattr(AgentMachine, name)))
 
 
