@@ -211,7 +211,7 @@ SEEN = ("deadlock", "abort", "wait", "timeout", "death", "cut", "crash", "loss")
 
 def test_any_programs() -> None:
     """Nothing is wrong with locks and tokens, nobody is stuck, and nothing is left, whatever programs do and what breaks."""
-    simulate(any_programs, 60, nodes=3, expect=SEEN[2:])
+    simulate(any_programs, 30, nodes=3, expect=SEEN[2:])
 
 
 @pytest.mark.explore
