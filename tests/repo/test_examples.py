@@ -263,11 +263,11 @@ def test_demo_of_an_election_hands_the_state_over() -> None:
     assert said.count("stands for election.") == 3
     assert said.count(" is elected.") == 2
     (killed,) = re.findall(r"(\w+) is killed", said)
-    assert re.findall(r"(\w+), who leads, writes Dave", said) == [killed]
+    assert re.findall(r"(\w+) leads, writes Dave", said) == [killed]
     after = said[said.index("is killed") :]
     (heir,) = re.findall(r"(\w+) is elected. The list: Dave\.", after)
     assert heir != killed
-    assert f"{heir}, who leads, writes Erin" in after
+    assert f"{heir} leads, writes Erin" in after
     assert "The list: Dave, Erin." in after
     assert "Nothing is lost" in after
 
