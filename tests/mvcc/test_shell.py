@@ -102,7 +102,7 @@ def test_a_timeout_leaves_the_place_as_it_is(crew: Crew) -> None:
     table.acquire_lock("a", T1)
     guard, client = waiting(table, T2, "a"), crew.client()
     for timeout in (0, 0.01):
-        with pytest.raises(LockTimeout, match="transaction 2 has waited .* s for 'a'") as caught:
+        with pytest.raises(LockTimeout, match=r"transaction 2 has waited .* s for 'a'") as caught:
             client.call(table.wait_for, guard, timeout)
         assert (caught.value.key, caught.value.holder) == ("a", T1)
     answer = asleep(client, table, guard)
